@@ -27,4 +27,4 @@ class Request(Message, Generic[R], frozen=True):
 
 
 class StreamRequest(Request[R], Generic[T, R], frozen=True):
-    """A request that yields items of type ``T`` before its answer of type ``R``, for ``ref.stream``."""
+    """A request that yields items ``T`` before its answer ``R``, for ``ref.stream``."""

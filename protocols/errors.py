@@ -1,0 +1,173 @@
+"""What can end a run (:class:`AgentError`) and what is kept of a failed call.
+
+Sources: seed 001 (five variants, no tool, memory, policy or event variant), seed 000
+(the error channel), seed 004 (compact errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.messages import Request
+
+
+class MotetError(Exception):
+    """Root of everything motet raises on purpose."""
+
+
+class AgentError(MotetError):
+    """A run ended without an answer. Exactly five variants exist (seed 001)."""
+
+
+class InputValidation(AgentError):
+    """Before the run: the input cannot be accepted as it is."""
+
+
+class Llm(AgentError):
+    """During the run: the model failed, after the retries that make sense.
+
+    ``kind`` is the class of failure (``auth``, ``rate_limit``, ``timeout``, ``connection``,
+    ``context_exhausted``, ``bad_request``, ``unavailable``), ``status`` the HTTP status if any.
+    """
+
+    def __init__(self, message: str, *, kind: str = "unavailable", status: int | None = None):
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+
+
+class Aborted(AgentError):
+    """During the run: a gate ended it. ``cause`` is ``decision`` or ``error``."""
+
+    def __init__(self, hook: str, reason: str, *, cause: Literal["decision", "error"] = "decision"):
+        super().__init__(f"hook {hook!r} aborted the run: {reason}")
+        self.hook = hook
+        self.reason = reason
+        self.cause = cause
+
+
+class OutputSerialization(AgentError):
+    """After the run: the answer does not have the declared form."""
+
+
+class Internal(AgentError):
+    """A bug in motet or in code it calls; never swallowed, the cause is chained."""
+
+
+class LimitReached(MotetError):
+    """The run used up a limit; ``limit`` names it. Raised by ``run(check=True)`` only."""
+
+    def __init__(self, limit: str, message: str):
+        super().__init__(message)
+        self.limit = limit
+
+
+class RunCancelled(MotetError):
+    """The run was stopped by somebody else than the caller. Raised by ``run(check=True)`` only."""
+
+
+class ConfigError(MotetError):
+    """A name, key or value of the configuration is wrong; the message says what would be right."""
+
+
+class UnknownName(ConfigError):
+    """Something was asked for by a name that nobody has; names the nearest known one."""
+
+    def __init__(self, kind: str, name: str, known: Sequence[str]):
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest(name, known)
+        hint = f"did you mean {self.nearest!r}?" if self.nearest else f"known: {listing(known)}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is needed; names the extra to install."""
+
+    def __init__(self, extra: str, what: str):
+        super().__init__(f"{what} needs an optional package: pip install 'motet[{extra}]'")
+        self.extra = extra
+
+
+class NotFound(MotetError):
+    """No such thing, or not the caller's: the two are never told apart (G16)."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name most like ``name``, or None when nothing is near."""
+    lowered = {item.lower(): item for item in known}
+    found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    return lowered[found[0]] if found else None
+
+
+def listing(known: Sequence[str], limit: int = 12) -> str:
+    """The known names in one line, cut to ``limit`` of them."""
+    if not known:
+        return "none"
+    rest = "" if len(known) <= limit else f" and {len(known) - limit} more"
+    return ", ".join(sorted(known)[:limit]) + rest
+
+
+ErrorType: TypeAlias = Literal[
+    "timeout", "auth", "validation", "not_found", "rate_limit", "unknown"
+]
+
+
+class CompactError(msgspec.Struct, frozen=True):
+    """The short form of a failed call that a model can act on (seed 004). ``timestamp``: Unix s."""
+
+    tool_name: str
+    error_type: ErrorType
+    message: str
+    suggestion: str = ""
+    timestamp: float = 0.0
+
+
+class StoredError(msgspec.Struct, frozen=True):
+    """One row of the error channel (seed 000).
+
+    Attributes:
+        id: ``err_YYYYMMDD_HHMMSS_<6 hex>``, UTC.
+        timestamp: Unix seconds, microsecond grain.
+        raw_error: the whole error: an object as it was, else ``{"message": ...}``.
+        short_summary: at most 100 code points, one line.
+    """
+
+    id: str
+    timestamp: float
+    session_id: str
+    tool_name: str
+    raw_error: JsonObject
+    short_summary: str
+
+
+class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
+    """Store a failed call; answered after COMMIT. The id and time are the store's."""
+
+    session_id: str
+    tool_name: str
+    raw_error: JsonObject
+    short_summary: str
+
+
+class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
+    """One stored error of that session; None when it has no such id (a foreign one included)."""
+
+    id: str
+    session_id: str | None = None
+    """None: any session, for operators."""
+
+
+class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list"):
+    """Stored errors, newest first; absent filters match all, ``limit=0`` means no limit."""
+
+    session_id: str | None = None
+    tool_name: str | None = None
+    start: float | None = None
+    end: float | None = None
+    limit: int = 0

@@ -1,0 +1,226 @@
+"""What happens in a host, as those who watch it see it.
+
+Durable events get a number in their stream when they are journalled; it is contiguous, never
+reused and survives a restart. Ephemeral ones (:data:`EPHEMERAL`) have none: they may be merged
+or dropped, because a durable event that follows carries the whole.
+Source: seed 002 (payloads), gateway protocol section 4 (names).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from motet.protocols.chat import JsonObject, Outcome
+from motet.protocols.messages import Message
+from motet.protocols.models import Usage
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="event"):
+    """Root of all events; the tag is the event's name on the wire."""
+
+
+class InputAccepted(Event, frozen=True, tag="input.accepted"):
+    """An input is on disk. ``key`` is the sender's idempotency key."""
+
+    text: str
+    author: str
+    key: str | None = None
+
+
+class RunStarted(Event, frozen=True, tag="run.started"):
+    agent: str
+    model: str
+
+
+class MessageAdded(Event, frozen=True, tag="message"):
+    """A whole message. ``i`` is the number of the message in its run, as in :class:`TextDelta`."""
+
+    role: Literal["user", "assistant"]
+    author: str
+    text: str
+    i: int = 0
+
+
+class TextDelta(Event, frozen=True, tag="text.delta"):
+    """More text of message ``i`` of the run; ``at`` is its offset in code points."""
+
+    i: int
+    at: int
+    text: str
+
+
+class ThinkingDelta(Event, frozen=True, tag="thinking.delta"):
+    i: int
+    at: int
+    text: str
+
+
+class ToolCall(Event, frozen=True, tag="tool.call"):
+    """A call begins. ``index`` is its place in its batch; long strings in ``args`` are cut to 500."""
+
+    id: str
+    name: str
+    args: JsonObject
+    index: int = 0
+
+
+class ToolResult(Event, frozen=True, tag="tool.result"):
+    """A call ended; these come in completion order. ``preview``: at most 1,000 code points."""
+
+    id: str
+    name: str
+    ok: bool
+    outcome: Outcome
+    preview: str
+    ms: float
+    index: int = 0
+    error_id: str | None = None
+
+
+class Activity(Event, frozen=True, tag="activity"):
+    """What a run is doing now."""
+
+    phase: Literal["waiting_model", "tool", "queued"]
+    iteration: int = 0
+
+
+class RunRetrying(Event, frozen=True, tag="run.retrying"):
+    """A model request failed and is tried again.
+
+    ``withdrawn`` is true when text of message ``i`` had been streamed: clients drop it.
+    """
+
+    attempt: int
+    delay_ms: int
+    reason: str
+    i: int = 0
+    withdrawn: bool = False
+
+
+class RunCompleted(Event, frozen=True, tag="run.completed"):
+    usage: Usage
+
+
+class RunFailed(Event, frozen=True, tag="run.failed"):
+    """``kind`` is the variant of ``AgentError``; ``message`` is fit for the user to read."""
+
+    usage: Usage
+    kind: str
+    message: str
+    error_id: str | None = None
+
+
+class RunCancelled(Event, frozen=True, tag="run.cancelled"):
+    usage: Usage
+    reason: str
+
+
+class RunLimited(Event, frozen=True, tag="run.limited"):
+    usage: Usage
+    limit: str
+
+
+class RunInterrupted(Event, frozen=True, tag="run.interrupted"):
+    """The host died during this run; found and recorded at the next start."""
+
+    reason: str
+
+
+class InputDropped(Event, frozen=True, tag="input.dropped"):
+    """An accepted input will not be answered, and why."""
+
+    reason: str
+
+
+class SessionReset(Event, frozen=True, tag="session.reset"):
+    """The model starts from an empty history; the stored transcript stays."""
+
+
+class Warned(Event, frozen=True, tag="warning"):
+    """Something degraded and the run went on (seed 001). ``source`` says what."""
+
+    source: str
+    message: str
+
+
+class ErrorStoreFailed(Event, frozen=True, tag="error_store.failed"):
+    """A failed call could not be stored; the model got the text itself."""
+
+    tool: str
+    message: str
+
+
+class Tick(Event, frozen=True, tag="tick"):
+    """Head of each subscribed stream, so that a client that lost the last event notices."""
+
+    heads: dict[str, int]
+
+
+class Gap(Event, frozen=True, tag="gap"):
+    """Events ``start`` to ``end`` of a stream were not sent: fetch them by ``subscribe``."""
+
+    start: int
+    end: int
+
+
+class Shutdown(Event, frozen=True, tag="shutdown"):
+    restart_in_ms: int | None = None
+
+
+Terminal: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunLimited | RunInterrupted
+"""Exactly one of these ends every run."""
+
+EPHEMERAL: tuple[type[Event], ...] = (TextDelta, ThinkingDelta, Activity, Tick, Gap, Shutdown)
+
+AnyEvent: TypeAlias = (
+    InputAccepted
+    | RunStarted
+    | MessageAdded
+    | TextDelta
+    | ThinkingDelta
+    | ToolCall
+    | ToolResult
+    | Activity
+    | RunRetrying
+    | RunCompleted
+    | RunFailed
+    | RunCancelled
+    | RunLimited
+    | RunInterrupted
+    | InputDropped
+    | SessionReset
+    | Warned
+    | ErrorStoreFailed
+    | Tick
+    | Gap
+    | Shutdown
+)
+
+
+def event_name(event: Event) -> str:
+    """The event's name on the wire, for example ``tool.call``."""
+    return str(event.__struct_config__.tag)
+
+
+def is_durable(event: Event) -> bool:
+    return not isinstance(event, EPHEMERAL)
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """An event with its place. ``seq`` is None for ephemeral events; ``ts`` is Unix seconds."""
+
+    stream: str
+    event: AnyEvent
+    ts: float
+    seq: int | None = None
+    run_id: str | None = None
+
+
+class Publish(Message, frozen=True, tag="events.publish"):
+    """Journal and fan out one event. Order per stream is the order of arrival."""
+
+    stream: str
+    event: AnyEvent
+    run_id: str | None = None

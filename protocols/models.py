@@ -1,0 +1,156 @@
+"""What a model is asked and what it streams back, independent of any provider."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from motet.protocols.chat import Call, ChatMessage
+from motet.protocols.messages import StreamRequest
+from motet.protocols.tools import ToolSpec
+
+StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens as the provider counted them. ``cost`` in US dollars; None is unknown, never zero."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [c for c in (self.cost, other.cost) if c is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            sum(costs) if costs else None,
+        )
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """One request to a model. ``model`` is the provider's own name of it."""
+
+    model: str
+    messages: tuple[ChatMessage, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
+    text: str
+
+
+class CallStart(msgspec.Struct, frozen=True, tag="call.start"):
+    """A call begins; ``index`` is its place among the calls of this answer."""
+
+    index: int
+    id: str
+    name: str
+
+
+class CallArguments(msgspec.Struct, frozen=True, tag="call.arguments"):
+    """More of the JSON text of a call's arguments."""
+
+    index: int
+    text: str
+
+
+class UsageReport(msgspec.Struct, frozen=True, tag="usage"):
+    usage: Usage
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The last event of a complete answer. A stream that ends without it was cut."""
+
+    reason: StopReason
+
+
+ModelEvent: TypeAlias = TextPart | ThinkingPart | CallStart | CallArguments | UsageReport | Finished
+
+
+class Retrying(msgspec.Struct, frozen=True, tag="retrying"):
+    """An attempt failed and another follows; everything streamed so far is withdrawn."""
+
+    attempt: int
+    delay: float
+    reason: str
+
+
+class ModelResponse(msgspec.Struct, frozen=True):
+    """One complete answer. Calls are in index order."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+    stop_reason: StopReason = "stop"
+
+
+class Generate(
+    StreamRequest[ModelEvent | Retrying, ModelResponse], frozen=True, tag="models.generate"
+):
+    """Ask a provider's actor for one answer; the parts stream while it is made.
+
+    Raises ``Llm`` when the model failed after retries.
+    """
+
+    request: ModelRequest
+
+
+class ModelFailure(Exception):
+    """What an adapter raises, whatever its SDK raised: enough to decide on a retry.
+
+    Attributes:
+        kind: ``auth | rate_limit | quota | timeout | connection | context_exhausted | bad_request
+            | overloaded | server | cut``.
+        status: HTTP status, if there was an answer.
+        retry_after: seconds the provider asked us to wait.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ):
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A language model behind any API.
+
+    ``request`` is a context manager: leaving it closes the connection at once, also on
+    cancellation. It streams events, :class:`Finished` last, and raises :class:`ModelFailure`.
+    It never retries by itself.
+    """
+
+    @property
+    def name(self) -> str:
+        """Full name, provider first: ``openai:gpt-5.2``."""
+        ...
+
+    def request(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]: ...

@@ -1,0 +1,200 @@
+"""Sessions, inputs and runs: what the session store is told and asked.
+
+Invariants: an input that was acknowledged is on disk (G15); the transcript is append-only and
+valid (G7); every run ends in exactly one status.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from motet.protocols.chat import ChatMessage
+from motet.protocols.errors import MotetError
+from motet.protocols.messages import Message, Request
+from motet.protocols.models import Usage
+
+Role: TypeAlias = Literal["viewer", "operator", "admin"]
+RunStatus: TypeAlias = Literal[
+    "queued", "running", "completed", "failed", "cancelled", "limited", "interrupted", "dropped"
+]
+FINAL: frozenset[RunStatus] = frozenset(
+    {"completed", "failed", "cancelled", "limited", "interrupted", "dropped"}
+)
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks. Comes from the token or the embedding program, never from a client's field."""
+
+    user: str
+    role: Role = "operator"
+
+
+LOCAL = Principal("local", "admin")
+"""The embedding program or the person at the command line."""
+
+
+class NewInput(msgspec.Struct, frozen=True):
+    """An input as it arrived. ``key`` makes a resend harmless, ``body_hash`` shows a reuse."""
+
+    run_id: str
+    session: str
+    agent: str
+    user: str
+    text: str
+    key: str | None = None
+    body_hash: str = ""
+    method: str = "chat.send"
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """``duplicate``: the key was seen before, with the same body; ``run_id`` is the first one's."""
+
+    run_id: str
+    duplicate: bool = False
+
+
+class KeyConflict(MotetError):
+    """The idempotency key was used before with another body."""
+
+
+class AcceptInput(Request[Accepted], frozen=True, tag="sessions.accept"):
+    """Make an input durable, with its key, its session row and its run row, in one transaction.
+
+    Raises ``KeyConflict``; raises ``NotFound`` when the session belongs to another user (G16).
+    """
+
+    input: NewInput
+
+
+class RecordStep(Message, frozen=True, tag="sessions.step"):
+    """Journal one row of an unfinished run, so that a crash leaves a valid transcript.
+
+    ``step`` counts from 0; an assistant row with calls is the intent of these calls.
+    """
+
+    run_id: str
+    step: int
+    row: ChatMessage
+
+
+class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
+    """As :class:`RecordStep`, answered after COMMIT: no call starts before its intent is stored."""
+
+    run_id: str
+    step: int
+    row: ChatMessage
+
+
+class BeginRun(Message, frozen=True, tag="sessions.begin"):
+    """A queued run starts now."""
+
+    run_id: str
+
+
+class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
+    """End a run: its rows, status and usage in one transaction; its journal is cleared."""
+
+    run_id: str
+    status: RunStatus
+    rows: tuple[ChatMessage, ...]
+    usage: Usage = Usage()
+    detail: str = ""
+    """What went wrong, the limit's name, or who stopped it."""
+
+
+class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
+    """The rows a model is shown: those since the last reset."""
+
+    session: str
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """One stored row. ``pos`` counts from 1 in its session, without gaps."""
+
+    pos: int
+    run_id: str
+    ts: float
+    row: ChatMessage
+
+
+class ReadHistory(Request[tuple[HistoryRow, ...]], frozen=True, tag="sessions.history"):
+    """Rows in order, the newest ``limit`` (at most 200) before position ``before``."""
+
+    session: str
+    before: int | None = None
+    limit: int = 50
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    session: str
+    agent: str
+    owner: str
+    created: float
+    updated: float
+    rows: int
+
+
+class ListSessions(Request[tuple[SessionInfo, ...]], frozen=True, tag="sessions.list"):
+    """Newest first. ``owner`` None: all. ``cursor``: the ``updated`` of the last one seen."""
+
+    owner: str | None = None
+    limit: int = 50
+    cursor: float | None = None
+
+
+class GetSession(Request[SessionInfo | None], frozen=True, tag="sessions.get"):
+    session: str
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    run_id: str
+    session: str
+    agent: str
+    user: str
+    status: RunStatus
+    text: str
+    created: float
+    updated: float
+    usage: Usage = Usage()
+    detail: str = ""
+
+
+class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):
+    """Newest first; absent filters match all."""
+
+    user: str | None = None
+    session: str | None = None
+    status: RunStatus | None = None
+    limit: int = 50
+
+
+class GetRun(Request[RunInfo | None], frozen=True, tag="sessions.run"):
+    run_id: str
+
+
+class ResetSession(Request[None], frozen=True, tag="sessions.reset"):
+    """Start from an empty history; nothing is deleted, a start pointer moves."""
+
+    session: str
+
+
+class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
+    """Once at start: every unfinished run becomes ``interrupted``, its transcript made whole."""
+
+
+class StopReport(msgspec.Struct, frozen=True):
+    """What a stop did: runs ended, inputs that will not be answered, runs that still clean up."""
+
+    stopped: tuple[str, ...] = ()
+    dropped_inputs: tuple[str, ...] = ()
+    still_running: tuple[str, ...] = ()
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """The answer to an input: it is on disk. ``position`` counts the queue from 1."""
+
+    run_id: str
+    status: Literal["accepted", "queued", "duplicate"]
+    position: int = 0

@@ -1,0 +1,33 @@
+"""What the database actor is asked: whole transactions as data."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from motet.protocols.messages import Request
+
+SqlValue: TypeAlias = None | int | float | str | bytes
+Row: TypeAlias = tuple[SqlValue, ...]
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One SQL statement with its positional parameters.
+
+    ``expect`` is the number of rows it must return (None: any); when it returns another number the
+    whole transaction is rolled back and ``ExpectationFailed`` names the statement's index.
+    """
+
+    sql: str
+    params: tuple[SqlValue, ...] = ()
+    expect: int | None = None
+
+
+class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.transact"):
+    """Run statements in one transaction; answered after COMMIT with each statement's rows.
+
+    Many transactions share a commit; one that fails is rolled back alone.
+    """
+
+    statements: tuple[Statement, ...]
