@@ -58,7 +58,7 @@ class ThinkingDelta(Event, frozen=True, tag="thinking.delta"):
 
 
 class ToolCall(Event, frozen=True, tag="tool.call"):
-    """A call begins. ``index`` is its place in its batch; long strings in ``args`` are cut to 500."""
+    """A call begins. ``index`` is its place in its batch; strings in ``args`` are cut to 500."""
 
     id: str
     name: str

@@ -59,6 +59,10 @@ class KeyConflict(MotetError):
     """The idempotency key was used before with another body."""
 
 
+class QueueFull(MotetError):
+    """The session's queue of inputs is full; nothing was stored. Try again when a run has ended."""
+
+
 class AcceptInput(Request[Accepted], frozen=True, tag="sessions.accept"):
     """Make an input durable, with its key, its session row and its run row, in one transaction.
 

@@ -8,7 +8,7 @@ import msgspec
 
 from motet.protocols.messages import Request
 
-SqlValue: TypeAlias = None | int | float | str | bytes
+SqlValue: TypeAlias = int | float | str | bytes | None
 Row: TypeAlias = tuple[SqlValue, ...]
 
 

@@ -1,0 +1,138 @@
+"""What a gateway, a command line or a bridge needs from a host, and nothing more.
+
+Every call takes the principal it acts for: foreign things are not found (G16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from motet.protocols.events import EventRecord
+from motet.protocols.sessions import (
+    LOCAL,
+    Ack,
+    HistoryRow,
+    Principal,
+    RunInfo,
+    RunStatus,
+    SessionInfo,
+    StopReport,
+)
+
+
+class AgentInfo(msgspec.Struct, frozen=True):
+    name: str
+    model: str
+    description: str
+    tools: tuple[str, ...]
+
+
+class HostStatus(msgspec.Struct, frozen=True):
+    """``instance`` changes at every start; ``time`` and ``started`` are Unix seconds."""
+
+    instance: str
+    version: str
+    time: float
+    started: float
+    agents: int
+    live_sessions: int
+    running: int
+    queued: int
+    dropped_events: int
+
+
+class StreamHead(msgspec.Struct, frozen=True):
+    """Highest and lowest journalled number of a stream; ``head`` 0: nothing yet."""
+
+    head: int
+    oldest: int
+
+
+class Journal(Protocol):
+    """Events of the past and of now."""
+
+    def attach(self, stream: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
+        """Call ``sink`` with every event from now on, in order; returns the way to detach.
+
+        The sink must not block and must not raise: it runs in the bus's own task.
+        """
+        ...
+
+    async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
+        """Durable events with ``seq > after``, oldest first."""
+        ...
+
+    async def head(self, stream: str) -> StreamHead: ...
+
+
+class HostApi(Protocol):
+    """A running host. All calls may raise ``NotFound``; names that nobody has, ``UnknownName``."""
+
+    @property
+    def events(self) -> Journal: ...
+
+    def agents(self) -> tuple[AgentInfo, ...]: ...
+
+    def status(self) -> HostStatus: ...
+
+    async def submit(
+        self,
+        text: str,
+        *,
+        session: str,
+        agent: str | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> Ack:
+        """Make an input durable and have it answered. Raises ``KeyConflict``, ``QueueFull``.
+
+        ``agent`` None: the session's own, else the host's only or first agent.
+        """
+        ...
+
+    async def stop(
+        self,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        everything: bool = False,
+        principal: Principal = LOCAL,
+        grace: float = 5.0,
+    ) -> StopReport:
+        """Cancel runs and wait at most ``grace`` s for their clean-up. Works when all is stuck.
+
+        ``session``: all its runs and queued inputs; ``everything``: those of all sessions (all
+        of the principal's, unless the role is admin).
+        """
+        ...
+
+    async def reset(self, session: str, *, principal: Principal = LOCAL) -> None: ...
+
+    async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
+        """One session the principal may see; raises ``NotFound``."""
+        ...
+
+    async def sessions(
+        self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
+    ) -> tuple[SessionInfo, ...]: ...
+
+    async def history(
+        self,
+        session: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[HistoryRow, ...]: ...
+
+    async def runs(
+        self,
+        *,
+        session: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[RunInfo, ...]: ...
