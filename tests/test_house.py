@@ -1,0 +1,183 @@
+"""The rules of the house that no linter knows: sizes, layout, packaging. A message names every offender."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tokenize
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("protocols", "runtime", "actors")
+FILE_LINES = 500
+FUNCTION_LINES = 60
+IGNORED = {"__pycache__"}
+# Put together here, or this line would be found too.
+POSTPONED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+def files_below(*folders: str) -> Iterator[Path]:
+    """Every file of the folders, each once: links are not followed."""
+    for folder in folders:
+        for where, subfolders, names in os.walk(ROOT / folder):
+            subfolders[:] = [name for name in subfolders if name not in IGNORED]
+            yield from (Path(where, name) for name in sorted(names))
+
+
+def python_files() -> list[Path]:
+    return [
+        path for path in files_below(*LAYERS, "motet", "tests", "bench") if path.suffix == ".py"
+    ]
+
+
+def shown(path: Path, line: int = 1) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), filename=str(path))
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {path: len(path.read_bytes().splitlines()) for path in python_files()}
+    assert [f"{shown(p)} has {n}" for p, n in lengths.items() if n > FILE_LINES] == []
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    assert [
+        f"{shown(path, node.lineno)} {node.name} has {length}"
+        for path in python_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
+    ] == []
+
+
+def test_every_module_begins_with_a_docstring() -> None:
+    assert [
+        shown(path)
+        for path in python_files()
+        if (tree := parsed(path)).body and not ast.get_docstring(tree)
+    ] == []
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The absolute name of every module that is imported anywhere in the file, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+
+
+def test_a_layer_is_imported_only_through_motet() -> None:
+    """`import runtime` finds the same files a second time and makes every class of them anew."""
+    assert [
+        f"{shown(path, line)} imports {name}"
+        for path in python_files()
+        for line, name in imported(parsed(path))
+        if name.partition(".")[0] in LAYERS
+    ] == []
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+def test_no_comment_puts_work_off() -> None:
+    assert [
+        f"{shown(path, line)} {text}"
+        for path in python_files()
+        for line, text in comments(path)
+        if POSTPONED.search(text)
+    ] == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_is_a_relative_link_in_motet(layer: str) -> None:
+    link = ROOT / "motet" / layer
+    assert link.is_symlink(), f"{shown(link)} is not a link: clone with core.symlinks=true"
+    assert os.readlink(link) == f"../{layer}"
+
+
+INSTALL_FILES = ("pyproject.toml", "constraints.txt", "package.json", "package-lock.json", ".npmrc")
+
+
+@pytest.mark.parametrize("name", INSTALL_FILES)
+def test_what_is_installed_is_named_and_never_addressed(name: str) -> None:
+    assert not re.search(r"://|git\+|\bfile:|\s@\s|\"resolved\"", (ROOT / name).read_text("utf-8"))
+
+
+def pins() -> list[str]:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_constraints_are_sorted_pins_without_hashes() -> None:
+    assert [pin for pin in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin)] == []
+    names = [pin.partition("==")[0] for pin in pins()]
+    assert names == sorted(set(names))
+
+
+def test_every_requirement_has_a_pin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    names = {re.split(r"[\[<>=!~; ]", line)[0].replace("_", "-").lower() for line in wanted}
+    assert names - {"motet"} <= {pin.partition("==")[0] for pin in pins()}
+
+
+def test_every_npm_package_is_locked_at_one_version_with_its_digest() -> None:
+    wanted: dict[str, str] = json.loads((ROOT / "package.json").read_text("utf-8"))[
+        "devDependencies"
+    ]
+    locked = json.loads((ROOT / "package-lock.json").read_text("utf-8"))["packages"]
+    assert locked[""]["devDependencies"] == wanted
+    for name, version in wanted.items():
+        assert locked[f"node_modules/{name}"]["version"] == version
+    assert all("integrity" in package for path, package in locked.items() if path)
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist and the wheel, built by hatchling as it's installed here: no network."""
+    folder = tmp_path_factory.mktemp("distributions")
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def files_to_ship() -> set[str]:
+    of_layers = {path.relative_to(ROOT).as_posix() for path in files_below(*LAYERS)}
+    own = {path.name for path in (ROOT / "motet").iterdir() if path.is_file()}
+    return {f"motet/{name}" for name in of_layers | own}
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_every_layer(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.startswith("motet/")}
+    assert held == files_to_ship()
+    assert "motet/py.typed" in held
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_the_wheel_holds(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = [PurePosixPath(member.name) for member in archive.getmembers() if member.isfile()]
+    held = {name.relative_to(name.parts[0]).as_posix() for name in names}
+    assert {name for name in held if name.startswith("motet/")} == files_to_ship()
+    assert held >= {"LICENSE", "README.md", "pyproject.toml"}
