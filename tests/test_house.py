@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows: sizes, layout, packaging. A message names every offender."""
+"""The rules of the house that no linter knows: sizes, layout, packaging. Failures name them all."""
 
 import ast
 import json
@@ -11,6 +11,7 @@ import tokenize
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -33,9 +34,8 @@ def files_below(*folders: str) -> Iterator[Path]:
 
 
 def python_files() -> list[Path]:
-    return [
-        path for path in files_below(*LAYERS, "motet", "tests", "bench") if path.suffix == ".py"
-    ]
+    files = files_below(*LAYERS, "motet", "tests", "bench")
+    return [path for path in files if path.suffix == ".py"]
 
 
 def shown(path: Path, line: int = 1) -> str:
@@ -126,31 +126,30 @@ def pins() -> list[str]:
 
 def test_constraints_are_sorted_pins_without_hashes() -> None:
     assert [pin for pin in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin)] == []
-    names = [pin.partition("==")[0] for pin in pins()]
-    assert names == sorted(set(names))
+    assert pins() == sorted(set(pins()))
 
 
 def test_every_requirement_has_a_pin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
-    names = {re.split(r"[\[<>=!~; ]", line)[0].replace("_", "-").lower() for line in wanted}
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted = [re.split(r"[\[<>=!~; ]", line)[0] for line in chain.from_iterable(groups)]
+    names = {name.replace("_", "-").lower() for name in wanted}
     assert names - {"motet"} <= {pin.partition("==")[0] for pin in pins()}
 
 
 def test_every_npm_package_is_locked_at_one_version_with_its_digest() -> None:
-    wanted: dict[str, str] = json.loads((ROOT / "package.json").read_text("utf-8"))[
-        "devDependencies"
-    ]
+    package = json.loads((ROOT / "package.json").read_text("utf-8"))
+    wanted: dict[str, str] = package["devDependencies"]
     locked = json.loads((ROOT / "package-lock.json").read_text("utf-8"))["packages"]
     assert locked[""]["devDependencies"] == wanted
     for name, version in wanted.items():
         assert locked[f"node_modules/{name}"]["version"] == version
-    assert all("integrity" in package for path, package in locked.items() if path)
+    assert all("integrity" in entry for path, entry in locked.items() if path)
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the sdist and the wheel, built by hatchling as it's installed here: no network."""
+    """The folder of the sdist and the wheel, built offline by the hatchling installed here."""
     folder = tmp_path_factory.mktemp("distributions")
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
