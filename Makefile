@@ -26,14 +26,18 @@ test: $(VENV)/.dev node_modules/.installed  ## run the test suite
 	@$(BIN)/pytest $(ARGS)
 
 lint: $(VENV)/.dev  ## check format, style and the import layers
-	@$(BIN)/ruff format --check
-	@$(BIN)/ruff check
-	@$(BIN)/lint-imports --no-logo
+	@failed=0; \
+	$(BIN)/ruff format --check || failed=1; \
+	$(BIN)/ruff check || failed=1; \
+	$(BIN)/lint-imports --no-logo || failed=1; \
+	exit $$failed
 
 # The wrapper of pyright would otherwise ask the npm registry whether it is the newest.
 typecheck: $(VENV)/.dev  ## run mypy and pyright, both strict
-	@$(BIN)/mypy
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	@failed=0; \
+	$(BIN)/mypy || failed=1; \
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright || failed=1; \
+	exit $$failed
 
 bench: $(VENV)/.dev  ## run the benchmarks beside their peers
 	@$(BIN)/python -m bench $(ARGS)

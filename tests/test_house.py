@@ -10,7 +10,7 @@ import tarfile
 import tokenize
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -46,27 +46,32 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes(), filename=str(path))
 
 
+def refuse(offenders: Iterable[str]) -> None:
+    found = list(offenders)
+    assert not found, "\n" + "\n".join(found)
+
+
 def test_no_file_is_longer_than_500_lines() -> None:
     lengths = {path: len(path.read_bytes().splitlines()) for path in python_files()}
-    assert [f"{shown(p)} has {n}" for p, n in lengths.items() if n > FILE_LINES] == []
+    refuse(f"{shown(p)} has {n}" for p, n in lengths.items() if n > FILE_LINES)
 
 
 def test_no_function_is_longer_than_60_lines() -> None:
-    assert [
+    refuse(
         f"{shown(path, node.lineno)} {node.name} has {length}"
         for path in python_files()
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
-    ] == []
+    )
 
 
 def test_every_module_begins_with_a_docstring() -> None:
-    assert [
+    refuse(
         shown(path)
         for path in python_files()
         if (tree := parsed(path)).body and not ast.get_docstring(tree)
-    ] == []
+    )
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -80,12 +85,12 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def test_a_layer_is_imported_only_through_motet() -> None:
     """`import runtime` finds the same files a second time and makes every class of them anew."""
-    assert [
+    refuse(
         f"{shown(path, line)} imports {name}"
         for path in python_files()
         for line, name in imported(parsed(path))
         if name.partition(".")[0] in LAYERS
-    ] == []
+    )
 
 
 def comments(path: Path) -> Iterator[tuple[int, str]]:
@@ -96,12 +101,12 @@ def comments(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_no_comment_puts_work_off() -> None:
-    assert [
+    refuse(
         f"{shown(path, line)} {text}"
         for path in python_files()
         for line, text in comments(path)
         if POSTPONED.search(text)
-    ] == []
+    )
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -125,7 +130,7 @@ def pins() -> list[str]:
 
 
 def test_constraints_are_sorted_pins_without_hashes() -> None:
-    assert [pin for pin in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin)] == []
+    refuse(pin for pin in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin))
     assert pins() == sorted(set(pins()))
 
 
