@@ -1,0 +1,1 @@
+"""Tools: how they are made, described, checked and executed."""

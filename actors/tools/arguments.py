@@ -1,0 +1,214 @@
+"""From the model's raw JSON text to valid arguments, with every problem named at once.
+
+Invariants: whatever the text is, the outcome is a JSON object or an :class:`ArgumentError`;
+checking what was checked changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import attrs
+import msgspec
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import MotetError, nearest
+
+FRAGMENT_CHARS = 300
+NEAR_CHARS = 24
+
+_BESIDE_THE_TYPE = ("title", "description", "default", "examples")
+_KINDS: Mapping[type, str] = {list: "array", str: "string", bool: "boolean"}
+
+
+class ArgumentError(MotetError):
+    """The arguments of a call are wrong; ``problems`` names everything that is."""
+
+    def __init__(self, problems: Sequence[str]):
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@attrs.frozen
+class Parameter:
+    """One parameter: ``type`` is what msgspec converts to, ``schema`` what the model was told."""
+
+    name: str
+    type: object
+    schema: JsonObject
+    required: bool = True
+
+
+@attrs.frozen
+class Arguments:
+    """The parameters of one tool, and the check of what a model sends for them.
+
+    ``closed``: a name that is no parameter is a problem, else it is passed on as it is.
+    """
+
+    parameters: Mapping[str, Parameter]
+    closed: bool = True
+
+    def parse(self, text: str) -> JsonObject:
+        """Read the model's text. Near misses are mended: ``"5"`` for 5, an object in a string.
+
+        Raises:
+            ArgumentError: with all problems, for the model to read.
+        """
+        return self.check(_decode_object(text))
+
+    def check(self, args: JsonObject, *, strict: bool = False) -> JsonObject:
+        """The arguments as JSON data, mended unless ``strict``. Raises ``ArgumentError``."""
+        accepted: JsonObject = {}
+        problems = list(self._misnamed(args))
+        for name, value in args.items():
+            try:
+                accepted[name] = self._accept(name, value, strict=strict)
+            except ArgumentError as error:
+                problems += error.problems
+        if problems:
+            raise ArgumentError(problems)
+        return accepted
+
+    def typed(self, args: JsonObject) -> dict[str, object]:
+        """Checked arguments as the values a Python function wants. Raises ``ArgumentError``."""
+        return {
+            name: _convert(self.parameters[name], value, strict=True)
+            for name, value in args.items()
+        }
+
+    def _misnamed(self, args: JsonObject) -> Iterator[str]:
+        known = list(self.parameters)
+        for name in args:
+            if self.closed and name not in self.parameters:
+                guess = nearest(str(name), known)
+                hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(known) or '-'}"
+                yield f"unknown parameter {name!r}; {hint}"
+        for parameter in self.parameters.values():
+            if parameter.required and parameter.name not in args:
+                yield f"missing parameter {parameter.name!r}; expected {_fragment(parameter)}"
+
+    def _accept(self, name: str, value: object, *, strict: bool) -> object:
+        parameter = self.parameters.get(name)
+        if parameter is None:
+            return value
+        converted = _convert(parameter, value, strict=strict)
+        try:
+            plain: object = msgspec.to_builtins(converted, str_keys=True, enc_hook=_encode)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentError([f"{name}: is not JSON data: {error}"]) from error
+        return plain
+
+
+def _convert(parameter: Parameter, value: object, *, strict: bool) -> object:
+    try:
+        return _mended(parameter.type, value, strict=strict)
+    except Exception as error:  # a __post_init__ of the user's own type may raise anything
+        problem = _said(parameter.name, error)
+        raise ArgumentError([f"{problem}; expected {_fragment(parameter)}"]) from error
+
+
+def _mended(kind: object, value: object, *, strict: bool) -> object:
+    """Strictly first: a value that fits as it is must not be taken for something else."""
+    try:
+        return _as(kind, value, strict=True)
+    except msgspec.ValidationError:
+        if strict:
+            raise
+    try:
+        return _as(kind, value, strict=False)
+    except msgspec.ValidationError:
+        inner = _decoded_container(value)
+        if inner is None:
+            raise
+        return _as(kind, inner, strict=False)
+
+
+def _as(kind: object, value: object, *, strict: bool) -> object:
+    converted: object = msgspec.convert(
+        value, kind, strict=strict, str_keys=True, dec_hook=_decode_path
+    )
+    return converted
+
+
+def _decode_path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(value, kind):
+        return value
+    raise msgspec.ValidationError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def _encode(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _decoded_container(value: object) -> object:
+    """The list or object a string holds as JSON: models quote them once too often."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        decoded: object = msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return None
+    return decoded
+
+
+def _decode_object(text: str) -> JsonObject:
+    """No text and ``null`` mean no arguments; an object quoted as a string is unquoted."""
+    value: object = _decode(text) if text.strip() else {}
+    if isinstance(value, str):
+        value = _decode(value) if value.strip() else {}
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        kind = _KINDS.get(type(value), "number")
+        raise ArgumentError([f"the arguments must be one JSON object, not a JSON {kind}"])
+    return cast(JsonObject, value)  # decoded JSON: the names are strings
+
+
+def _decode(text: str) -> object:
+    try:
+        value: object = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError([f"the arguments are not valid JSON: {_broken(text, error)}"]) from None
+    return value
+
+
+def _broken(text: str, error: Exception) -> str:
+    """What is wrong and where. The standard decoder knows the place, msgspec is the judge."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as found:
+        if found.pos >= len(text.rstrip()):
+            return f"the text ends too early, after {len(text)} characters"
+        return f"{found.msg} at character {found.pos}, {_near(text, found.pos)}"
+    except (ValueError, RecursionError):
+        pass
+    # Only msgspec minds half of a surrogate pair, and it names that badly.
+    return "a string holds half of a surrogate pair" if "truncated" in str(error) else str(error)
+
+
+def _near(text: str, place: int) -> str:
+    before = text[max(0, place - NEAR_CHARS) : place]
+    return f"just before {text[place : place + NEAR_CHARS]!r} (after {before!r})"
+
+
+def _said(name: str, error: Exception) -> str:
+    """msgspec ends its messages with the path from ``$``; the model knows the parameter's name."""
+    text = str(error) or type(error).__name__
+    what, found, path = text.rpartition(" - at `$")
+    return f"{name}{path.rstrip('`')}: {what}" if found else f"{name}: {text}"
+
+
+def _fragment(parameter: Parameter) -> str:
+    told = {key: part for key, part in parameter.schema.items() if key not in _BESIDE_THE_TYPE}
+    text = json.dumps(told, ensure_ascii=False, default=str)
+    return text if len(text) <= FRAGMENT_CHARS else text[: FRAGMENT_CHARS - 3] + "..."

@@ -1,0 +1,186 @@
+"""From type hints and docstrings to the JSON Schema that a model is told.
+
+Invariant: what cannot be described to a model is refused here, when the tool is made, with a
+``TypeError`` that names the parameter.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias, cast, get_origin, get_type_hints
+
+import attrs
+import docstring_parser
+import msgspec
+
+from motet.actors.tools.arguments import Arguments, Parameter
+from motet.actors.tools.context import Context
+from motet.protocols.chat import JsonObject
+
+Function: TypeAlias = Callable[..., object]
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@attrs.frozen
+class Described:
+    """All a model is told of a function, and the check of what it sends."""
+
+    description: str
+    parameters: JsonObject
+    accepts: Arguments
+    takes_context: bool
+
+
+def describe(fn: Function) -> Described:
+    """Describe a function by its hints, defaults and docstring. Raises ``TypeError``."""
+    hints = _hints(fn)
+    described = list(inspect.signature(fn).parameters.values())
+    takes_context = bool(described) and _is_context(hints.get(described[0].name))
+    if takes_context:
+        described = described[1:]
+    for parameter in described:
+        _refuse_undescribable(fn, parameter, hints)
+    text, notes = _documentation(fn)
+    types = {parameter.name: hints[parameter.name] for parameter in described}
+    schemas, defs = _schemas(fn, types)
+    for parameter in described:
+        _annotate(schemas[parameter.name], parameter, notes)
+    required = [p.name for p in described if p.default is inspect.Parameter.empty]
+    accepts = Arguments(
+        {name: Parameter(name, types[name], schemas[name], name in required) for name in types}
+    )
+    return Described(text, _object(schemas, required, defs), accepts, takes_context)
+
+
+def _hints(fn: Function) -> Mapping[str, object]:
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"tool {_name(fn)}: {error}; types in its annotations must be importable when the "
+            "tool is made: define them at module level, outside of `if TYPE_CHECKING`"
+        ) from error
+
+
+def _name(fn: Function) -> str:
+    return str(getattr(fn, "__name__", fn))
+
+
+def _is_context(hint: object) -> bool:
+    return hint is Context or get_origin(hint) is Context
+
+
+def _refuse_undescribable(
+    fn: Function, parameter: inspect.Parameter, hints: Mapping[str, object]
+) -> None:
+    where = f"tool {_name(fn)}: parameter {parameter.name!r}"
+    if parameter.kind in _VARIADIC:
+        raise TypeError(f"{where}: * and ** parameters cannot be described to a model; name them")
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise TypeError(f"{where}: arguments are passed by name; it must not be positional-only")
+    if parameter.name not in hints:
+        raise TypeError(f"{where} needs a type annotation: the model is told its schema")
+    if _is_context(hints[parameter.name]):
+        raise TypeError(f"{where}: Context must be the first parameter")
+
+
+def _documentation(fn: Function) -> tuple[str, Mapping[str, str]]:
+    text = inspect.getdoc(fn) or ""
+    try:
+        parsed = docstring_parser.parse(text)
+    except docstring_parser.ParseError:
+        return text, {}
+    notes = {param.arg_name: param.description or "" for param in parsed.params}
+    return parsed.description or "", notes
+
+
+def _schemas(
+    fn: Function, types: Mapping[str, object]
+) -> tuple[dict[str, JsonObject], dict[str, JsonObject]]:
+    """One schema per parameter, and the definitions that only a reference can express."""
+    try:
+        found, defs = _components(list(types.values()))
+    except TypeError:
+        for name, kind in types.items():
+            _refuse_type(fn, name, kind)
+        raise
+    inlined = [_inline(schema, defs, ()) for schema in found]
+    if all(schema is not None for schema in inlined):
+        found, defs = cast("list[JsonObject]", inlined), {}  # none is None: just checked
+    return dict(zip(types, found, strict=True)), defs
+
+
+def _refuse_type(fn: Function, name: str, kind: object) -> None:
+    try:
+        _components([kind])
+    except TypeError as error:
+        reason = str(error).rpartition("\n")[2]
+        raise TypeError(
+            f"tool {_name(fn)}: parameter {name!r} cannot be described to a model: {reason}"
+        ) from error
+
+
+def _components(types: Sequence[object]) -> tuple[list[JsonObject], dict[str, JsonObject]]:
+    found, defs = msgspec.json.schema_components(
+        types, schema_hook=_beyond_msgspec, ref_template="#/$defs/{name}"
+    )
+    return [dict(schema) for schema in found], defs
+
+
+def _beyond_msgspec(kind: type) -> JsonObject:
+    if kind is object:
+        return {"description": "any JSON value"}
+    if kind is Path:
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError
+
+
+def _inline(
+    node: object, defs: Mapping[str, JsonObject], inside: tuple[str, ...]
+) -> JsonObject | None:
+    """The schema with its references replaced; None when it refers to itself."""
+    try:
+        return cast(JsonObject, _replaced(node, defs, inside))  # an object stays an object
+    except RecursionError:
+        return None
+
+
+def _replaced(node: object, defs: Mapping[str, JsonObject], inside: tuple[str, ...]) -> object:
+    if isinstance(node, list):
+        return [_replaced(item, defs, inside) for item in cast("list[object]", node)]
+    if not isinstance(node, dict):
+        return node
+    schema = cast(JsonObject, node)
+    reference = schema.get("$ref")
+    if not isinstance(reference, str):
+        return {key: _replaced(value, defs, inside) for key, value in schema.items()}
+    name = reference.rpartition("/")[2]
+    if name in inside:
+        raise RecursionError(name)
+    rest = {key: value for key, value in schema.items() if key != "$ref"}
+    return _replaced({**defs[name], **rest}, defs, (*inside, name))
+
+
+def _annotate(schema: JsonObject, parameter: inspect.Parameter, notes: Mapping[str, str]) -> None:
+    if note := notes.get(parameter.name):
+        schema["description"] = note
+    if parameter.default is inspect.Parameter.empty:
+        return
+    with suppress(TypeError, ValueError):  # without a JSON form it is Python's own business
+        schema["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
+
+
+def _object(
+    properties: Mapping[str, JsonObject], required: Sequence[str], defs: Mapping[str, JsonObject]
+) -> JsonObject:
+    schema: JsonObject = {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return {**schema, "$defs": dict(defs)} if defs else schema

@@ -1,0 +1,206 @@
+"""A tool: what the model is told of it, its limits, and the function that does the work.
+
+A synchronous function runs in a worker thread. A thread cannot be killed: cancelling such a
+call, or its time-out, waits until the function returns. Long blocking work belongs in a process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias, cast, overload
+
+import attrs
+import msgspec
+import trio
+from trio.lowlevel import RunVar
+
+from motet.actors.tools.arguments import Arguments
+from motet.actors.tools.context import Context
+from motet.actors.tools.foreign import from_schema
+from motet.actors.tools.schema import Described, Function, describe
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import MotetError
+from motet.protocols.tools import Effects, ToolSpec
+
+TIMEOUT = 60.0
+MAX_OUTPUT = 16_000
+THREADS = 40
+
+Runner: TypeAlias = Callable[[Context[object], JsonObject], Awaitable[object]]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_threads: RunVar[trio.CapacityLimiter] = RunVar("motet tool threads")
+
+
+class ToolRetry(MotetError):
+    """Raised by a tool: the model gets ``message`` as it is and can try again. Not stored."""
+
+
+class ToolFailure(MotetError):
+    """Raised by a tool that knows how it failed; stored like any other error.
+
+    Attributes:
+        detail: what is stored beside the message.
+        code: the tool's own error code, part of the summary.
+        kind: class of the failure, when the tool knows better than the words of its message.
+    """
+
+    def __init__(
+        self, message: str, *, detail: JsonObject | None = None, code: str = "", kind: str = ""
+    ):
+        super().__init__(message)
+        self.detail = detail
+        self.code = code
+        self.kind = kind
+
+
+def Range(lo: float | None = None, hi: float | None = None) -> msgspec.Meta:
+    """A number from ``lo`` to ``hi``, both included: ``Annotated[int, Range(1, 200)]``."""
+    return msgspec.Meta(ge=lo, le=hi)
+
+
+def Length(lo: int | None = None, hi: int | None = None) -> msgspec.Meta:
+    """A text or list of ``lo`` to ``hi`` items: ``Annotated[str, Length(1)]``."""
+    return msgspec.Meta(min_length=lo, max_length=hi)
+
+
+def Pattern(regex: str) -> msgspec.Meta:
+    """A text in which ``regex`` is found; anchor it to match the whole."""
+    return msgspec.Meta(pattern=regex)
+
+
+def _check_name(_tool: object, _field: object, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise TypeError(
+            f"tool name {name!r}: 1 to 64 letters, digits, '_' and '-' are allowed; give name=..."
+        )
+
+
+def _check_limits(tool: Tool, _field: object, _value: object) -> None:
+    for name, value in (("timeout", tool.timeout), ("max_output", tool.max_output)):
+        if not value > 0:
+            raise ValueError(f"tool {tool.name!r}: {name} must be above 0, not {value}")
+
+
+def _accepting(tool: Tool) -> Arguments:
+    return from_schema(tool.parameters)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Tool:
+    """One tool. :func:`tool` makes it from a function; or give a schema and ``run`` yourself.
+
+    Attributes:
+        parameters: a JSON Schema of type object.
+        effects: a ``write`` makes the batch it is in run in call order (G8).
+        timeout: seconds one call may take.
+        max_output: code points of a result; the rest is cut with a note.
+        run: gets arguments that ``accepts`` has checked; what it returns is the result.
+        accepts: the check; made from ``parameters`` unless given.
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    description: str
+    parameters: JsonObject = attrs.field(repr=False)
+    run: Runner = attrs.field(repr=False)
+    effects: Effects = attrs.field(
+        default="read", validator=attrs.validators.in_(("read", "write"))
+    )
+    timeout: float = TIMEOUT
+    max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
+    accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters, self.effects)
+
+
+@overload
+def tool(
+    fn: Function,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float = TIMEOUT,
+    max_output: int = MAX_OUTPUT,
+    effects: Effects = "read",
+) -> Tool: ...
+
+
+@overload
+def tool(
+    fn: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float = TIMEOUT,
+    max_output: int = MAX_OUTPUT,
+    effects: Effects = "read",
+) -> Callable[[Function], Tool]: ...
+
+
+def tool(
+    fn: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float = TIMEOUT,
+    max_output: int = MAX_OUTPUT,
+    effects: Effects = "read",
+) -> Tool | Callable[[Function], Tool]:
+    """Make a tool of a function, as ``@tool``, ``@tool(timeout=5)`` or ``tool(fn)``.
+
+    The hints are the schema, the docstring describes the tool and its parameters (Google, numpy
+    or Sphinx style). A first parameter annotated ``Context[...]`` is given by the host.
+
+    Raises:
+        TypeError: for what cannot be described to a model; the message names it.
+    """
+
+    def build(fn: Function) -> Tool:
+        described = describe(fn)
+        return Tool(
+            name=name or str(getattr(fn, "__name__", "")),
+            description=described.description if description is None else description,
+            parameters=described.parameters,
+            accepts=described.accepts,
+            run=_runner(fn, described),
+            effects=effects,
+            timeout=timeout,
+            max_output=max_output,
+        )
+
+    return build if fn is None else build(fn)
+
+
+def _runner(fn: Function, described: Described) -> Runner:
+    inner = inspect.unwrap(fn)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise TypeError(f"tool {fn}: a generator has no one result; return a list instead")
+    in_thread = not inspect.iscoroutinefunction(inner)
+
+    async def run(ctx: Context[object], args: JsonObject) -> object:
+        given = (ctx,) if described.takes_context else ()
+        call = partial(fn, *given, **described.accepts.typed(args))
+        if in_thread:
+            return await trio.to_thread.run_sync(
+                call, abandon_on_cancel=False, limiter=_thread_limit()
+            )
+        return await cast("Awaitable[object]", call())  # a coroutine function: checked above
+
+    return run
+
+
+def _thread_limit() -> trio.CapacityLimiter:
+    """Not trio's default limiter: slow tools must not starve other users of threads."""
+    try:
+        return _threads.get()
+    except LookupError:
+        _threads.set(trio.CapacityLimiter(THREADS))
+        return _threads.get()
