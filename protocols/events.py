@@ -17,6 +17,9 @@ from motet.protocols.messages import Message
 from motet.protocols.models import Usage
 
 
+Role: TypeAlias = Literal["user", "assistant"]
+
+
 class Event(msgspec.Struct, frozen=True, tag_field="event"):
     """Root of all events; the tag is the event's name on the wire."""
 
@@ -37,7 +40,7 @@ class RunStarted(Event, frozen=True, tag="run.started"):
 class MessageAdded(Event, frozen=True, tag="message"):
     """A whole message. ``i`` is the number of the message in its run, as in :class:`TextDelta`."""
 
-    role: Literal["user", "assistant"]
+    role: Role
     author: str
     text: str
     i: int = 0

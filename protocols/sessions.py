@@ -191,9 +191,9 @@ class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recov
 class StopReport(msgspec.Struct, frozen=True):
     """What a stop did: runs ended, inputs that will not be answered, runs that still clean up."""
 
-    stopped: tuple[str, ...] = ()
-    dropped_inputs: tuple[str, ...] = ()
-    still_running: tuple[str, ...] = ()
+    stopped: list[str] = []
+    dropped_inputs: list[str] = []
+    still_running: list[str] = []
 
 
 class Ack(msgspec.Struct, frozen=True):

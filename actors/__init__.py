@@ -1,0 +1,1 @@
+"""Who plays: the agent host, its sessions, tools, models, stores and gateway."""

@@ -1,0 +1,200 @@
+"""What an agent is: a name, a model, instructions, tools and limits. It runs nothing by itself."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+
+import trio
+
+from motet.actors.tools.tool import Tool, tool
+from motet.protocols.errors import ConfigError
+from motet.protocols.limits import Limits
+from motet.protocols.models import Model
+from motet.protocols.tools import Effects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from motet.actors.result import RunResult
+    from motet.actors.stream import RunStream
+
+D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ToolLike: TypeAlias = "Tool | str | Callable[..., object]"
+"""A tool, a plain type-hinted function, or the name of a built-in (``read_file``, ``group:fs``)."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class Agent(Generic[D]):
+    """An agent that any number of hosts can run. Share it freely.
+
+    Args:
+        name: how sessions, events and other agents call it: letters, digits, ``_ . -``.
+        model: ``provider:model`` (``openai:gpt-5.2``, ``anthropic:claude-sonnet-4-5``), ``demo``,
+            or any object that is a ``Model``.
+        instructions: the system prompt.
+        description: one line for people and for other agents.
+        tools: tools, type-hinted functions, or names of built-in tools and groups.
+        deps_type: type of the ``deps`` that tools find in their ``Context``.
+        limits: what one run may spend.
+
+    Raises ``ConfigError`` for a name that cannot be one.
+    """
+
+    @overload
+    def __init__(
+        self: Agent[None],
+        name: str,
+        *,
+        model: str | Model = ...,
+        instructions: str = ...,
+        description: str = ...,
+        tools: Sequence[ToolLike] = ...,
+        deps_type: None = ...,
+        limits: Limits = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Model = ...,
+        instructions: str = ...,
+        description: str = ...,
+        tools: Sequence[ToolLike] = ...,
+        deps_type: type[D],
+        limits: Limits = ...,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Model = "demo",
+        instructions: str = "",
+        description: str = "",
+        tools: Sequence[ToolLike] = (),
+        deps_type: type[D] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
+        self.name = name
+        self.model = model
+        self.instructions = instructions
+        self.description = description
+        self.deps_type = deps_type
+        self.limits = limits or Limits()
+        self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} model={self.model_name}>"
+
+    @property
+    def model_name(self) -> str:
+        return self.model if isinstance(self.model, str) else self.model.name
+
+    @property
+    def tools(self) -> tuple[Tool | str, ...]:
+        """Its tools; a string stands for a built-in tool or group that the host provides."""
+        return tuple(self._tools)
+
+    @overload
+    def tool(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float = 60.0,
+        max_output: int = 16_000,
+        effects: Effects = "read",
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def tool(
+        self,
+        fn: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float = 60.0,
+        max_output: int = 16_000,
+        effects: Effects = "read",
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Give the agent a type-hinted function as a tool. The function stays what it was.
+
+        Raises ``TypeError`` when the signature cannot be described to a model.
+        """
+
+        def add(function: Callable[P, R]) -> Callable[P, R]:
+            self._tools.append(
+                tool(
+                    function,
+                    name=name,
+                    description=description,
+                    timeout=timeout,
+                    max_output=max_output,
+                    effects=effects,
+                )
+            )
+            return function
+
+        return add if fn is None else add(fn)
+
+    async def run(self, text: str, *, deps: D | None = None, check: bool = True) -> RunResult:
+        """One answer from a host in memory that lives for this call only.
+
+        Raises and is cancelled as :meth:`motet.Host.run`.
+        """
+        from motet.actors.host import open_host  # the host knows agents, not the other way round
+
+        async with open_host() as host:
+            return await host.run(self, text, deps=deps, check=check)
+
+    def run_sync(self, text: str, *, deps: D | None = None, check: bool = True) -> RunResult:
+        """As :meth:`run`, for programs without a loop. Raises ``RuntimeError`` inside one."""
+        _refuse_inside_loop()
+        return trio.run(partial(self.run, text, deps=deps, check=check))
+
+    def stream(self, text: str, *, deps: D | None = None) -> AbstractAsyncContextManager[RunStream]:
+        """The events of one answer, from a host in memory that lives for this block only."""
+
+        @asynccontextmanager
+        async def streaming() -> AsyncIterator[RunStream]:
+            from motet.actors.host import open_host
+
+            async with open_host() as host, host.stream(self, text, deps=deps) as run:
+                yield run
+
+        return streaming()
+
+
+AnyAgent: TypeAlias = Agent[Any]
+
+
+def _as_tool(item: ToolLike) -> Tool | str:
+    return item if isinstance(item, Tool | str) else tool(item)
+
+
+def _refuse_inside_loop() -> None:
+    if trio.lowlevel.in_trio_run():
+        raise RuntimeError("run_sync() was called inside trio: use `await agent.run(...)` there")
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "run_sync() was called inside an asyncio loop, which it would block: "
+            "use `await asyncio.to_thread(agent.run_sync, ...)`"
+        )

@@ -1,0 +1,70 @@
+"""What the sessions of one host share: refs to the actors beside them, and plain read-only data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, datetime
+
+import attrs
+import structlog
+
+from motet.actors.errors.channel import ErrorChannel
+from motet.actors.models.directory import Provide
+from motet.actors.sessions.store import SessionStoreProtocol
+from motet.actors.sessions.table import Run, RunTable
+from motet.actors.tools.catalog import ToolCatalog
+from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
+from motet.protocols.sessions import BeginRun, RecordStep
+from motet.protocols.tools import ExecuteCall
+from motet.runtime import ActorDead, ActorRef, MailboxFull
+
+
+@attrs.define
+class Services:
+    """Refs stay valid across restarts of what they point to.
+
+    Attributes:
+        dropped: ephemeral events that a full or dead event bus did not take.
+        today: for the system prompt.
+    """
+
+    table: RunTable
+    catalog: ToolCatalog
+    store: ActorRef[SessionStoreProtocol]
+    bus: ActorRef[Publish]
+    models: ActorRef[Provide]
+    tools: ActorRef[ExecuteCall]
+    errors: ErrorChannel
+    today: Callable[[], date] = lambda: datetime.now().astimezone().date()
+    dropped: int = 0
+    log: structlog.stdlib.BoundLogger = attrs.field(factory=lambda: structlog.get_logger("motet"))
+
+    async def warn(self, run: Run, source: str, message: str) -> None:
+        """Something degraded and the run goes on (seed 001): log it and say so."""
+        self.log.warning(message, source=source, run=run.id, session=run.session)
+        await self.emit(run, Warned(source, message))
+
+    async def begin(self, run: Run) -> None:
+        """Put on record that a queued run starts now."""
+        with suppress(ActorDead):
+            await self.store.tell(BeginRun(run.id))
+
+    async def note(self, step: RecordStep) -> None:
+        """Journal a row of a run that goes on; the store counts what it could not write."""
+        with suppress(ActorDead):
+            await self.store.tell(step)
+
+    async def emit(self, run: Run, event: AnyEvent) -> None:
+        """Publish an event of a run. Waits for room when it is durable; never fails the run.
+
+        Event failures are silent (seed 001): a host without a bus runs as well as one with it.
+        """
+        message = Publish(f"session:{run.session}", event, run.id)
+        try:
+            if is_durable(event):
+                await self.bus.tell(message)
+            else:
+                self.bus.tell_nowait(message)
+        except (MailboxFull, ActorDead):
+            self.dropped += 1

@@ -1,0 +1,1 @@
+"""Sessions: a transcript and the actor that owns its order."""

@@ -1,0 +1,57 @@
+"""Resolves a session key to its actor: started on the first message, gone when idle."""
+
+from __future__ import annotations
+
+import trio
+
+from motet.actors.services import Services
+from motet.actors.sessions.session import Session, Submit
+from motet.protocols.messages import Request
+from motet.runtime import Actor, ActorRef, Supervision, handles
+
+IDLE_AFTER = 900.0
+SWEEP_EVERY = 60.0
+
+
+class Resolve(Request[ActorRef[Submit]], frozen=True, tag="router.resolve"):
+    """The actor of a session, started if it is not alive.
+
+    It may be passivated between the answer and its use: an ``ActorDead`` there means to resolve
+    again, nothing was accepted.
+    """
+
+    session: str
+
+
+class Router(Actor[Resolve]):
+    """Parent of all session actors. One session's crash never touches another's."""
+
+    supervision = Supervision(strategy="one_for_one", intensity=100, period=5.0)
+    cleanup_budget = 15.0
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+
+    async def on_start(self) -> None:
+        self.start_soon(self._sweep)
+
+    @handles(Resolve)
+    async def resolve(self, message: Resolve) -> ActorRef[Submit]:
+        session = self.child(message.session)
+        if session is not None and session.is_alive:
+            return session
+        return await self.start_child(
+            lambda: Session(message.session, self.services), name=message.session
+        )
+
+    async def _sweep(self) -> None:
+        """Passivate sessions that have been idle for a while: their transcript is on disk."""
+        table = self.services.table
+        while True:
+            await trio.sleep(SWEEP_EVERY)
+            limit = trio.current_time() - IDLE_AFTER
+            for key, slot in list(table.slots.items()):
+                if slot.idle and slot.touched < limit:
+                    del table.slots[key]
+                    if self.child(key) is not None:
+                        await self.stop_child(key)

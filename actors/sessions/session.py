@@ -1,0 +1,107 @@
+"""One actor per session: it makes inputs durable and runs them one after the other.
+
+Guarantees: an input is acknowledged only when it is on disk (G15); two runs never write one
+transcript at once, because only this actor starts them; a stop fences what is still arriving.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from motet.actors.agent.run import TurnRunner
+from motet.actors.services import Services
+from motet.actors.sessions.digest import body_hash
+from motet.actors.sessions.table import Run, Slot
+from motet.protocols import events
+from motet.protocols.messages import Request
+from motet.protocols.sessions import Accepted, AcceptInput, Ack, FinishRun, NewInput
+from motet.runtime import Actor, handles
+
+
+class Submit(Request[Ack], frozen=True, tag="session.submit"):
+    """Store the input of a run that is registered in the run table, and queue it.
+
+    Cancelling the asker before the input is on its way to disk withdraws it; after that it is
+    accepted all the same, and a resend with its key finds it.
+    """
+
+    run_id: str
+
+
+class Session(Actor[Submit]):
+    """Owns the order of one session. Its runs are tasks of this actor, under its life."""
+
+    cleanup_budget = 10.0
+
+    def __init__(self, key: str, services: Services) -> None:
+        self.key = key
+        self.services = services
+
+    @property
+    def slot(self) -> Slot:
+        return self.services.table.slot(self.key)
+
+    async def on_start(self) -> None:
+        self._pump()
+
+    @handles(Submit, concurrent=16)
+    async def submit(self, message: Submit) -> Ack:
+        run = self.services.table.runs[message.run_id]
+        try:
+            # The outcome of a commit is ambiguous to whoever is cancelled during it.
+            with trio.CancelScope(shield=True):
+                accepted = await self._store(run)
+                if not accepted.duplicate:
+                    await self._announce(run)
+        except BaseException:
+            self.services.table.refuse(run)
+            raise
+        if accepted.duplicate:
+            self.services.table.refuse(run)
+            return Ack(accepted.run_id, "duplicate")
+        if self.services.table.stale(run):
+            self.start_soon(self._drop, run)
+            return Ack(run.id, "accepted")
+        position = self.services.table.enqueue(run)
+        self._pump()
+        return Ack(run.id, "queued" if position > 0 else "accepted", max(position, 0))
+
+    async def _store(self, run: Run) -> Accepted:
+        new = NewInput(
+            run_id=run.id,
+            session=run.session,
+            agent=run.agent.name,
+            user=run.principal.user,
+            text=run.text,
+            key=run.key,
+            body_hash=body_hash(run.session, run.agent.name, run.text),
+        )
+        return await self.services.store.ask(AcceptInput(new))
+
+    async def _announce(self, run: Run) -> None:
+        await self.services.emit(run, events.InputAccepted(run.text, run.principal.user, run.key))
+
+    async def _drop(self, run: Run) -> None:
+        """An input that a stop overtook on its way to disk: on record as dropped, never run."""
+        await drop(run, self.services)
+
+    def _pump(self) -> None:
+        run = self.services.table.start_next(self.key)
+        if run is not None:
+            self.start_soon(self._execute, run, name=run.id)
+
+    async def _execute(self, run: Run) -> None:
+        await TurnRunner(run, self.slot, self.services).execute()
+        self._pump()
+
+
+async def drop(run: Run, services: Services) -> None:
+    """Put on record that a stored input will not be answered, and tell whoever waits for it."""
+    reason = run.stop_reason or "stopped before it started"
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+        try:
+            await services.store.ask(FinishRun(run.id, "dropped", (), detail=reason))
+        except Exception as error:
+            await services.warn(run, "transcript", f"a dropped input is not on record: {error}")
+        await services.emit(run, events.InputDropped(reason))
+    services.table.finish(run, run.ends_as("dropped", reason))

@@ -1,0 +1,79 @@
+"""A run as its caller sees it: its events while it goes on, its result when it has ended."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import trio
+
+from motet.actors.events.subscription import Subscription
+from motet.actors.result import RunResult
+from motet.actors.sessions.table import Run
+from motet.protocols.events import AnyEvent, Terminal
+
+# How long the terminal event may lag behind the run's end before the stream closes without it.
+_LAG = 1.0
+
+
+class RunStream:
+    """Iterate its events; the last one is terminal. Only this run's events are seen.
+
+    Leaving the ``async with`` block early cancels the run and waits until it has ended.
+    """
+
+    def __init__(self, run: Run, subscription: Subscription) -> None:
+        self._run = run
+        self._subscription = subscription
+        self._over = False
+
+    def __repr__(self) -> str:
+        return f"<RunStream {self.id} {self._run.state}>"
+
+    @property
+    def id(self) -> str:
+        return self._run.id
+
+    @property
+    def session(self) -> str:
+        return self._run.session
+
+    @property
+    def result(self) -> RunResult:
+        """The result. Raises ``RuntimeError`` while the run goes on."""
+        if self._run.result is None:
+            raise RuntimeError(f"run {self.id} has not ended: await wait() first")
+        return self._run.result
+
+    async def wait(self) -> RunResult:
+        """Wait until the run and all it started have ended. Cancelling the wait leaves the run."""
+        await self._run.ended.wait()
+        return self.result
+
+    def cancel(self, mode: Literal["now", "after_turn"] = "now") -> None:
+        """Ask the run to end: at once, or before its next model request. It is a request only."""
+        if mode == "after_turn":
+            self._run.soft_stop = True
+        else:
+            self._run.cancel("cancelled by the caller")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        event = None if self._over else await self._next()
+        if event is None:
+            raise StopAsyncIteration
+        self._over = isinstance(event, Terminal)
+        return event
+
+    async def _next(self) -> AnyEvent | None:
+        """The run's next event; None when the bus has lost the end of a run that has ended."""
+        while True:
+            limit = _LAG if self._run.ended.is_set() else 10 * _LAG
+            with trio.move_on_after(limit):
+                record = await anext(self._subscription)
+                if record.run_id == self.id:
+                    return record.event
+                continue
+            if self._run.ended.is_set() and limit == _LAG:
+                return None
