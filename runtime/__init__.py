@@ -1,0 +1,65 @@
+"""How it runs: the actor kernel on Trio. Knows nothing of agents, models, tools or storage.
+
+Reading order: ``actor`` (what a user writes), ``ref`` (what others hold), ``ask`` (G1 and G3),
+``mailbox``, ``incarnation`` (one life), ``cell`` (what stays across restarts), ``supervisor``;
+``lifecycle`` and ``supervision`` are the pure tables behind them.
+"""
+
+from motet.runtime.actor import Actor
+from motet.runtime.errors import (
+    ActorDead,
+    AskCycle,
+    AskTimeout,
+    MailboxFull,
+    MessageNotPortable,
+    MotetRuntimeError,
+    NameTaken,
+    NotInProtocol,
+    RestartLimitExceeded,
+    StartFailed,
+)
+from motet.runtime.handlers import handles
+from motet.runtime.inspect import (
+    ActorInfo,
+    DeadLetter,
+    DeadLetters,
+    Leftover,
+    Statistics,
+    StopReport,
+)
+from motet.runtime.mailbox import MailboxSpec, Overflow
+from motet.runtime.ref import ActorRef
+from motet.runtime.stream import Replies, ReplyStream
+from motet.runtime.supervision import Restart, Strategy, Supervision
+from motet.runtime.system import System, open_system
+
+__all__ = [
+    "Actor",
+    "ActorDead",
+    "ActorInfo",
+    "ActorRef",
+    "AskCycle",
+    "AskTimeout",
+    "DeadLetter",
+    "DeadLetters",
+    "Leftover",
+    "MailboxFull",
+    "MailboxSpec",
+    "MessageNotPortable",
+    "MotetRuntimeError",
+    "NameTaken",
+    "NotInProtocol",
+    "Overflow",
+    "Replies",
+    "ReplyStream",
+    "Restart",
+    "RestartLimitExceeded",
+    "StartFailed",
+    "Statistics",
+    "StopReport",
+    "Strategy",
+    "Supervision",
+    "System",
+    "handles",
+    "open_system",
+]

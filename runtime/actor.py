@@ -1,0 +1,162 @@
+"""The base class of actors: what a user writes, and what an actor can do about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
+
+from motet.protocols.messages import Message
+from motet.runtime.errors import MotetRuntimeError
+from motet.runtime.handlers import Handler, check_protocol, collect_handlers
+from motet.runtime.mailbox import MailboxSpec
+from motet.runtime.supervision import Restart, Supervision
+
+if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
+    from motet.runtime.ref import ActorRef
+    from motet.runtime.system import System
+
+__all__ = ["Actor", "bind", "cleans_up", "handlers_of"]
+
+P = TypeVar("P", bound=Message)
+Q = TypeVar("Q", bound=Message)
+Ts = TypeVarTuple("Ts")
+
+
+class Actor(Generic[P]):
+    """An actor that accepts the messages in ``P``, one at a time (G5).
+
+    Subclasses mark methods with :func:`handles`. A crash (an exception from a told message's
+    handler, or from a task of :meth:`start_soon`) ends this object; its supervisor makes a new one,
+    while path, reference and queued mail stay (G4). An exception from a *request*'s handler
+    is the asker's and crashes nobody.
+    """
+
+    mailbox: ClassVar[MailboxSpec] = MailboxSpec()
+    supervision: ClassVar[Supervision] = Supervision()  # of its own children
+    cleanup_budget: ClassVar[float] = 5.0  # seconds that on_stop may take
+
+    _handlers: ClassVar[dict[type[Message], Handler]] = {}
+    _bound_cell: Cell | None = None
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls._handlers = collect_handlers(cls)
+        check_protocol(cls, Actor, cls._handlers)
+
+    async def on_start(self) -> None:
+        """Runs before the first message. A failure here is a failed start: nothing is left."""
+
+    async def on_stop(self) -> None:
+        """Runs after the last message and after all children have ended; also after a crash.
+
+        Shielded from cancellation, for at most ``cleanup_budget`` seconds. Not called if
+        ``on_start`` did not return.
+        """
+
+    @property
+    def ref(self) -> ActorRef[P]:
+        """The reference others hold; the same across restarts."""
+        from motet.runtime.ref import ActorRef
+
+        return ActorRef[P](self._cell)
+
+    @property
+    def name(self) -> str:
+        return self._cell.name
+
+    @property
+    def path(self) -> str:
+        return self._cell.path
+
+    @property
+    def system(self) -> System:
+        return self._cell.system
+
+    def start_soon(
+        self,
+        fn: Callable[[*Ts], Awaitable[object]],
+        *args: *Ts,
+        name: str | None = None,
+    ) -> None:
+        """Run ``fn(*args)`` as a task of this actor.
+
+        Its crash is the actor's crash. It is cancelled and awaited when the actor stops, after
+        the running handler and before ``on_stop``. From ``on_start`` on.
+        """
+        life = self._cell.life
+        if life is None or life.actor is not self:
+            raise MotetRuntimeError(f"{self.path} does not run: start tasks from on_start on")
+        life.start_soon(fn, *args, name=name)
+
+    def stop_soon(self) -> None:
+        """End normally after the running handler. A permanent actor is restarted."""
+        self._cell.finish()
+
+    async def start_child(
+        self,
+        factory: Callable[[], Actor[Q]],
+        *,
+        name: str,
+        restart: Restart = "permanent",
+    ) -> ActorRef[Q]:
+        """Start a child under this actor and wait for its ``on_start``.
+
+        Raises NameTaken, StartFailed. Cancelled: the child is stopped, and its end awaited.
+        """
+        from motet.runtime.ref import ActorRef
+
+        cell = await self._cell.children().start(factory, name, restart)
+        return ActorRef[Q](cell)
+
+    async def stop_child(self, name: str, *, grace: float | None = None) -> None:
+        """Stop a child as :meth:`ActorRef.stop` does; no harm if there is none of that name."""
+        child = self.child(name)
+        if child is not None:
+            await child.stop(grace=grace)
+
+    def child(self, name: str) -> ActorRef[Any] | None:
+        """The child of that name, alive or waiting for its restart."""
+        return self.children.get(name)
+
+    @property
+    def children(self) -> dict[str, ActorRef[Any]]:
+        """The children by name, in start order."""
+        from motet.runtime.ref import ActorRef
+
+        supervisor = self._cell.supervisor
+        cells = supervisor.cells if supervisor is not None else {}
+        return {name: ActorRef[Any](cell) for name, cell in cells.items()}
+
+    @property
+    def _cell(self) -> Cell:
+        if self._bound_cell is None:
+            raise MotetRuntimeError(
+                f"this {type(self).__name__} is not in a system yet: "
+                "use `system.start` or `start_child`, and on_start instead of __init__"
+            )
+        return self._bound_cell
+
+    def __repr__(self) -> str:
+        where = self._bound_cell.path if self._bound_cell is not None else "not started"
+        return f"<{type(self).__name__} {where}>"
+
+
+def bind(actor: Actor[Any], cell: Cell) -> None:
+    """Give a new actor object its place. For the kernel."""
+    if actor._bound_cell is not None:
+        raise MotetRuntimeError(
+            f"the factory of {cell.path} returned an actor that was started before: "
+            "it has to make a new one each time"
+        )
+    actor._bound_cell = cell
+
+
+def handlers_of(actor: Actor[Any]) -> dict[type[Message], Handler]:
+    """The handlers of an actor's class. For the kernel."""
+    return actor._handlers
+
+
+def cleans_up(actor: Actor[Any]) -> bool:
+    """Whether the class has an ``on_stop`` of its own. For the kernel."""
+    return type(actor).on_stop is not Actor.on_stop

@@ -1,0 +1,336 @@
+"""What stays of an actor across its restarts: path, mailbox, reference, and its place in the tree.
+
+Invariants: the state changes only by the table of ``lifecycle.py``; there is at most one living
+incarnation; a cell that is dead has a closed mailbox and no task.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from motet.protocols.messages import Message
+from motet.runtime.actor import bind, cleans_up, handlers_of
+from motet.runtime.errors import ActorDead, NotInProtocol, StartFailed, unwrapped
+from motet.runtime.incarnation import Incarnation
+from motet.runtime.inspect import ActorInfo, Leftover, Statistics
+from motet.runtime.lifecycle import LifeEvent, LifeState, next_state
+from motet.runtime.mailbox import Mailbox
+from motet.runtime.portable import round_trip
+from motet.runtime.stopping import StopPlan, at_once, blocking_tasks, stack_of
+from motet.runtime.supervision import Restart
+from motet.runtime.supervisor import Supervisor
+from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
+
+if TYPE_CHECKING:
+    from motet.runtime.actor import Actor
+    from motet.runtime.system import System
+
+__all__ = ["Cell"]
+
+_log = logging.getLogger("motet.runtime")
+
+
+class Cell:
+    """See the module. One per reference; users hold it through :class:`ActorRef` only."""
+
+    __slots__ = (
+        "_actor",
+        "_cleaning",
+        "_ended",
+        "_factory",
+        "_started",
+        "_task",
+        "cancel_at",
+        "failed_with",
+        "generation",
+        "handlers",
+        "leaving",
+        "life",
+        "mailbox",
+        "name",
+        "parent",
+        "path",
+        "plan",
+        "restart",
+        "restarts",
+        "state",
+        "supervisor",
+        "system",
+        "turn",
+        "was_ready",
+    )
+
+    def __init__(
+        self,
+        system: System,
+        parent: Supervisor,
+        name: str,
+        factory: Callable[[], Actor[Any]],
+        restart: Restart,
+    ) -> None:
+        self.system = system
+        self.parent = parent
+        self.name = name
+        self.path = f"{parent.path}/{name}"
+        self.restart: Restart = restart
+        self.restarts = 0
+        self.generation = 0  # counts incarnations, so that a stale exit can be told
+        self.state: LifeState = "new"
+        self.turn = Work(self.path)
+        self.life: Incarnation | None = None
+        self.supervisor: Supervisor | None = None
+        self.leaving = False  # asked to stop for ever
+        self.was_ready = False  # some incarnation has started
+        self.failed_with: Exception | None = None  # how the last incarnation ended
+        self.plan = at_once()
+        self.cancel_at = math.inf
+        self._factory = factory
+        self._started: trio.Event | None = None
+        self._ended: trio.Event | None = None
+        self._task: trio.lowlevel.Task | None = None
+        self._cleaning: trio.CancelScope | None = None
+        self._actor: Actor[Any] | None = self._build()
+        self.handlers = handlers_of(self._actor)
+        self.mailbox = Mailbox(self.path, self._actor.mailbox, system.dead_letters)
+
+    # ------------------------------------------------------------------ sending
+
+    def admit(self, message: Message) -> Message:
+        """The message to send: refused if foreign, copied if the system checks messages."""
+        kind = type(message)
+        if kind not in self.handlers:
+            actor = type(self.life.actor).__name__ if self.life is not None else "the actor"
+            raise NotInProtocol(self.path, actor, kind, self.handlers)
+        return round_trip(message) if self.system.check_messages else message
+
+    def work_for(self, kind: type[Message]) -> Work:
+        """What an ask of this kind waits for: the turn, or a concurrent handler of its own."""
+        return self.turn if self.handlers[kind].in_turn else Work(self.path)
+
+    # ------------------------------------------------------------------ life, for the supervisor
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Start an incarnation in the supervisor's nursery."""
+        self._change("begin")
+        self.generation += 1
+        self.restarts += self.was_ready
+        self.plan = at_once()
+        self.cancel_at = math.inf
+        self.failed_with = None
+        self._started = trio.Event()
+        nursery.start_soon(self._run, name=self.path)
+
+    async def wait_started(self) -> None:
+        """Wait until ``on_start`` has returned or the incarnation has ended."""
+        if self._started is None:
+            return
+        work = current_work.get()
+        if work is None:
+            await self._started.wait()
+            return
+        refuse_cycle(work, self.turn)
+        wait = StartWait(self.turn)
+        work.waits.append(wait)
+        try:
+            await self._started.wait()
+        finally:
+            work.waits.remove(wait)
+
+    def became_ready(self) -> None:
+        """``on_start`` has returned."""
+        self._change("ready")
+        self.was_ready = True
+        self._signal_started()
+
+    def stop(self, plan: StopPlan, *, leave: bool) -> None:
+        """Order the end of the incarnation; ``leave``: for ever, so intake closes (G2)."""
+        if leave:
+            self.leaving = True
+            self.mailbox.close("it was stopped")
+        if not self.is_occupied:
+            return
+        self._change("stop" if leave else "fail")
+        self.plan = plan
+        self.cancel_at = min(
+            self.cancel_at, plan.cancel_at(self.cleanup_need(), trio.current_time())
+        )
+        if self.life is not None:
+            self.life.finish()
+            self.life.cancel_at(self.cancel_at)
+        if self._cleaning is not None:
+            self._cleaning.deadline = min(self._cleaning.deadline, plan.until)
+        elif self.supervisor is not None and self.supervisor.closing:
+            self.supervisor.close(plan.less(self._own_cleanup(), trio.current_time()))
+
+    def finish(self) -> None:
+        """End normally after this turn: what the actor itself may wish."""
+        if self.state in ("starting", "running") and self.life is not None:
+            self._change("fail")
+            self.life.finish()
+
+    def bury(self, reason: str) -> None:
+        """No incarnation will follow: settle all mail and tell those who wait for the end."""
+        if self.state != "dead":
+            self._change("bury")
+        self.mailbox.close(reason)
+
+    async def wait_ended(self) -> None:
+        """Wait until no incarnation lives."""
+        while self.is_occupied:
+            if self._ended is None:
+                self._ended = trio.Event()
+            await self._ended.wait()
+
+    @property
+    def is_occupied(self) -> bool:
+        """An incarnation lives, or its clean-up does."""
+        return self.state not in ("new", "suspended", "dead")
+
+    def cleanup_need(self) -> float:
+        """Seconds that the clean-ups of this actor and all below it have declared."""
+        below = self.supervisor.cleanup_need() if self.supervisor is not None else 0.0
+        return self._own_cleanup() + below
+
+    # ------------------------------------------------------------------ children
+
+    def children(self) -> Supervisor:
+        """The supervisor of this actor's children, begun on first use."""
+        if self.life is None or self.life.finishing:
+            raise ActorDead(self.path, "it is ending, so it starts no children")
+        if self.supervisor is None:
+            spec = self.life.actor.supervision
+            self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash)
+            self.parent.adopt(self.supervisor)
+        return self.supervisor
+
+    # ------------------------------------------------------------------ looking
+
+    def info(self, now: float) -> ActorInfo:
+        age = now - self.life.began if self.life is not None else 0.0
+        waiting = "; ".join(wait.describe(now) for wait in self.turn.waits) or None
+        queued = len(self.mailbox.queue) + self.mailbox.stashed
+        return ActorInfo(self.path, self.state, queued, age, waiting)
+
+    def statistics(self) -> Statistics:
+        box = self.mailbox
+        return Statistics(
+            state=self.state,
+            accepted=box.accepted,
+            handled=box.handled,
+            withdrawn=box.withdrawn,
+            dead_lettered=box.dead_lettered,
+            stashed=box.stashed,
+            queued=len(box.queue),
+            running=box.running,
+            waiting=len(box.waiting),
+            restarts=self.restarts,
+        )
+
+    def tree(self) -> Iterator[Cell]:
+        """This cell and all below, parents first, siblings in start order."""
+        yield self
+        if self.supervisor is not None:
+            yield from self.supervisor.tree()
+
+    def leftovers(self) -> Iterator[Leftover]:
+        """The tasks of this actor that are still there, with their stacks."""
+        if self._task is not None:
+            for task in blocking_tasks(self._task):
+                yield Leftover(self.path, f"{task.name} ignores cancellation", stack_of(task))
+
+    # ------------------------------------------------------------------ one incarnation
+
+    def _build(self) -> Actor[Any]:
+        try:
+            actor = self._factory()
+        except Exception as error:
+            raise StartFailed(self.path, f"its factory raised {error!r}") from error
+        bind(actor, self)
+        return actor
+
+    async def _run(self) -> None:
+        """One incarnation from its factory to the end of its clean-up."""
+        current_work.set(self.turn)
+        self._task = trio.lowlevel.current_task()
+        orderly = False
+        try:
+            await self._live()
+            orderly = True
+        finally:
+            if self.state != "stopping":
+                self._change("fail" if orderly else "stop")
+            # Shielded, so that clean-up runs whoever cancels; its parts are bounded by budgets.
+            with trio.CancelScope(shield=True):
+                await self._clean_up()
+            self._end(cancelled=not orderly)
+
+    async def _live(self) -> None:
+        try:
+            actor = self._actor or self._build()
+        except StartFailed as error:
+            self.failed_with = error
+            return
+        self._actor = None
+        self.life = Incarnation(self, actor)
+        if self.state != "starting":
+            self.life.finish()
+        await self.life.run()
+        self.failed_with = self.life.failure
+
+    async def _clean_up(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.close(self.plan.less(self._own_cleanup(), trio.current_time()))
+            await self.supervisor.ended.wait()
+        if self.life is None or not self.life.ready or not cleans_up(self.life.actor):
+            return
+        began = trio.current_time()
+        self._cleaning = trio.CancelScope(
+            deadline=min(began + self.life.actor.cleanup_budget, self.plan.until)
+        )
+        try:
+            with self._cleaning as scope:
+                await self.life.actor.on_stop()
+        except Exception as error:
+            self._abandon(f"clean-up failed: {error!r}")
+            self.failed_with = self.failed_with or unwrapped(error)
+        if scope.cancelled_caught:
+            self._abandon(f"clean-up cut after {trio.current_time() - began:g} s")
+        self._cleaning = None
+
+    def _end(self, *, cancelled: bool) -> None:
+        error = self.failed_with
+        if error is not None:
+            _log.error("%s crashed: %r", self.path, error, exc_info=error)
+        self.supervisor = None
+        self.mailbox.restore_stashes()
+        self._change("ended")
+        self.plan.ledger.ended.append(self.path)
+        self.life = None
+        self._task = None
+        self._signal_started()
+        self.parent.child_ended(self, cancelled=cancelled)
+        if self._ended is not None:
+            self._ended.set()
+            self._ended = None
+
+    def _abandon(self, what: str) -> None:
+        self.plan.ledger.abandoned.append(Leftover(self.path, what))
+        _log.warning("%s: %s", self.path, what)
+
+    def _own_cleanup(self) -> float:
+        if self.life is None or not cleans_up(self.life.actor):
+            return 0.0
+        return self.life.actor.cleanup_budget
+
+    def _signal_started(self) -> None:
+        if self._started is not None:
+            self._started.set()
+            self._started = None
+
+    def _change(self, event: LifeEvent) -> None:
+        self.state = next_state(self.state, event, self.path)

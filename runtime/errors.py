@@ -1,0 +1,140 @@
+"""What can go wrong between actors: one exception class per thing a caller can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "ActorDead",
+    "AskCycle",
+    "AskTimeout",
+    "MailboxFull",
+    "MessageNotPortable",
+    "MotetRuntimeError",
+    "NameTaken",
+    "NotInProtocol",
+    "RestartLimitExceeded",
+    "StartFailed",
+    "only_error",
+    "unwrapped",
+]
+
+
+class MotetRuntimeError(Exception):
+    """Base of every error the kernel itself raises."""
+
+
+class MailboxFull(MotetRuntimeError):
+    """The message was not accepted, or was dropped by the mailbox's overflow policy."""
+
+    def __init__(self, path: str, capacity: int) -> None:
+        super().__init__(
+            f"the mailbox of {path} is full ({capacity} messages): "
+            "slow down, use `await ref.tell(...)` which waits, or declare a larger capacity"
+        )
+        self.path = path
+        self.capacity = capacity
+
+
+class ActorDead(MotetRuntimeError):
+    """The actor will not handle this message: it has stopped, or ended while handling it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} is not there to handle this: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class AskTimeout(MotetRuntimeError, TimeoutError):
+    """The ask's time limit passed. Its handler never began, or has ended its clean-up."""
+
+    def __init__(self, path: str, request: type, seconds: float) -> None:
+        super().__init__(f"{path} did not answer {request.__name__} within {seconds:g} s")
+        self.path = path
+        self.seconds = seconds
+
+
+class NotInProtocol(MotetRuntimeError):
+    """The actor has no handler for this type of message. Raised at the sender."""
+
+    def __init__(self, path: str, actor: str, message: type, accepted: Iterable[type]) -> None:
+        names = ", ".join(sorted(kind.__name__ for kind in accepted)) or "nothing"
+        super().__init__(
+            f"{actor} at {path} does not accept {message.__name__}; it accepts {names}"
+        )
+        self.path = path
+        self.message_type = message
+
+
+class MessageNotPortable(MotetRuntimeError):
+    """The message cannot cross a process border unchanged. Raised with ``check_messages=True``."""
+
+    def __init__(self, message: type, problem: str) -> None:
+        super().__init__(
+            f"{message.__qualname__} does not survive a round trip through msgpack: {problem}; "
+            "messages hold data only, with the types their fields declare"
+        )
+        self.message_type = message
+
+
+class NameTaken(MotetRuntimeError):
+    """A living sibling has this name."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"there is an actor at {path} already: stop it first, or choose a new name"
+        )
+        self.path = path
+
+
+class StartFailed(MotetRuntimeError):
+    """The actor's factory or ``on_start`` failed; the error is the cause. Nothing is left."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} did not start: {reason}")
+        self.path = path
+
+
+class RestartLimitExceeded(MotetRuntimeError):
+    """Children failed too often: their supervisor gives up, and its own supervisor decides (G9)."""
+
+    def __init__(self, path: str, child: str, intensity: int, period: float) -> None:
+        super().__init__(
+            f"{path} gave up: more than {intensity} restarts of its children within {period:g} s, "
+            f"the last one of {child!r}"
+        )
+        self.path = path
+        self.child = child
+
+
+class AskCycle(MotetRuntimeError):
+    """The ask would wait for itself through the actors named in ``chain`` (G11)."""
+
+    def __init__(self, chain: Sequence[str]) -> None:
+        super().__init__(
+            f"this ask would never be answered, each waits for the next: {' -> '.join(chain)}; "
+            "use tell, or mark one of the handlers concurrent"
+        )
+        self.chain = tuple(chain)
+
+
+def only_error(error: BaseException) -> BaseException:
+    """The only error in nested groups of one, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        members: Sequence[BaseException] = error.exceptions
+        if len(members) != 1:
+            break
+        error = members[0]
+    return error
+
+
+def unwrapped(error: Exception) -> Exception:
+    """The only error in nested groups of one, with the outermost group as its cause.
+
+    Trio's nurseries are strict: one failing task gives a group of one. The asker wants the error.
+    """
+    inner = only_error(error)
+    assert isinstance(inner, Exception), "a group that is an Exception holds Exceptions only"
+    if inner is not error and inner.__cause__ is None:
+        inner.__cause__ = error
+    return inner

@@ -1,0 +1,172 @@
+"""Which method of an actor handles which message: the decorator and the table it fills.
+
+The table is made once per class. Invariants: one handler per message type; the handlers cover the
+protocol the class names (``Actor[Add | Total]``) and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, overload
+
+import msgspec
+
+from motet.protocols.messages import Message, Request, StreamRequest
+from motet.runtime.stream import Replies
+
+__all__ = ["Handler", "check_protocol", "collect_handlers", "handles"]
+
+A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., object])
+R = TypeVar("R")
+T = TypeVar("T")
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+Q_co = TypeVar("Q_co", bound=Request[Any], covariant=True)
+S_co = TypeVar("S_co", bound=StreamRequest[Any, Any], covariant=True)
+
+_MARK = "__motet_handles__"
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """How an actor handles one type of message."""
+
+    message_type: type[Message]
+    method: str
+    concurrent: int = 1
+
+    @property
+    def streams(self) -> bool:
+        return issubclass(self.message_type, StreamRequest)
+
+    @property
+    def in_turn(self) -> bool:
+        """Handled by the actor itself, one after the other (G5)."""
+        return self.concurrent == 1
+
+
+class _Handles:
+    def __init__(self, message_type: type[Message], concurrent: int) -> None:
+        self._message_type = message_type
+        self._concurrent = concurrent
+
+    def _mark(self, method: F) -> F:
+        if not inspect.iscoroutinefunction(method):
+            raise TypeError(f"a handler is an `async def` method, which {method!r} is not")
+        handler = Handler(self._message_type, self._name_of(method), self._concurrent)
+        setattr(method, _MARK, handler)
+        return method
+
+    @staticmethod
+    def _name_of(method: Callable[..., object]) -> str:
+        return method.__name__
+
+
+# The three decorators differ in what the checkers demand of the method. The message type is
+# covariant, so matching `self` against Request[R] tells the checker R without naming it.
+
+
+class _HandlesTell(_Handles, Generic[M_co]):
+    def __call__(
+        self, method: Callable[[A, M_co], Coroutine[Any, Any, None]]
+    ) -> Callable[[A, M_co], Coroutine[Any, Any, None]]:
+        return self._mark(method)
+
+
+class _HandlesRequest(_Handles, Generic[Q_co]):
+    def __call__(
+        self: _HandlesRequest[Request[R]], method: Callable[[A, Q_co], Coroutine[Any, Any, R]]
+    ) -> Callable[[A, Q_co], Coroutine[Any, Any, R]]:
+        return self._mark(method)
+
+
+class _HandlesStream(_Handles, Generic[S_co]):
+    def __call__(
+        self: _HandlesStream[StreamRequest[T, R]],
+        method: Callable[[A, S_co, Replies[T]], Coroutine[Any, Any, R]],
+    ) -> Callable[[A, S_co, Replies[T]], Coroutine[Any, Any, R]]:
+        return self._mark(method)
+
+
+# The more special overload comes first, which is all that "overlap" means here.
+@overload
+def handles(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+    message_type: type[S_co], *, concurrent: int = 1
+) -> _HandlesStream[S_co]: ...
+@overload
+def handles(  # type: ignore[overload-overlap]
+    message_type: type[Q_co], *, concurrent: int = 1
+) -> _HandlesRequest[Q_co]: ...
+@overload
+def handles(message_type: type[M_co], *, concurrent: int = 1) -> _HandlesTell[M_co]: ...
+def handles(message_type: type[Message], *, concurrent: int = 1) -> object:
+    """Mark a method as the handler of ``message_type``.
+
+    ``async def h(self, message) -> R`` for a ``Request[R]``, ``-> None`` for a plain message, and
+    ``async def h(self, message, replies: Replies[T]) -> R`` for a ``StreamRequest[T, R]``.
+
+    With ``concurrent=1`` the handler is part of the actor's turn (G5). With ``concurrent=k`` up to
+    k of them run at once as tasks of the actor, next to its turn; more wait, counted as stashed.
+    """
+    if concurrent < 1:
+        raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
+    kind: type[_Handles] = _HandlesTell
+    if issubclass(message_type, Request):
+        kind = _HandlesRequest
+    if issubclass(message_type, StreamRequest):
+        kind = _HandlesStream
+    return kind(message_type, concurrent)
+
+
+def collect_handlers(actor: type) -> dict[type[Message], Handler]:
+    """The handlers of a class and its bases; a subclass's handler replaces its base's."""
+    found: dict[type[Message], Handler] = {}
+    for base in reversed(actor.__mro__):
+        own: dict[type[Message], Handler] = {}
+        for value in vars(base).values():
+            handler = getattr(value, _MARK, None)
+            if not isinstance(handler, Handler):
+                continue
+            kind = handler.message_type
+            if kind in own:
+                raise TypeError(f"{base.__qualname__} has two handlers for {kind.__name__}")
+            own[kind] = handler
+        found.update(own)
+    return found
+
+
+def check_protocol(actor: type, generic: type, handlers: dict[type[Message], Handler]) -> None:
+    """Raise TypeError unless the handlers are those that ``generic[...]`` among the bases names."""
+    declared = _declared_protocol(actor, generic)
+    if declared is None:
+        return
+    missing = [
+        kind.__name__ for kind in declared if not any(issubclass(have, kind) for have in handlers)
+    ]
+    if missing:
+        raise TypeError(
+            f"{actor.__qualname__} has no handler for {', '.join(missing)} of its protocol"
+        )
+    extra = [have.__name__ for have in handlers if not issubclass(have, declared)]
+    if extra:
+        raise TypeError(
+            f"{actor.__qualname__} handles {', '.join(extra)}, which its protocol does not name"
+        )
+
+
+def _declared_protocol(actor: type, generic: type) -> tuple[type, ...] | None:
+    for base in getattr(actor, "__orig_bases__", ()):
+        if get_origin(base) is generic:
+            members = tuple(_members(get_args(base)[0]))
+            if all(isinstance(member, type) for member in members):
+                return cast(tuple[type, ...], members)  # just checked, member by member
+    return None
+
+
+def _members(protocol: object) -> Iterator[object]:
+    if get_origin(protocol) in (Union, types.UnionType):
+        for member in get_args(protocol):
+            yield from _members(member)
+    else:
+        yield get_origin(protocol) or protocol

@@ -1,0 +1,267 @@
+"""One life of an actor: start, turns, clean-up. A restart makes a new one; the mailbox stays.
+
+Invariants: the nursery is open from before ``on_start`` until after the last handler, so nothing
+of the actor runs outside it; at most one handler is in the turn (G5); the children have ended
+before ``on_stop`` begins.
+
+All turns share one cancel scope, ``_drain``'s. An asker that is cancelled cancels it; the handler
+ends, the scope is left, and the next message gets a new one. So an ask costs no scope of its own,
+and a tell never did. It cannot hit the wrong handler: only the ask that runs may cancel it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVarTuple
+
+import outcome
+import trio
+
+from motet.protocols.messages import Message
+from motet.runtime.ask import Ask, Result
+from motet.runtime.errors import MotetRuntimeError, unwrapped
+from motet.runtime.handlers import Handler
+from motet.runtime.mailbox import Item
+from motet.runtime.stream import Replies, StreamAsk
+from motet.runtime.waits import Work, current_work
+
+if TYPE_CHECKING:
+    from motet.runtime.actor import Actor
+    from motet.runtime.cell import Cell
+
+__all__ = ["Incarnation"]
+
+Ts = TypeVarTuple("Ts")
+
+BATCH = 64  # messages between two checkpoints, so that a full mailbox cannot starve other tasks
+
+_DISCARD = Replies[object](None)
+
+
+class Incarnation:
+    """See the module. ``cell`` is what stays, ``actor`` what the user wrote."""
+
+    __slots__ = (
+        "_concurrent",
+        "_handlers",
+        "_turn_handlers",
+        "actor",
+        "began",
+        "cell",
+        "failure",
+        "finishing",
+        "nursery",
+        "ready",
+    )
+
+    def __init__(self, cell: Cell, actor: Actor[Any]) -> None:
+        self.cell = cell
+        self.actor = actor
+        self.began = trio.current_time()
+        self.nursery: trio.Nursery | None = None
+        self.ready = False  # on_start has returned
+        self.finishing = False  # no further message is to be handled
+        self.failure: Exception | None = None
+        self._concurrent: dict[type[Message], int] = {}  # running now, by message type
+        # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
+        self._handlers: dict[type, _Call] = {k: _bound(actor, h) for k, h in cell.handlers.items()}
+        self._turn_handlers = {k: self._handlers[k] for k, h in cell.handlers.items() if h.in_turn}
+
+    # ------------------------------------------------------------------ orders
+
+    def finish(self) -> None:
+        """Handle no further message; the running handlers may end."""
+        self.finishing = True
+        self.cell.mailbox.wake()
+
+    def cancel_at(self, when: float) -> None:
+        """Cancel every task of the actor at ``when``, or earlier if that was said before."""
+        if self.nursery is None:
+            return
+        scope = self.nursery.cancel_scope
+        if when <= trio.current_time():
+            scope.cancel()
+        else:
+            scope.deadline = min(scope.deadline, when)
+
+    def crash(self, error: Exception) -> None:
+        """End at once; the first error counts."""
+        if self.failure is None:
+            self.failure = error
+        self.finishing = True
+        if self.nursery is not None:
+            self.nursery.cancel_scope.cancel()
+
+    def start_soon(
+        self, fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: str | None
+    ) -> None:
+        """Run a background task of the actor; its crash is the actor's."""
+        if self.nursery is None:
+            raise MotetRuntimeError(f"{self.cell.path} is ending, so it starts no tasks")
+        label = name or getattr(fn, "__qualname__", repr(fn))
+        self.nursery.start_soon(
+            self._run_background, partial(fn, *args), name=f"{self.cell.path} {label}"
+        )
+
+    async def _run_background(self, fn: Callable[[], Awaitable[object]]) -> None:
+        current_work.set(None)  # what it waits for, the turn does not
+        try:
+            await fn()
+        except Exception as error:
+            self.crash(unwrapped(error))
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """From ``on_start`` to the end of the last task. Raises only what is not an Exception."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                self.cancel_at(self.cell.cancel_at)
+                await self._live()
+                nursery.cancel_scope.cancel()
+        except Exception as error:
+            self.crash(unwrapped(error))
+        finally:
+            self.nursery = None
+            self.finishing = True
+
+    async def _live(self) -> None:
+        if self.finishing:
+            return
+        try:
+            await self.actor.on_start()
+            self.ready = True
+            self.cell.became_ready()
+            while not self.finishing:
+                with trio.CancelScope() as turn:
+                    await self._drain(turn)
+            while self._concurrent:
+                await self.cell.mailbox.park()
+        except Exception as error:
+            self.crash(unwrapped(error))
+
+    async def _drain(self, turn: trio.CancelScope) -> None:
+        mailbox = self.cell.mailbox
+        queue = mailbox.queue
+        handlers = self._turn_handlers
+        left = BATCH
+        while not self.finishing:
+            if not queue:
+                await mailbox.park()
+                left = BATCH
+                continue
+            item = queue.popleft()
+            mailbox.taken += 1
+            if mailbox.waiting:
+                mailbox.admit()
+            handler = handlers.get(type(item))
+            if handler is not None:
+                try:
+                    await handler(item)
+                except BaseException as error:
+                    mailbox.lose(item, error)
+                    raise
+                mailbox.handled += 1
+            else:
+                await self._take_special(item, turn)
+                if turn.cancel_called:
+                    return
+            left -= 1
+            if not left:
+                await trio.lowlevel.checkpoint()
+                left = BATCH
+
+    async def _take_special(self, item: Item, turn: trio.CancelScope) -> None:
+        kind = type(item.message) if isinstance(item, Ask) else type(item)
+        if kind not in self._turn_handlers:
+            self._take_concurrent(kind, item)
+        elif isinstance(item, Ask):
+            await self._answer(item, turn)
+
+    async def _answer(self, ask: Ask, scope: trio.CancelScope) -> None:
+        """Run the handler of ``ask`` in ``scope``: the one place where an ask is settled by it."""
+        mailbox = self.cell.mailbox
+        if not ask.begin(scope):
+            mailbox.taken -= 1
+            mailbox.withdrawn += 1
+            return
+        result: Result | None = None
+        try:
+            result = outcome.Value(await self._call(ask))
+        except Exception as error:
+            result = outcome.Error(unwrapped(error))
+        except BaseExceptionGroup as group:
+            cancelled, rest = group.split(trio.Cancelled)
+            if isinstance(rest, Exception):
+                result = outcome.Error(unwrapped(rest))
+                # It was no Exception, so something in it was Cancelled, and that must go on.
+                raise (cancelled or group) from None
+            raise
+        finally:
+            ask.settle(result)
+            mailbox.handled += 1
+
+    def _call(self, ask: Ask) -> Awaitable[object]:
+        kind = type(ask.message)
+        if isinstance(ask, StreamAsk):
+            method: _StreamCall = getattr(self.actor, self.cell.handlers[kind].method)
+            return method(ask.message, ask.replies)
+        return self._handlers[kind](ask.message)
+
+    # ------------------------------------------------------------------ concurrent handlers
+
+    def _take_concurrent(self, kind: type[Message], item: Item) -> None:
+        handler = self.cell.handlers[kind]
+        running = self._concurrent.get(kind, 0)
+        if running >= handler.concurrent:
+            self.cell.mailbox.stash(kind, item)
+            return
+        self._concurrent[kind] = running + 1
+        assert self.nursery is not None
+        self.nursery.start_soon(
+            self._run_concurrent, handler, item, name=f"{self.cell.path} {handler.method}"
+        )
+
+    async def _run_concurrent(self, handler: Handler, first: Item) -> None:
+        kind = handler.message_type
+        item: Item | None = first
+        try:
+            while item is not None:
+                with trio.CancelScope() as scope:
+                    await self._handle_concurrent(item, scope)
+                item = None if self.finishing else self.cell.mailbox.unstash(kind)
+        except Exception as error:
+            self.crash(unwrapped(error))
+        finally:
+            self._concurrent[kind] -= 1
+            if not self._concurrent[kind]:
+                del self._concurrent[kind]
+            if self.finishing:
+                self.cell.mailbox.wake()
+
+    async def _handle_concurrent(self, item: Item, scope: trio.CancelScope) -> None:
+        if isinstance(item, Ask):
+            current_work.set(item.target)
+            await self._answer(item, scope)
+            return
+        current_work.set(Work(self.cell.path))
+        try:
+            await self._handlers[type(item)](item)
+        except BaseException as error:
+            self.cell.mailbox.lose(item, error)
+            raise
+        self.cell.mailbox.handled += 1
+
+
+_Call = Callable[[Any], Awaitable[object]]
+_StreamCall = Callable[[Any, Replies[object]], Awaitable[object]]
+
+
+def _bound(actor: Actor[Any], handler: Handler) -> _Call:
+    if not handler.streams:
+        call: _Call = getattr(actor, handler.method)
+        return call
+    stream_call: _StreamCall = getattr(actor, handler.method)
+    return lambda message: stream_call(message, _DISCARD)

@@ -1,0 +1,102 @@
+"""What can be seen of a living system: plain records, taken in one synchronous step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from motet.runtime.lifecycle import LifeState
+
+__all__ = ["ActorInfo", "DeadLetter", "DeadLetters", "Leftover", "Statistics", "StopReport"]
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Counters of one actor over all its incarnations.
+
+    At every checkpoint (G4) accepted = handled + withdrawn + dead_lettered + stashed + queued +
+    running. ``waiting`` senders are parked before the mailbox; their messages are not accepted yet.
+    """
+
+    state: LifeState
+    accepted: int
+    handled: int
+    withdrawn: int
+    dead_lettered: int
+    stashed: int
+    queued: int
+    running: int
+    waiting: int
+    restarts: int
+
+
+class ActorInfo(msgspec.Struct, frozen=True):
+    """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none."""
+
+    path: str
+    state: LifeState
+    queued: int
+    age_s: float
+    waiting_on: str | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that no handler has finished, and why."""
+
+    path: str
+    message: object
+    reason: str
+
+
+class DeadLetters:
+    """All dead letters counted, the last hundred kept. Read it when you like; it calls nobody."""
+
+    KEPT = 100
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: deque[DeadLetter] = deque(maxlen=self.KEPT)
+
+    @property
+    def last(self) -> tuple[DeadLetter, ...]:
+        """The most recent dead letters, oldest first."""
+        return tuple(self._last)
+
+    def add(self, letter: DeadLetter) -> None:
+        self.count += 1
+        self._last.append(letter)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        return iter(self.last)
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters: {self.count}>"
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """Something a stop could not end in good order: whose it is, what, and where it stands."""
+
+    path: str
+    what: str
+    stack: str = ""
+
+
+class StopReport(msgspec.Struct, frozen=True):
+    """What a stop did (G2).
+
+    ``ended`` paths in the order they ended; ``abandoned`` clean-ups that failed or overran their
+    budget and were cut; ``still_running`` tasks that ignore cancellation, with their stacks.
+    """
+
+    ended: tuple[str, ...] = ()
+    abandoned: tuple[Leftover, ...] = ()
+    still_running: tuple[Leftover, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was cut and nothing is left."""
+        return not self.abandoned and not self.still_running

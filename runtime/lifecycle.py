@@ -1,0 +1,55 @@
+"""The life cycle of an actor, as a table in the manner of h11.
+
+Two rules. Every change of state goes through :func:`next_state`; a change that the table does not
+have is a bug in the kernel and raises. Nothing here knows of tasks or time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+__all__ = ["TRANSITIONS", "LifeEvent", "LifeState", "is_alive", "next_state"]
+
+# new         has a name and a mailbox, no task
+# starting    on_start is running; mail is accepted and waits
+# running     handles mail
+# stopping    ends its turn, its children and its clean-up, never to come back
+# failing     the same, but mail is kept, since the supervisor may restart the actor
+# suspended   between two incarnations: the supervisor decides, or a back-off delay runs
+# dead        for ever
+LifeState = Literal["new", "starting", "running", "stopping", "failing", "suspended", "dead"]
+
+LifeEvent = Literal[
+    "begin",  # a supervisor starts an incarnation
+    "ready",  # on_start has returned
+    "stop",  # somebody wants the actor gone
+    "fail",  # a crash, a normal end, or a halt for the restart of a group
+    "ended",  # the last task of the incarnation has ended
+    "bury",  # no incarnation will follow
+]
+
+TRANSITIONS: Final[dict[LifeState, dict[LifeEvent, LifeState]]] = {
+    "new": {"begin": "starting", "bury": "dead"},
+    "starting": {"ready": "running", "stop": "stopping", "fail": "failing"},
+    "running": {"stop": "stopping", "fail": "failing"},
+    "failing": {"stop": "stopping", "fail": "failing", "ready": "failing", "ended": "suspended"},
+    "stopping": {"stop": "stopping", "fail": "stopping", "ready": "stopping", "ended": "dead"},
+    "suspended": {"begin": "starting", "bury": "dead"},
+    "dead": {"bury": "dead", "stop": "dead"},
+}
+
+
+def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
+    """The state after ``event``, or an error that says what could have happened instead."""
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        possible = ", ".join(TRANSITIONS[state])
+        raise RuntimeError(
+            f"life cycle of {who}: {event!r} cannot happen in state {state!r} (only: {possible})"
+        ) from None
+
+
+def is_alive(state: LifeState) -> bool:
+    """Whether mail that is sent now can still be handled."""
+    return state not in ("stopping", "dead")

@@ -1,0 +1,301 @@
+"""The queue in front of an actor: bounded, counted, and never lost by a restart (G4, G13).
+
+One thread and no await between a check and its act, so there are no locks, and accepting a message
+and closing the mailbox exclude each other by construction. The invariants:
+
+* ``len(queue)`` plus the stashed messages never exceed the capacity;
+* accepted = handled + withdrawn + dead-lettered + stashed + queued + running;
+* a sender waits only while the mailbox is full, and senders are served in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+import msgspec
+import outcome
+import trio
+from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+
+from motet.protocols.messages import Message
+from motet.runtime.ask import Ask
+from motet.runtime.errors import ActorDead, MailboxFull
+from motet.runtime.inspect import DeadLetter, DeadLetters
+
+__all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
+
+Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
+
+# A told message travels bare; an ask in its envelope.
+Item = Message | Ask
+
+
+class MailboxSpec(msgspec.Struct, frozen=True):
+    """How many messages may wait for an actor, and what a sender meets when it is full.
+
+    ``wait``: the sender waits (``tell_nowait`` raises). ``fail``: :class:`MailboxFull`.
+    ``drop_oldest``: the oldest queued message becomes a dead letter. ``drop_newest``: the new one
+    does. The asker of a dropped request gets :class:`MailboxFull`.
+    """
+
+    capacity: int = 1024
+    overflow: Overflow = "wait"
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError(f"a mailbox needs a capacity of at least 1, not {self.capacity}")
+
+
+class _WaitingTell:
+    """A sender that waits for room, and what it wants to send."""
+
+    __slots__ = ("message", "task")
+
+    def __init__(self, message: Message, task: trio.lowlevel.Task) -> None:
+        self.message = message
+        self.task = task
+
+
+class Mailbox:
+    """See the module. Only the actor's own task receives; anyone may put."""
+
+    __slots__ = (
+        "accepted",
+        "closed",
+        "dead_lettered",
+        "handled",
+        "letters",
+        "limit",
+        "lost",
+        "path",
+        "queue",
+        "receiver",
+        "spec",
+        "stashed",
+        "stashes",
+        "taken",
+        "waiting",
+        "withdrawn",
+    )
+
+    def __init__(self, path: str, spec: MailboxSpec, letters: DeadLetters) -> None:
+        self.path = path
+        self.spec = spec
+        self.letters = letters
+        self.queue: deque[Item] = deque()
+        self.waiting: deque[_WaitingTell | Ask] = deque()
+        self.stashes: dict[type, deque[Item]] = {}
+        self.receiver: trio.lowlevel.Task | None = None
+        self.closed: str | None = None
+        # Below this length the queue accepts at once. One comparison covers full, closed and
+        # "others wait already", which keeps the sender's hot path short.
+        self.limit = spec.capacity
+        self.stashed = 0
+        self.accepted = 0
+        self.taken = 0  # removed from the queue to be handled
+        self.handled = 0
+        self.lost = 0  # taken, but their handler did not finish
+        self.withdrawn = 0
+        self.dead_lettered = 0
+
+    # ------------------------------------------------------------------ sending
+
+    def put(self, item: Item) -> bool:
+        """Accept ``item`` if there is room now; False if not."""
+        if len(self.queue) >= self.limit:
+            return False
+        self.queue.append(item)
+        self.accepted += 1
+        self.wake()
+        return True
+
+    def put_or_overflow(self, message: Message) -> None:
+        """Accept a told message or apply the overflow policy; never waits.
+
+        Raises ActorDead after closing, MailboxFull for the policies ``wait`` and ``fail``.
+        """
+        if self.put(message):
+            return
+        self._refuse_if_closed()
+        if self.spec.overflow in ("wait", "fail"):
+            raise MailboxFull(self.path, self.spec.capacity)
+        if self.spec.overflow == "drop_oldest" and self.queue:
+            self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
+            self.put(message)
+            return
+        self.accepted += 1
+        self._drop(message, "dropped: the mailbox was full (drop_newest)")
+
+    async def put_when_room(self, message: Message) -> None:
+        """As ``put_or_overflow``, but the policy ``wait`` waits. Cancelled: nothing was sent."""
+        if self.spec.overflow != "wait" or self.closed is not None:
+            self.put_or_overflow(message)
+            return
+        waiting = _WaitingTell(message, current_task())
+        self._add_waiting(waiting)
+
+        def abort(_: RaiseCancelT) -> Abort:
+            self.waiting.remove(waiting)
+            self._set_limit()
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(abort)
+
+    def offer(self, ask: Ask) -> None:
+        """Accept an ask, or let it wait for room, or raise ActorDead or MailboxFull."""
+        ask.home = self.queue
+        if self.put(ask):
+            return
+        self._refuse_if_closed()
+        if self.spec.overflow == "wait":
+            ask.home = self.waiting
+            self._add_waiting(ask)
+        elif self.spec.overflow == "drop_oldest" and self.queue:
+            self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
+            self.put(ask)
+        else:
+            raise MailboxFull(self.path, self.spec.capacity)
+
+    def withdraw(self, ask: Ask) -> None:
+        """Take back an ask whose handler has not begun; it never will."""
+        home = ask.home
+        assert home is not None
+        # By identity: a message's own __eq__ must not decide which envelope goes.
+        index = next(i for i, item in enumerate(home) if item is ask)
+        del home[index]
+        ask.home = None
+        if home is self.waiting:
+            self._set_limit()
+            return
+        self.withdrawn += 1
+        if home is not self.queue:
+            self.stashed -= 1
+        self.admit()
+
+    # ------------------------------------------------------------------ receiving
+
+    async def park(self) -> None:
+        """Wait until something is put or ``wake`` is called. For the actor's own task only."""
+        self.receiver = current_task()
+        await wait_task_rescheduled(self._unpark)
+
+    def _unpark(self, _: RaiseCancelT) -> Abort:
+        self.receiver = None
+        return Abort.SUCCEEDED
+
+    def wake(self) -> None:
+        """Let the actor look at its mail and its orders."""
+        task = self.receiver
+        if task is not None:
+            self.receiver = None
+            reschedule(task)
+
+    def admit(self) -> None:
+        """Let waiting senders in, as far as there is room; recompute the limit."""
+        room = self.spec.capacity - self.stashed
+        while self.waiting and len(self.queue) < room:
+            sender = self.waiting.popleft()
+            self.accepted += 1
+            if isinstance(sender, Ask):
+                sender.home = self.queue
+                self.queue.append(sender)
+            else:
+                self.queue.append(sender.message)
+                reschedule(sender.task)
+            self.wake()
+        self._set_limit()
+
+    def stash(self, kind: type, item: Item) -> None:
+        """Put a taken item aside until a concurrent handler of its kind has room."""
+        self.taken -= 1
+        self.stashed += 1
+        home = self.stashes.setdefault(kind, deque())
+        home.append(item)
+        if isinstance(item, Ask):
+            item.home = home
+        self._set_limit()
+
+    def unstash(self, kind: type) -> Item | None:
+        """The next item put aside for ``kind``, taken; None if there is none."""
+        stash = self.stashes.get(kind)
+        if not stash:
+            return None
+        self.stashed -= 1
+        self.taken += 1
+        item = stash.popleft()
+        self.admit()
+        return item
+
+    def restore_stashes(self) -> None:
+        """Put everything back in front of the queue, for the next incarnation."""
+        for stash in self.stashes.values():
+            for item in stash:
+                if isinstance(item, Ask):
+                    item.home = self.queue
+            self.queue.extendleft(reversed(stash))
+            stash.clear()
+        self.stashed = 0
+        self._set_limit()
+
+    def lose(self, item: Item, error: BaseException) -> None:
+        """A taken, told message whose handler did not finish becomes a dead letter."""
+        self.lost += 1
+        reason = "its handler was cancelled when the actor ended"
+        if isinstance(error, Exception):
+            reason = f"its handler failed: {error!r}"
+        self._dead(item, reason)
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self, reason: str) -> None:
+        """Accept nothing any more and settle all that waits, in the same synchronous step (G3)."""
+        if self.closed is not None:
+            return
+        self.closed = reason
+        self.restore_stashes()
+        waiting, self.waiting = self.waiting, deque()
+        self.limit = 0
+        for sender in waiting:
+            error = ActorDead(self.path, reason)
+            if isinstance(sender, Ask):
+                sender.home = None
+                sender.settle(outcome.Error(error))
+            else:
+                reschedule(sender.task, outcome.Error(error))
+        while self.queue:
+            item = self.queue.popleft()
+            if isinstance(item, Ask):
+                item.home = None
+                item.settle(outcome.Error(ActorDead(self.path, reason)))
+            self._dead(item, reason)
+
+    # ------------------------------------------------------------------ within
+
+    @property
+    def running(self) -> int:
+        """Items between the first and the last step of their handler."""
+        return self.taken - self.handled - self.lost
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed is not None:
+            raise ActorDead(self.path, self.closed)
+
+    def _add_waiting(self, sender: _WaitingTell | Ask) -> None:
+        self.waiting.append(sender)
+        self.limit = 0
+
+    def _set_limit(self) -> None:
+        closed_or_contended = self.closed is not None or self.waiting
+        self.limit = 0 if closed_or_contended else self.spec.capacity - self.stashed
+
+    def _drop(self, item: Item, reason: str) -> None:
+        if isinstance(item, Ask):
+            item.home = None
+            item.settle(outcome.Error(MailboxFull(self.path, self.spec.capacity)))
+        self._dead(item, reason)
+
+    def _dead(self, item: Item, reason: str) -> None:
+        message = item.message if isinstance(item, Ask) else item
+        self.dead_lettered += 1
+        self.letters.add(DeadLetter(self.path, message, reason))

@@ -1,0 +1,113 @@
+"""The handle others hold on an actor: it sends, asks, streams and stops, and shows no more."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from motet.protocols.messages import Message, Request, StreamRequest
+from motet.runtime.ask import ask, ask_within
+from motet.runtime.inspect import Statistics, StopReport
+from motet.runtime.lifecycle import is_alive
+from motet.runtime.stopping import wait_bounded, within
+from motet.runtime.stream import ReplyStream, open_stream
+
+if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
+
+__all__ = ["ActorRef"]
+
+P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ActorRef(Generic[P_contra]):
+    """A reference to an actor, the same across its restarts; hashable, safe to keep.
+
+    Every way to send raises :class:`NotInProtocol` for a foreign message and :class:`ActorDead`
+    once the actor has stopped. Between a crash and the restart, mail is accepted and kept (G4).
+    """
+
+    __slots__ = ("_cell", "_mailbox")
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._mailbox = cell.mailbox
+
+    async def tell(self, message: P_contra) -> None:
+        """Send without an answer; waits while the mailbox is full, if it was declared so.
+
+        Order per sender is kept. Cancelled while waiting: nothing was sent. Does not give other
+        tasks a turn when there is room, so that telling stays cheap; the capacity bounds it.
+        """
+        checked = self._cell.admit(message)
+        if not self._mailbox.put(checked):
+            await self._mailbox.put_when_room(checked)
+
+    def tell_nowait(self, message: P_contra) -> None:
+        """Send without an answer and without waiting; MailboxFull for ``wait`` and ``fail``."""
+        checked = self._cell.admit(message)
+        if not self._mailbox.put(checked):
+            self._mailbox.put_or_overflow(checked)
+
+    async def ask(self, request: Request[R], *, timeout: float | None = None) -> R:
+        """Send a request and return its answer, or raise what its handler raised (G3).
+
+        Cancelled or out of time (:class:`AskTimeout`, ``timeout`` in seconds): a request that still
+        waits is withdrawn; a handler that runs is cancelled, and this returns only when it and all
+        it asked in turn have ended; if it finished nevertheless, its value is returned (G1).
+        Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
+        """
+        cell = self._cell
+        checked = cell.admit(request)
+        target = cell.work_for(type(checked))
+        if timeout is None:
+            answer = await ask(self._mailbox, checked, target)
+        else:
+            answer = await ask_within(self._mailbox, checked, target, timeout)
+        return cast(R, answer)  # `handles` made the checkers compare the handler's type with R
+
+    def stream(
+        self, request: StreamRequest[T, R]
+    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
+        """Send a request whose handler sends items first: ``async with ref.stream(r) as items``.
+
+        Iterate over the items, then read ``items.result``. The handler's error is raised in the
+        block. Leaving the block early, or being cancelled in it, cancels the handler and waits
+        for its end (G1).
+        """
+        checked = self._cell.admit(request)
+        assert isinstance(checked, StreamRequest)
+        return open_stream(self._mailbox, request, self._cell.work_for(type(request)))
+
+    async def stop(self, *, grace: float | None = None) -> StopReport:
+        """Stop the actor and all below it for ever; return within ``grace`` seconds (G2).
+
+        Queued mail becomes dead letters at once. The running handler may finish, then children
+        stop in reverse start order, then ``on_stop`` runs. None means five seconds; 0 cancels
+        everything now. Cancelled: the stop goes on by itself.
+        """
+        cell = self._cell
+        plan = within(grace)
+        tasks = sum(1 for _ in cell.tree())
+        cell.parent.stop(cell, plan)
+        await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
+        return plan.ledger.report(left for below in cell.tree() for left in below.leftovers())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether mail is accepted; True also while the actor waits for its restart."""
+        return is_alive(self._cell.state)
+
+    @property
+    def path(self) -> str:
+        """Where the actor stands in the tree: ``/system/parent/name``."""
+        return self._cell.path
+
+    def statistics(self) -> Statistics:
+        """Counters over all incarnations; see :class:`Statistics`."""
+        return self._cell.statistics()
+
+    def __repr__(self) -> str:
+        return f"<ActorRef {self._cell.path} {self._cell.state}>"

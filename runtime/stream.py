@@ -1,0 +1,172 @@
+"""Streams: a request whose handler sends items before its answer (G1, G3).
+
+A stream is an ask that nobody is parked on: its handler sends into a bounded channel, its outcome
+is kept for the reader. Leaving the block early cancels the handler and waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import outcome
+import trio
+from trio.lowlevel import current_task
+
+from motet.protocols.messages import StreamRequest
+from motet.runtime.ask import Ask, Result
+from motet.runtime.errors import AskTimeout
+from motet.runtime.waits import Work, current_work, refuse_cycle
+
+if TYPE_CHECKING:
+    from motet.runtime.mailbox import Mailbox
+
+__all__ = ["STREAM_BUFFER", "Replies", "ReplyStream", "StreamAsk", "open_stream"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+STREAM_BUFFER = 64  # items a handler may be ahead of its reader
+
+
+class Replies(Generic[T_contra]):
+    """The handler's end of a stream."""
+
+    def __init__(self, channel: trio.MemorySendChannel[T_contra] | None) -> None:
+        self._channel = channel
+
+    async def send(self, item: T_contra) -> None:
+        """Send one item; waits while the reader is 64 items behind.
+
+        Raises ``trio.BrokenResourceError`` after the reader has left. If the request was told or
+        asked instead of streamed, nobody reads, and the item is discarded.
+        """
+        if self._channel is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._channel.send(item)
+
+    def send_nowait(self, item: T_contra) -> None:
+        """As ``send``, but raises ``trio.WouldBlock`` while the reader is 64 items behind."""
+        if self._channel is not None:
+            self._channel.send_nowait(item)
+
+
+class ReplyStream(Generic[T, R]):
+    """The reader's end of a stream: iterate, then read :attr:`result`."""
+
+    def __init__(self, envelope: StreamAsk) -> None:
+        self._envelope = envelope
+
+    def __aiter__(self) -> ReplyStream[T, R]:
+        return self
+
+    async def __anext__(self) -> T:
+        """The next item. After the last one the handler's error is raised, if it failed."""
+        try:
+            # The types were checked where the handler was declared (`handles`).
+            return cast(T, await self._envelope.items.receive())
+        except trio.EndOfChannel:
+            pass
+        # Not within the except clause: a handler's error has nothing to do with the end of items.
+        self._envelope.take_outcome()
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> R:
+        """The handler's answer; raises its error. Only after the iteration has ended."""
+        return cast(R, self._envelope.take_outcome())  # as above
+
+
+class StreamAsk(Ask):
+    """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
+
+    __slots__ = ("_ended", "_outcome", "_send", "_taken", "items", "replies")
+
+    def __init__(
+        self, mailbox: Mailbox, message: StreamRequest[object, object], target: Work
+    ) -> None:
+        super().__init__(
+            mailbox, message, target, current_task(), trio.current_effective_deadline()
+        )
+        self._send, self.items = trio.open_memory_channel[object](STREAM_BUFFER)
+        self.replies = Replies[object](self._send)
+        self._ended = trio.Event()
+        self._outcome: Result | None = None
+        self._taken = False
+
+    def take_outcome(self) -> object:
+        """The answer, or its error raised; an error once taken is not raised again at the end."""
+        if self._outcome is None:
+            raise RuntimeError("the stream has not ended: iterate over it to the end first")
+        self._taken = True
+        # Not `unwrap`, which works once: `result` may be read as often as one likes.
+        if isinstance(self._outcome, outcome.Error):
+            raise self._outcome.error
+        return self._outcome.value
+
+    async def leave(self) -> Exception | None:
+        """End what has not ended, wait for it, and return the error nobody has seen."""
+        self.items.close()
+        if self.home is not None:
+            self.mailbox.withdraw(self)
+        elif not self.settled:
+            self.cancel()
+            # Shielded without a limit: this is the wait of G1, as long as the clean-up takes.
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+        match self._outcome:
+            case outcome.Error(error=Exception() as error) if not self._taken:
+                return error
+            case _:
+                return None
+
+    def _cancelled(self) -> Result:
+        if self.cancelled_at is not None:
+            return outcome.Value(None)  # the reader left, and nobody will look at it
+        return super()._cancelled()
+
+    def _deliver(self, result: Result) -> None:
+        self._outcome = result
+        self._send.close()
+        self._ended.set()
+
+    def _expire(self) -> None:
+        # The reader is cancelled by the same deadline; this is for one that moved it.
+        self.settled = True
+        self._deliver(outcome.Error(AskTimeout(self.mailbox.path, type(self.message), 0)))
+
+
+@asynccontextmanager
+async def open_stream(
+    mailbox: Mailbox, request: StreamRequest[T, R], target: Work
+) -> AsyncGenerator[ReplyStream[T, R]]:
+    """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
+    work = current_work.get()
+    envelope = StreamAsk(mailbox, cast(StreamRequest[object, object], request), target)  # invariant
+    if work is not None:
+        refuse_cycle(work, target)
+        work.waits.append(envelope)
+    try:
+        mailbox.offer(envelope)
+        async with _left_in_order(envelope):
+            yield ReplyStream[T, R](envelope)
+    finally:
+        if work is not None:
+            work.waits.remove(envelope)
+
+
+@asynccontextmanager
+async def _left_in_order(envelope: StreamAsk) -> AsyncGenerator[None]:
+    try:
+        yield
+    except BaseException as error:
+        unseen = await envelope.leave()
+        if unseen is not None:
+            error.add_note(f"while leaving it, the stream's handler failed too: {unseen!r}")
+        raise
+    unseen = await envelope.leave()
+    if unseen is not None:
+        raise unseen

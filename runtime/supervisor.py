@@ -1,0 +1,229 @@
+"""The shell around the supervision table: it owns the children's nursery, and does what is decided.
+
+Invariants: every child runs in this nursery, so none outlives it; exits are decided on one after
+the other; once closing, nothing is started any more. A child that ends while its group is being stopped
+is not decided on twice: exits carry the generation they belong to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from motet.runtime.errors import ActorDead, NameTaken, RestartLimitExceeded, StartFailed
+from motet.runtime.stopping import StopPlan, at_once, within
+from motet.runtime.supervision import ChildTable, Decision, ExitKind, Restart, Supervision
+
+if TYPE_CHECKING:
+    from motet.runtime.actor import Actor
+    from motet.runtime.cell import Cell
+    from motet.runtime.system import System
+
+__all__ = ["Supervisor"]
+
+
+class Supervisor:
+    """Starts, restarts and stops the children of one actor, or of the system (G2, G9)."""
+
+    def __init__(
+        self,
+        system: System,
+        path: str,
+        supervision: Supervision,
+        escalate: Callable[[Exception], None],
+    ) -> None:
+        self.path = path
+        self.cells: dict[str, Cell] = {}  # in start order
+        self.opened = trio.Event()
+        self.ended = trio.Event()
+        self.closing = False
+        self._system = system
+        self._escalate = escalate
+        self._table = ChildTable(supervision)
+        self._exits: deque[tuple[Cell, int]] = deque()
+        self._due: dict[str, float] = {}  # restarts to come, by name
+        self._wake = trio.Event()
+        self._serving = trio.CancelScope()
+        self._plan = at_once()
+        self._stopping: Cell | None = None
+        self._nursery: trio.Nursery | None = None
+
+    # ------------------------------------------------------------------ its task
+
+    async def run(self) -> None:
+        """The supervisor's task: serve until closed, then stop the children in reverse order."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self.opened.set()
+                with self._serving:
+                    await self._serve()
+                await self._stop_children()
+        finally:
+            self.closing = True
+            for cell in self.cells.copy().values():
+                self._bury(cell, "its supervisor ended")
+            self.opened.set()
+            self.ended.set()
+
+    async def _serve(self) -> None:
+        while True:
+            if self._exits:
+                cell, generation = self._exits.popleft()
+                if cell.generation == generation and self.cells.get(cell.name) is cell:
+                    await self._decide(cell)
+            elif self._due and min(self._due.values()) <= trio.current_time():
+                await self._start_due()
+            else:
+                self._wake = trio.Event()
+                with trio.move_on_at(min(self._due.values(), default=math.inf)):
+                    await self._wake.wait()
+
+    async def _decide(self, cell: Cell) -> None:
+        error = cell.failed_with
+        now = trio.current_time()
+        kind: ExitKind = "normal" if error is None else "crashed"
+        decision = self._table.exited(cell.name, kind, now, self._system.chance())
+        if decision.escalate:
+            self._give_up(cell, error)
+        else:
+            await self._execute(decision, now)
+
+    async def _execute(self, decision: Decision, now: float) -> None:
+        for name in decision.stops:
+            await self._halt(self.cells[name], leave=name in decision.removes)
+        for name in decision.removes:
+            if name in self.cells:
+                self._bury(self.cells[name], "it ended, and its restart type wants no restart")
+        for name in decision.starts:
+            # A child that somebody stopped meanwhile is gone.
+            if name in self.cells:
+                self._due[name] = now + decision.delay
+
+    async def _halt(self, cell: Cell, *, leave: bool) -> None:
+        self._due.pop(cell.name, None)
+        cell.stop(within(None), leave=leave)
+        # Without limit: a new incarnation must never meet the old one.
+        await cell.wait_ended()
+
+    async def _start_due(self) -> None:
+        now = trio.current_time()
+        for name in [name for name in self.cells if self._due.get(name, math.inf) <= now]:
+            if name not in self._due or name not in self.cells:
+                continue
+            del self._due[name]
+            cell = self.cells[name]
+            self._begin(cell)
+            await cell.wait_started()
+            if cell.failed_with is not None and self._exits:
+                return  # this start failed: decide on it before the next ones
+
+    def _give_up(self, cell: Cell, error: Exception | None) -> None:
+        spec = self._table.supervision
+        limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period)
+        limit.__cause__ = error
+        self._escalate(limit)
+
+    async def _stop_children(self) -> None:
+        for cell in reversed(self.cells.copy().values()):
+            self._stopping = cell
+            self.stop(cell, self._plan)
+            await cell.wait_ended()
+        self._stopping = None
+
+    # ------------------------------------------------------------------ orders
+
+    async def start(self, factory: Callable[[], Actor[Any]], name: str, restart: Restart) -> Cell:
+        """Start a child and wait for its ``on_start``.
+
+        Raises NameTaken, StartFailed, or ActorDead if the supervisor is closing. Cancelled: the
+        child is stopped at once, and its clean-up awaited.
+        """
+        from motet.runtime.cell import Cell
+
+        await self.opened.wait()
+        if self.closing:
+            raise ActorDead(self.path, "it is stopping, so it starts no children")
+        if not name or "/" in name:
+            raise ValueError(f"a name is not empty and has no '/': {name!r}")
+        if name in self.cells:
+            raise NameTaken(f"{self.path}/{name}")
+        cell = Cell(self._system, self, name, factory, restart)
+        self.cells[name] = cell
+        self._table.add(name, restart)
+        self._begin(cell)
+        try:
+            await cell.wait_started()
+        finally:
+            if not cell.was_ready:
+                await self._undo_start(cell)
+        if not cell.was_ready:
+            error = cell.failed_with
+            if isinstance(error, StartFailed):
+                raise error
+            reason = f"on_start raised {error!r}" if error is not None else "it was stopped"
+            raise StartFailed(cell.path, reason) from error
+        return cell
+
+    def stop(self, cell: Cell, plan: StopPlan) -> None:
+        """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
+        cell.stop(plan, leave=True)
+        if not cell.is_occupied:
+            self._bury(cell, "it was stopped")
+
+    def close(self, plan: StopPlan) -> None:
+        """Order the end of all children, in reverse start order; ``ended`` tells when."""
+        self.closing = True
+        self._plan = plan
+        self._serving.cancel()
+        if self._stopping is not None:
+            self.stop(self._stopping, plan)
+
+    def adopt(self, supervisor: Supervisor) -> None:
+        """Run the supervisor of one of the children, in the same nursery as that child."""
+        assert self._nursery is not None
+        self._nursery.start_soon(supervisor.run, name=f"{supervisor.path} (supervisor)")
+
+    def child_ended(self, cell: Cell, *, cancelled: bool) -> None:
+        """An incarnation has ended: what follows is decided in this supervisor's task."""
+        if self.closing or cancelled or cell.leaving or not cell.was_ready:
+            self._bury(cell, "it ended")
+            return
+        self._exits.append((cell, cell.generation))
+        self._wake.set()
+
+    # ------------------------------------------------------------------ looking
+
+    def tree(self) -> Iterator[Cell]:
+        """All cells below, parents first, siblings in start order."""
+        for cell in self.cells.copy().values():
+            yield from cell.tree()
+
+    def cleanup_need(self) -> float:
+        """Seconds that all clean-ups below have declared, one after the other."""
+        return sum(cell.cleanup_need() for cell in self.cells.values())
+
+    # ------------------------------------------------------------------ within
+
+    def _begin(self, cell: Cell) -> None:
+        assert self._nursery is not None
+        self._table.starting(cell.name, trio.current_time())
+        cell.begin(self._nursery)
+
+    async def _undo_start(self, cell: Cell) -> None:
+        cell.stop(at_once(), leave=True)
+        # The caller may be cancelled; what it began must have ended before it goes on.
+        with trio.CancelScope(shield=True):
+            await cell.wait_ended()
+        self._bury(cell, "it did not start")
+
+    def _bury(self, cell: Cell, reason: str) -> None:
+        if self.cells.get(cell.name) is cell:
+            del self.cells[cell.name]
+            self._due.pop(cell.name, None)
+            self._table.remove(cell.name)
+        cell.bury(reason)

@@ -1,0 +1,133 @@
+"""A system: the root of a tree of actors, and the block in which all of them live.
+
+There are no globals: two systems in one process do not know of each other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from motet.protocols.messages import Message
+from motet.runtime.actor import Actor
+from motet.runtime.errors import only_error
+from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
+from motet.runtime.ref import ActorRef
+from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
+from motet.runtime.supervision import Restart, Supervision
+from motet.runtime.supervisor import Supervisor
+
+__all__ = ["System", "open_system"]
+
+Q = TypeVar("Q", bound=Message)
+
+
+class System:
+    """The root of a tree of actors. Made by :func:`open_system`."""
+
+    def __init__(
+        self,
+        name: str,
+        supervision: Supervision,
+        check_messages: bool,
+        chance: Callable[[], float],
+        cancel: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.check_messages = check_messages
+        self.chance = chance
+        self.dead_letters = DeadLetters()
+        self.failure: Exception | None = None
+        self._cancel = cancel
+        self._root = Supervisor(self, f"/{name}", supervision, self._fail)
+
+    async def start(
+        self, factory: Callable[[], Actor[Q]], *, name: str, restart: Restart = "permanent"
+    ) -> ActorRef[Q]:
+        """Start a top-level actor and wait for its ``on_start``.
+
+        Raises NameTaken, StartFailed. Cancelled: the actor is stopped, and its end awaited.
+        """
+        return ActorRef[Q](await self._root.start(factory, name, restart))
+
+    async def stop(self, grace: float | None = None) -> StopReport:
+        """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
+
+        None means five seconds, 0 cancels everything now. What could not be ended is named in the
+        report. Cancelled: the stop goes on by itself.
+        """
+        return await self._stop(within(grace))
+
+    def snapshot(self) -> tuple[ActorInfo, ...]:
+        """Every actor that is there now, parents first, siblings in start order."""
+        now = trio.current_time()
+        return tuple(cell.info(now) for cell in self._root.tree())
+
+    def find(self, path: str) -> ActorRef[Any] | None:
+        """The actor at ``path``, or None."""
+        return next((ActorRef[Any](cell) for cell in self._root.tree() if cell.path == path), None)
+
+    async def run(self) -> None:
+        """The root's task. For :func:`open_system`."""
+        await self._root.run()
+
+    async def end(self) -> None:
+        """Cancel every handler, run every clean-up within its budget. For :func:`open_system`."""
+        await self._stop(at_once())
+
+    async def _stop(self, plan: StopPlan) -> StopReport:
+        root = self._root
+        tasks = sum(1 for _ in root.tree())
+        root.close(plan)
+        await wait_bounded(root.ended.wait, root.ended.is_set, plan, tasks)
+        return plan.ledger.report(left for cell in root.tree() for left in cell.leftovers())
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self._cancel()
+
+    def __repr__(self) -> str:
+        return f"<System /{self.name}, {sum(1 for _ in self._root.tree())} actors>"
+
+
+@asynccontextmanager
+async def open_system(
+    name: str = "system",
+    *,
+    supervision: Supervision | None = None,
+    check_messages: bool = False,
+    chance: Callable[[], float] = random.random,
+) -> AsyncGenerator[System]:
+    """A block in which actors live; when it is left, none does.
+
+    Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation cancels
+    every handler at once and still runs every ``on_stop`` within its budget. When the top-level
+    actors fail more often than ``supervision`` allows, the block is cancelled and raises
+    :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            system = System(
+                name,
+                supervision or Supervision(),
+                check_messages,
+                chance,
+                nursery.cancel_scope.cancel,
+            )
+            nursery.start_soon(system.run, name=f"/{name} (supervisor)")
+            try:
+                yield system
+                await system.stop()
+            finally:
+                # Shielded: the clean-ups run whoever cancels; each has its budget.
+                with trio.CancelScope(shield=True):
+                    await system.end()
+    except BaseExceptionGroup as group:
+        # One error needs no group around it: the nurseries are not the user's.
+        raise only_error(group) from None
+    if system.failure is not None:
+        raise system.failure
