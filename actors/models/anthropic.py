@@ -1,0 +1,100 @@
+"""Models behind Anthropic's messages API."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from motet.actors.models.anthropic_wire import AnthropicReader, wire_messages, wire_tool
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.wire import wire_model
+from motet.protocols.errors import MissingExtra
+from motet.protocols.models import ModelFailure, ModelRequest
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic, AsyncStream
+    from anthropic.types import RawMessageStreamEvent
+
+KEY = "ANTHROPIC_API_KEY"
+BASE_URL = "ANTHROPIC_BASE_URL"
+MAX_TOKENS = 8192
+
+
+class AnthropicModel:
+    """A messages model.
+
+    Args:
+        name: the provider's name of the model, ``claude-sonnet-4-5``.
+        base_url: another server of the same API; the variable ``ANTHROPIC_BASE_URL`` otherwise.
+        api_key: the key; the variable ``ANTHROPIC_API_KEY`` otherwise. Not needed with a base
+            URL.
+        deadlines: how long the model may be silent.
+        max_tokens: bound of an answer whose request names none; the API wants one.
+        cache: let the provider cache the prompt, so that a long run pays for it once.
+
+    Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        deadlines: Deadlines | None = None,
+        max_tokens: int = MAX_TOKENS,
+        cache: bool = True,
+    ):
+        self._model = name
+        self._base_url = base_url
+        self._api_key = api_key
+        self._deadlines = deadlines or Deadlines()
+        self._max_tokens = max_tokens
+        self._cache = cache
+        self._client = LazyClient(self._make_client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return f"anthropic:{self._model}"
+
+    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        return answer(lambda: self._create(request), AnthropicReader(), self._deadlines)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for later requests."""
+        await self._client.aclose()
+
+    def _make_client(self) -> AsyncAnthropic:
+        try:
+            from anthropic import AsyncAnthropic, Timeout
+        except ModuleNotFoundError as error:
+            raise MissingExtra("anthropic", f"the model {self.name!r}") from error
+        base_url = self._base_url or os.environ.get(BASE_URL) or None
+        key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
+        if key is None:
+            raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")
+        timeout = Timeout(None, connect=CONNECT_TIMEOUT)
+        return AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
+
+    async def _create(self, request: ModelRequest) -> AsyncStream[RawMessageStreamEvent]:
+        client = await self._client.get()
+        from anthropic import omit
+
+        return await client.messages.create(
+            model=wire_model(request.model, self._model, "anthropic"),
+            max_tokens=request.max_output_tokens or self._max_tokens,
+            system=request.system or omit,
+            messages=wire_messages(request.messages),
+            tools=[wire_tool(tool) for tool in request.tools] or omit,
+            cache_control={"type": "ephemeral"} if self._cache else omit,
+            # The SDK has no name for it any more: newer models refuse it, older ones take it.
+            extra_body=None
+            if request.temperature is None
+            else {"temperature": request.temperature},
+            stream=True,
+        )

@@ -1,0 +1,201 @@
+"""From what an SDK raises to :class:`ModelFailure`: one pure mapping for all providers.
+
+The two SDKs have one generator and so one shape of exception (``status_code``, ``body``,
+``response.headers``). They are read by those names, so that no SDK is imported for it.
+Words of the provider are trusted before its status, because the same 400 may mean a mistake,
+a full context or an empty account. Only the last of the three is told by its text alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import TypeAlias, cast
+
+import msgspec
+
+from motet.actors.models.wire import json_object
+from motet.protocols.models import ModelFailure
+
+Now: TypeAlias = Callable[[], datetime]
+
+MESSAGE_LIMIT = 300
+
+KIND_OF_WORD = {
+    "insufficient_quota": "quota",
+    "billing_hard_limit_reached": "quota",
+    "billing_not_active": "quota",
+    "billing_error": "quota",
+    "context_length_exceeded": "context_exhausted",
+    "request_too_large": "context_exhausted",
+    "exceed_context_size_error": "context_exhausted",
+    "overloaded_error": "overloaded",
+    "engine_overloaded": "overloaded",
+    "server_overloaded": "overloaded",
+    "rate_limit_error": "rate_limit",
+    "rate_limit_exceeded": "rate_limit",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "invalid_api_key": "auth",
+    "timeout_error": "timeout",
+    "api_error": "server",
+    "server_error": "server",
+    "not_found_error": "bad_request",
+    "invalid_request_error": "bad_request",
+}
+"""What the ``code`` or ``type`` of an error's body says, the most telling first."""
+
+KIND_OF_STATUS = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    408: "timeout",
+    409: "server",
+    413: "context_exhausted",
+    429: "rate_limit",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+CONTEXT_WORDS = re.compile(
+    r"context.{0,3}(length|window|size|limit)|maximum context|prompt is too long|input is too long"
+    r"|too many (input |prompt )?tokens|exceeds? the (model'?s )?(maximum|limit of) .{0,30}tokens"
+    r"|request too large",
+    re.I,
+)
+QUOTA_WORDS = re.compile(
+    r"credit balance is too low|exceeded your current quota|insufficient (funds|credits?|balance)",
+    re.I,
+)
+
+
+class Wording(msgspec.Struct, frozen=True):
+    """What an error's body says: its sentence, and its code and type in that order."""
+
+    message: str = ""
+    words: tuple[str, ...] = ()
+
+
+def failure_of(
+    error: Exception, *, started: bool = False, now: Now = lambda: datetime.now(UTC)
+) -> ModelFailure | None:
+    """What ``error`` means, or None when it is no failure of a provider but a bug.
+
+    ``started``: the answer had begun, so that a lost connection is a ``cut``. ``now`` is asked
+    only when the provider names a date to retry at.
+    """
+    if isinstance(error, ModelFailure):
+        return error
+    names = {base.__name__ for base in type(error).__mro__}
+    if names & {"APITimeoutError", "TimeoutException"}:
+        return ModelFailure("the provider did not answer in time", kind="timeout")
+    if names & {"APIConnectionError", "TransportError"}:
+        return lost_connection(error, started=started)
+    if names & {"APIError", "APIStatusError"}:
+        return refusal(error, now)
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | msgspec.ValidationError):
+        return ModelFailure(f"the answer could not be read: {one_line(str(error))}", kind="server")
+    return None
+
+
+def lost_connection(error: Exception, *, started: bool) -> ModelFailure:
+    if started:
+        return ModelFailure("the connection was lost in the middle of the answer", kind="cut")
+    cause = error.__cause__ or error
+    reason = one_line(str(cause)) or type(cause).__name__
+    return ModelFailure(f"no connection: {reason}", kind="connection")
+
+
+def refusal(error: Exception, now: Now) -> ModelFailure:
+    """A failure that the provider reported itself, by status or inside the stream."""
+    status = getattr(error, "status_code", None)
+    body: object = getattr(error, "body", None)
+    # An error inside a stream carries the 200 that the stream began with.
+    known = status if isinstance(status, int) and status >= 400 else None
+    wording = wording_of(body)
+    message = one_line(wording.message or str(error))
+    return ModelFailure(
+        f"HTTP {known}: {message}" if known else message,
+        kind=kind_of(known, wording),
+        status=known,
+        retry_after=retry_after(headers_of(error), now),
+    )
+
+
+def wording_of(body: object) -> Wording:
+    """The error inside a body: ``{"error": {...}}``, the inner object alone, or plain text."""
+    if isinstance(body, str):
+        return Wording(body)
+    outer = json_object(body)
+    inner = json_object(outer.get("error", outer)) or {"message": outer.get("error")}
+    message = inner.get("message")
+    words = (inner.get("code"), inner.get("type"))
+    return Wording(
+        message if isinstance(message, str) else "",
+        tuple(word for word in words if isinstance(word, str)),
+    )
+
+
+def headers_of(error: Exception) -> Mapping[str, str]:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    # The cast holds since both SDKs use one HTTP library, whose headers map str to str.
+    return cast("Mapping[str, str]", headers) if isinstance(headers, Mapping) else {}
+
+
+def kind_of(status: int | None, wording: Wording) -> str:
+    """The kind of a failure by text, then by word, then by status."""
+    said = {KIND_OF_WORD[word] for word in wording.words if word in KIND_OF_WORD}
+    if "quota" in said or QUOTA_WORDS.search(wording.message):
+        return "quota"
+    refused = status is None or status in {400, 413, 422, 429}
+    if "context_exhausted" in said or (refused and CONTEXT_WORDS.search(wording.message)):
+        return "context_exhausted"
+    for word in wording.words:
+        kind = KIND_OF_WORD.get(word)
+        # Some gateways stamp every failure "invalid_request_error", also their 401 and 429.
+        if kind is not None and not (kind == "bad_request" and status in KIND_OF_STATUS):
+            return kind
+    return kind_of_status(status)
+
+
+def kind_of_status(status: int | None) -> str:
+    if status in KIND_OF_STATUS:
+        return KIND_OF_STATUS[status]
+    return "bad_request" if status is not None and 400 <= status < 500 else "server"
+
+
+def retry_after(headers: Mapping[str, str], now: Now) -> float | None:
+    """Seconds the provider asks to wait: ``retry-after-ms``, else seconds or an HTTP date."""
+    milliseconds = number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    seconds = number(text)
+    if seconds is not None or text is None:
+        return seconds
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now()).total_seconds())
+
+
+def number(text: str | None) -> float | None:
+    """A finite number that is not negative, else None."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if isfinite(value) and value >= 0 else None
+
+
+def one_line(text: str) -> str:
+    """The text on one line, cut to a length that fits a message."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= MESSAGE_LIMIT else flat[: MESSAGE_LIMIT - 1] + "…"

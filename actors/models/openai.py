@@ -1,0 +1,95 @@
+"""Models behind OpenAI's chat completions API, or any server that speaks it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_tool
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.wire import wire_model
+from motet.protocols.errors import MissingExtra
+from motet.protocols.models import ModelFailure, ModelRequest
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, AsyncStream
+    from openai.types.chat import ChatCompletionChunk
+
+KEY = "OPENAI_API_KEY"
+BASE_URL = "OPENAI_BASE_URL"
+
+
+class OpenAIModel:
+    """A chat completions model.
+
+    Args:
+        name: the provider's name of the model, ``gpt-5.2``.
+        base_url: another server of the same API; the variable ``OPENAI_BASE_URL`` otherwise.
+        api_key: the key; the variable ``OPENAI_API_KEY`` otherwise. Not needed with a base URL,
+            since local servers ask for none.
+        deadlines: how long the model may be silent.
+
+    A request is made anew for every call of :meth:`request` and never retried here. It raises
+    :class:`MissingExtra` without the package and :class:`ModelFailure` for everything else.
+    Cancelling it, or leaving its block, closes its connection at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        deadlines: Deadlines | None = None,
+    ):
+        self._model = name
+        self._base_url = base_url
+        self._api_key = api_key
+        self._deadlines = deadlines or Deadlines()
+        self._client = LazyClient(self._make_client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._model}"
+
+    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        return answer(lambda: self._create(request), OpenAIReader(), self._deadlines)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for later requests."""
+        await self._client.aclose()
+
+    def _make_client(self) -> AsyncOpenAI:
+        try:
+            from openai import AsyncOpenAI, Timeout
+        except ModuleNotFoundError as error:
+            raise MissingExtra("openai", f"the model {self.name!r}") from error
+        base_url = self._base_url or os.environ.get(BASE_URL) or None
+        key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
+        if key is None:
+            raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")
+        timeout = Timeout(None, connect=CONNECT_TIMEOUT)
+        return AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
+
+    async def _create(self, request: ModelRequest) -> AsyncStream[ChatCompletionChunk]:
+        client = await self._client.get()
+        from openai import omit
+
+        limit = omit if request.max_output_tokens is None else request.max_output_tokens
+        # OpenAI's newer models refuse the old name of the limit, other servers the new one.
+        at_openai = client.base_url.host == "api.openai.com"
+        return await client.chat.completions.create(
+            model=wire_model(request.model, self._model, "openai"),
+            messages=wire_messages(request),
+            tools=[wire_tool(tool) for tool in request.tools] or omit,
+            temperature=omit if request.temperature is None else request.temperature,
+            max_completion_tokens=limit if at_openai else omit,
+            max_tokens=omit if at_openai else limit,
+            stream=True,
+            stream_options={"include_usage": True},
+        )

@@ -1,0 +1,185 @@
+"""The thin Trio shell around a provider's SDK: lazy client, deadlines, translated failures.
+
+Both SDKs take half a second and more to import, so they are loaded on first use and in a
+thread: the event loop never stalls. Their own retries are off and their read timeouts unset.
+A deadline here is Trio's, so a test's virtual clock rules it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+import msgspec
+import trio
+
+from motet.actors.models.failures import failure_of
+from motet.actors.models.wire import Reader
+from motet.protocols.models import ModelEvent, ModelFailure
+
+CLOSE_BUDGET = 5.0
+CONNECT_TIMEOUT = 15.0
+
+
+class Deadlines(msgspec.Struct, frozen=True):
+    """How long a model may be silent, in seconds.
+
+    Attributes:
+        first_token: from the request to the first event of the answer.
+        between_tokens: from one event to the next.
+    """
+
+    first_token: float = 60.0
+    between_tokens: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("first_token", "between_tokens"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+class Client(Protocol):
+    """What is used of an SDK's client here."""
+
+    async def close(self) -> None: ...
+
+
+class ChunkStream(Protocol):
+    """What is used of an SDK's stream. Leaving it closes the connection."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None: ...
+
+    async def __anext__(self) -> object: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+class LazyClient(Generic[C]):
+    """One SDK client, made on first use. A failure to make it is not remembered."""
+
+    def __init__(self, make: Callable[[], C]):
+        self._make = make
+        self._client: C | None = None
+        self._lock = trio.Lock()
+
+    async def get(self) -> C:
+        """The client. Cancelled while it is made: waits for the import, then is cancelled."""
+        async with self._lock:
+            if self._client is None:
+                self._client = await trio.to_thread.run_sync(self._make)
+            return self._client
+
+    async def aclose(self) -> None:
+        """Close its connections, within 5 s even when cancelled; later use makes a new one."""
+        client, self._client = self._client, None
+        if client is not None:
+            with trio.move_on_after(CLOSE_BUDGET, shield=True):
+                await client.close()
+
+
+class EventStream:
+    """The events of one answer. Every wait for the next one has a deadline.
+
+    Cancelled while waiting, it is of no further use: leave the request's block.
+    """
+
+    def __init__(self, chunks: ChunkStream, reader: Reader, deadlines: Deadlines, first: float):
+        self._chunks = chunks
+        self._reader = reader
+        self._deadlines = deadlines
+        self._first: float | None = first
+        self._ready: deque[ModelEvent] = deque()
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        if not self._ready and not self._ended:
+            await self._wait()
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    async def _wait(self) -> None:
+        """Read chunks until at least one event is ready or the answer has ended."""
+        silence = self._deadlines.between_tokens
+        until = trio.current_time() + silence if self._first is None else self._first
+        try:
+            with deadline(until, self._silence()), failures(started=True):
+                while not self._ready and not self._ended:
+                    await self._read()
+        except ModelFailure:
+            if not self._reader.complete:
+                raise
+            # The answer is whole; only what follows it was lost.
+            self._end()
+        self._first = None
+
+    async def _read(self) -> None:
+        try:
+            chunk = await self._chunks.__anext__()
+        except StopAsyncIteration:
+            self._end()
+        else:
+            self._ready.extend(self._reader.feed(chunk))
+
+    def _end(self) -> None:
+        self._ended = True
+        self._ready.extend(self._reader.close())
+
+    def _silence(self) -> str:
+        if self._first is None:
+            return f"no further token came within {self._deadlines.between_tokens:g} s"
+        return first_silence(self._deadlines)
+
+
+@asynccontextmanager
+async def answer(
+    create: Callable[[], Awaitable[ChunkStream]], reader: Reader, deadlines: Deadlines
+) -> AsyncGenerator[EventStream]:
+    """The events of the answer that ``create`` asks for; leaving the block ends the connection.
+
+    Raises :class:`ModelFailure`, also from the events.
+    """
+    first = trio.current_time() + deadlines.first_token
+    with deadline(first, first_silence(deadlines)), failures(started=False):
+        stream = await create()
+    async with stream:
+        yield EventStream(stream, reader, deadlines, first)
+
+
+def first_silence(deadlines: Deadlines) -> str:
+    return f"no first token came within {deadlines.first_token:g} s"
+
+
+@contextmanager
+def deadline(until: float, message: str) -> Generator[None]:
+    """A block that fails with a timeout when it is not left by ``until``, by Trio's clock."""
+    with trio.CancelScope(deadline=until) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise ModelFailure(message, kind="timeout")
+
+
+@contextmanager
+def failures(*, started: bool) -> Generator[None]:
+    """Turn what an SDK raises in the block into :class:`ModelFailure`; a bug stays what it is."""
+    try:
+        yield
+    except Exception as error:
+        failure = failure_of(error, started=started)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
