@@ -1,0 +1,236 @@
+"""The session store: transcripts, runs and idempotency keys, durable before they are answered.
+
+It writes through the one writer and reads through the readers, and keeps nothing in memory: what
+it answers is what is on disk. Its handlers run beside each other, so that they share commits
+instead of waiting for each other's. Invariants: an accepted input is on disk (G15); a session
+belongs to the user who made it, to others it does not exist (G16); each stored transcript has one
+result for each call (G7).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
+
+from motet.actors.agent.transcript import close_calls
+from motet.actors.sessions import store_rows as rows
+from motet.actors.sessions import store_sql as sql
+from motet.actors.storage.errors import ExpectationFailed, StorageError
+from motet.actors.storage.readers import Readers
+from motet.protocols.chat import ChatMessage
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import (
+    FINAL,
+    Accepted,
+    AcceptInput,
+    BeginRun,
+    FinishRun,
+    GetRun,
+    GetSession,
+    HistoryRow,
+    KeyConflict,
+    ListRuns,
+    ListSessions,
+    LoadTranscript,
+    NewInput,
+    ReadHistory,
+    RecordIntent,
+    RecordStep,
+    RecoverRuns,
+    ResetSession,
+    RunInfo,
+    SessionInfo,
+)
+from motet.protocols.storage import Statement, Transact
+from motet.runtime import Actor, ActorRef, MotetRuntimeError, handles
+
+SessionStoreMessage: TypeAlias = (
+    AcceptInput
+    | BeginRun
+    | RecordStep
+    | RecordIntent
+    | FinishRun
+    | ResetSession
+    | RecoverRuns
+    | LoadTranscript
+    | ReadHistory
+    | ListSessions
+    | GetSession
+    | ListRuns
+    | GetRun
+)
+
+AT_ONCE = 256
+"""Handlers of one kind that may wait for commits together."""
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class StoreStatistics:
+    """``lost``: rows of journals that could not be written; the runs went on without."""
+
+    lost: int
+
+
+class SessionStore(Actor[SessionStoreMessage]):
+    """Handles the requests of ``motet.protocols.sessions``; ``clock`` gives Unix seconds.
+
+    Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
+    that is being committed is waited for, and its outcome is what the asker gets.
+    """
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._clock = clock
+        self._lost = 0
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(self._lost)
+
+    # ------------------------------------------------------------------ inputs
+
+    @handles(AcceptInput, concurrent=AT_ONCE)
+    async def accept(self, request: AcceptInput) -> Accepted:
+        new = request.input
+        while True:
+            statements = sql.accept(new, self._clock())
+            try:
+                await self._write(statements)
+            except ExpectationFailed as failed:
+                if statements[failed.index].sql is not sql.CLAIM_KEY:
+                    raise NotFound(f"no session {new.session!r}") from None
+            else:
+                return Accepted(new.run_id)
+            first = await self._first_use(new)
+            if first is not None:
+                return first
+
+    async def _first_use(self, new: NewInput) -> Accepted | None:
+        """What the key was used for; None if it expired since it was found taken."""
+        found = await self._readers.read(rows.FIND_KEY, (new.user, new.method, new.key))
+        for run_id, body_hash in found:
+            if body_hash != new.body_hash:
+                raise KeyConflict(
+                    f"the key {new.key!r} was used for another input: use a new key for each"
+                )
+            return Accepted(str(run_id), duplicate=True)
+        return None
+
+    # ------------------------------------------------------------------ runs
+
+    @handles(BeginRun, concurrent=AT_ONCE)
+    async def begin(self, message: BeginRun) -> None:
+        await self._journal(message.run_id, sql.begin(message.run_id, self._clock()))
+
+    @handles(RecordStep, concurrent=AT_ONCE)
+    async def record_step(self, message: RecordStep) -> None:
+        await self._journal(message.run_id, sql.record(message.run_id, message.step, message.row))
+
+    @handles(RecordIntent, concurrent=AT_ONCE)
+    async def record_intent(self, request: RecordIntent) -> None:
+        """Raises ``NotFound`` for a run that is unknown or has ended: its calls must not start."""
+        try:
+            await self._write(sql.record(request.run_id, request.step, request.row, must=True))
+        except ExpectationFailed:
+            raise NotFound(f"no unfinished run {request.run_id!r}") from None
+
+    @handles(FinishRun, concurrent=AT_ONCE)
+    async def finish(self, request: FinishRun) -> None:
+        """Raises ``NotFound`` for an unknown run; one that has ended stays as it is."""
+        if request.status not in FINAL:
+            raise ValueError(f"a run ends as one of {sorted(FINAL)}, not {request.status!r}")
+        closed = close_calls(request.rows, outcome="unknown")
+        if closed != request.rows:
+            _log.error("run %s left calls without a result: they are unknown", request.run_id)
+        if (
+            not await self._end(request, closed)
+            and await self.get_run(GetRun(request.run_id)) is None
+        ):
+            raise NotFound(f"no run {request.run_id!r}")
+
+    async def _end(self, request: FinishRun, transcript: tuple[ChatMessage, ...]) -> bool:
+        """Whether this was what ended the run."""
+        try:
+            await self._write(sql.finish(request, transcript, self._clock()))
+        except ExpectationFailed:
+            return False
+        return True
+
+    @handles(RecoverRuns)
+    async def recover(self, _: RecoverRuns) -> tuple[RunInfo, ...]:
+        unfinished = [rows.run_info(row) for row in await self._readers.read(rows.UNFINISHED)]
+        ended = [await self._interrupt(run) for run in unfinished]
+        return tuple(run for run in ended if run is not None)
+
+    async def _interrupt(self, run: RunInfo) -> RunInfo | None:
+        """End a run that a host left behind; None if it has ended meanwhile."""
+        steps = await self._readers.read(rows.STEPS, (run.run_id,))
+        transcript = rows.recovered(run, steps)
+        end = FinishRun(run.run_id, "interrupted", transcript, run.usage, "the host stopped")
+        return await self.get_run(GetRun(run.run_id)) if await self._end(end, transcript) else None
+
+    # ------------------------------------------------------------------ sessions
+
+    @handles(ResetSession, concurrent=AT_ONCE)
+    async def reset(self, request: ResetSession) -> None:
+        """Raises ``NotFound``."""
+        try:
+            await self._write(sql.reset(request.session, self._clock()))
+        except ExpectationFailed:
+            raise NotFound(f"no session {request.session!r}") from None
+
+    @handles(LoadTranscript, concurrent=AT_ONCE)
+    async def load(self, request: LoadTranscript) -> tuple[ChatMessage, ...]:
+        found = await self._readers.read(rows.TRANSCRIPT, (request.session,))
+        return tuple(rows.history_row(row).row for row in found)
+
+    @handles(ReadHistory, concurrent=AT_ONCE)
+    async def read_history(self, request: ReadHistory) -> tuple[HistoryRow, ...]:
+        found = await self._readers.read(
+            *rows.history(request.session, request.before, request.limit)
+        )
+        return tuple(rows.history_row(row) for row in reversed(found))
+
+    @handles(ListSessions, concurrent=AT_ONCE)
+    async def list_sessions(self, request: ListSessions) -> tuple[SessionInfo, ...]:
+        found = await self._readers.read(*rows.sessions(request))
+        return tuple(rows.session_info(row) for row in found)
+
+    @handles(GetSession, concurrent=AT_ONCE)
+    async def get_session(self, request: GetSession) -> SessionInfo | None:
+        found = await self._readers.read(rows.SESSION, (request.session,))
+        return rows.session_info(found[0]) if found else None
+
+    @handles(ListRuns, concurrent=AT_ONCE)
+    async def list_runs(self, request: ListRuns) -> tuple[RunInfo, ...]:
+        found = await self._readers.read(*rows.runs(request))
+        return tuple(rows.run_info(row) for row in found)
+
+    @handles(GetRun, concurrent=AT_ONCE)
+    async def get_run(self, request: GetRun) -> RunInfo | None:
+        found = await self._readers.read(rows.RUN, (request.run_id,))
+        return rows.run_info(found[0]) if found else None
+
+    # ------------------------------------------------------------------ writing
+
+    async def _write(self, statements: tuple[Statement, ...]) -> None:
+        await self._database.ask(Transact(statements))
+
+    async def _journal(self, run_id: str, statements: tuple[Statement, ...]) -> None:
+        """Write what the run can do without. Nobody waits for it, so a failure is counted here."""
+        try:
+            await self._write(statements)
+        except (StorageError, MotetRuntimeError) as error:
+            self._lost += 1
+            _log.warning("run %s goes on without a row of its journal: %s", run_id, error)

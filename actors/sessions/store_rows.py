@@ -1,0 +1,139 @@
+"""What the session store reads: queries as data, and rows turned back into structs.
+
+Pure. Invariant: an unfinished run's transcript, made whole by :func:`recovered`, has one result
+for each call whatever part of its journal survived (G7).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from motet.actors.agent.transcript import close_calls
+from motet.actors.storage.errors import StorageError
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.models import Usage
+from motet.protocols.sessions import HistoryRow, ListRuns, ListSessions, RunInfo, SessionInfo
+from motet.protocols.storage import Row, SqlValue
+
+Query = tuple[str, tuple[SqlValue, ...]]
+
+HISTORY_LIMIT = 200
+LIST_LIMIT = 1000
+INTERRUPTED = "[Interrupted: the host stopped before this was answered]"
+
+FIND_KEY = "SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = ? AND key = ?"
+
+TRANSCRIPT = """
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ?1 AND pos >= (SELECT start_pos FROM sessions WHERE session = ?1)
+ORDER BY pos"""
+
+HISTORY = """
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ? AND pos < ? ORDER BY pos DESC LIMIT ?"""
+
+STEPS = "SELECT step, body FROM steps WHERE run_id = ? ORDER BY step"
+
+_SESSION = """
+SELECT session, agent, owner, created, updated,
+       (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session)
+FROM sessions"""
+SESSION = f"{_SESSION} WHERE session = ?"
+
+_RUN = """
+SELECT run_id, session, agent, user, status, text, created, updated, usage, detail FROM runs"""
+RUN = f"{_RUN} WHERE run_id = ?"
+UNFINISHED = f"{_RUN} WHERE status IN ('queued', 'running') ORDER BY created, rowid"
+
+_log = logging.getLogger(__name__)
+_message = msgspec.json.Decoder[ChatMessage](ChatMessage)
+_usage = msgspec.json.Decoder(Usage)
+
+
+def history(session: str, before: int | None, limit: int) -> Query:
+    end = before if before is not None else 2**62
+    return HISTORY, (session, end, _clamped(limit, HISTORY_LIMIT))
+
+
+def sessions(request: ListSessions) -> Query:
+    """A page. Sessions with the time of its last one belong to it too, or the cursor skips them."""
+    where, params = _filters(("owner = ?", request.owner), ("updated < ?", request.cursor))
+    last = f"SELECT updated FROM sessions{where} ORDER BY updated DESC LIMIT 1 OFFSET ?"
+    page = f"updated >= coalesce(({last}), -1)"
+    both = f"{where} AND {page}" if where else f" WHERE {page}"
+    sql = f"{_SESSION}{both} ORDER BY updated DESC, rowid DESC"
+    return sql, (*params, *params, _clamped(request.limit, LIST_LIMIT) - 1)
+
+
+def runs(request: ListRuns) -> Query:
+    where, params = _filters(
+        ("user = ?", request.user), ("session = ?", request.session), ("status = ?", request.status)
+    )
+    sql = f"{_RUN}{where} ORDER BY created DESC, rowid DESC LIMIT ?"
+    return sql, (*params, _clamped(request.limit, LIST_LIMIT))
+
+
+def _filters(*filters: tuple[str, SqlValue]) -> Query:
+    """The filters that are present, as a WHERE clause; every name in it is one of ours."""
+    present = [(condition, value) for condition, value in filters if value is not None]
+    if not present:
+        return "", ()
+    where = " AND ".join(condition for condition, _ in present)
+    return f" WHERE {where}", tuple(value for _, value in present)
+
+
+def _clamped(limit: int, most: int) -> int:
+    return max(1, min(limit, most))
+
+
+def history_row(row: Row) -> HistoryRow:
+    pos, run_id, ts, body = row
+    try:
+        fields = {"pos": pos, "run_id": run_id, "ts": ts, "row": decode(body)}
+        return msgspec.convert(fields, HistoryRow)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"row {pos!r} of run {run_id!r} cannot be read: {error}") from error
+
+
+def session_info(row: Row) -> SessionInfo:
+    return msgspec.convert(dict(zip(SessionInfo.__struct_fields__, row, strict=True)), SessionInfo)
+
+
+def run_info(row: Row) -> RunInfo:
+    fields: dict[str, object] = dict(zip(RunInfo.__struct_fields__, row, strict=True))
+    usage = fields["usage"]
+    fields["usage"] = _usage.decode(usage) if isinstance(usage, str) else usage
+    return msgspec.convert(fields, RunInfo)
+
+
+def decode(body: SqlValue) -> ChatMessage:
+    if not isinstance(body, str):
+        raise msgspec.ValidationError(f"a message is JSON text, not {type(body).__name__}")
+    message: ChatMessage = _message.decode(body)
+    return message
+
+
+def recovered(run: RunInfo, steps: Iterable[Row]) -> tuple[ChatMessage, ...]:
+    """The whole transcript of a run that the host's end cut off.
+
+    Calls without a result get one that says *unknown*. A run whose answer was journalled keeps it
+    and is not told that it has none.
+    """
+    rows = close_calls([UserMessage(run.text), *_journal(run, steps)], outcome="unknown")
+    match rows[-1]:
+        case AssistantMessage(calls=()):
+            return rows
+        case _:
+            return (*rows, AssistantMessage(INTERRUPTED, note="interrupted"))
+
+
+def _journal(run: RunInfo, steps: Iterable[Row]) -> Iterable[ChatMessage]:
+    """The rows that can be read: one that cannot must not keep the others from being kept."""
+    for step, body in steps:
+        try:
+            yield decode(body)
+        except msgspec.MsgspecError as error:
+            _log.error("step %s of run %s is left out: %s", step, run.run_id, error)

@@ -1,0 +1,133 @@
+"""What the session store writes, as transactions: pure functions from a request to statements.
+
+There is no branching inside a transaction. What must hold is said by the number of rows that a
+statement returns, and the whole is rolled back when it does not. Invariants: a key, its session
+and its run are stored together or not at all; rows of ``messages`` are only added, at the next
+position of their session; a run that has ended is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from motet.protocols.chat import ChatMessage
+from motet.protocols.sessions import FinishRun, NewInput
+from motet.protocols.storage import Statement
+
+KEY_LIFE = 24 * 3600.0
+"""Seconds for which a resend with the same idempotency key is recognised."""
+
+FORGET_KEYS = "DELETE FROM idempotency WHERE ts <= ?"
+
+CLAIM_KEY = """
+INSERT INTO idempotency (user, method, key, body_hash, run_id, ts) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING RETURNING 1"""
+
+CLAIM_SESSION = """
+INSERT INTO sessions (session, agent, owner, created, updated) VALUES (?1, ?2, ?3, ?4, ?4)
+ON CONFLICT (session) DO UPDATE
+SET agent = excluded.agent, updated = max(updated, excluded.updated)
+WHERE owner = excluded.owner
+RETURNING 1"""
+
+ADD_RUN = """
+INSERT INTO runs (run_id, session, agent, user, status, text, created, updated)
+VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6)"""
+
+BEGIN_RUN = "UPDATE runs SET status = 'running', updated = ? WHERE run_id = ? AND status = 'queued'"
+
+# A row that comes late, after its run has ended, would outlive the run: it is not added.
+ADD_STEP = """
+INSERT INTO steps (run_id, step, body)
+SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
+ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body
+RETURNING 1"""
+
+END_RUN = """
+UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
+WHERE run_id = ?1 AND status IN ('queued', 'running')
+RETURNING 1"""
+
+ADD_MESSAGE = """
+INSERT INTO messages (session, pos, run_id, ts, role, body)
+SELECT session,
+       1 + coalesce((SELECT max(pos) FROM messages WHERE messages.session = runs.session), 0),
+       run_id, ?2, ?3, ?4
+FROM runs WHERE run_id = ?1"""
+
+CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
+
+TOUCH_SESSION = """
+UPDATE sessions SET updated = max(updated, ?2)
+WHERE session = (SELECT session FROM runs WHERE run_id = ?1)"""
+
+RESET_SESSION = """
+UPDATE sessions
+SET updated = max(updated, ?2),
+    start_pos = 1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0)
+WHERE session = ?1
+RETURNING 1"""
+
+
+def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
+    """Store an input; :data:`CLAIM_KEY` or :data:`CLAIM_SESSION` fails for one it cannot have."""
+    session = Statement(CLAIM_SESSION, (new.session, new.agent, new.user, now), expect=1)
+    run = Statement(
+        ADD_RUN, (new.run_id, new.session, new.agent, new.user, storable(new.text), now)
+    )
+    if new.key is None:
+        return session, run
+    claim = (new.user, new.method, new.key, new.body_hash, new.run_id, now)
+    return (
+        Statement(FORGET_KEYS, (now - KEY_LIFE,)),
+        Statement(CLAIM_KEY, claim, expect=1),
+        session,
+        run,
+    )
+
+
+def begin(run_id: str, now: float) -> tuple[Statement, ...]:
+    return (Statement(BEGIN_RUN, (now, run_id)),)
+
+
+def record(
+    run_id: str, step: int, row: ChatMessage, *, must: bool = False
+) -> tuple[Statement, ...]:
+    """Journal one row. ``must``: it is an error when the run is unknown or has ended."""
+    return (Statement(ADD_STEP, (run_id, step, encode(row)), expect=1 if must else None),)
+
+
+def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple[Statement, ...]:
+    """End a run with these rows; the first statement fails when it has ended before."""
+    run_id = request.run_id
+    usage = msgspec.json.encode(request.usage).decode()
+    end = (run_id, request.status, usage, storable(request.detail), now)
+    return (
+        Statement(END_RUN, end, expect=1),
+        *(Statement(ADD_MESSAGE, (run_id, now, role(row), encode(row))) for row in rows),
+        Statement(CLEAR_STEPS, (run_id,)),
+        Statement(TOUCH_SESSION, (run_id, now)),
+    )
+
+
+def reset(session: str, now: float) -> tuple[Statement, ...]:
+    return (Statement(RESET_SESSION, (session, now), expect=1),)
+
+
+def encode(row: ChatMessage) -> str:
+    """The row as JSON. Half a surrogate pair, which no UTF-8 can hold, becomes a question mark."""
+    try:
+        return msgspec.json.encode(row).decode()
+    except UnicodeEncodeError:
+        return storable(json.dumps(msgspec.to_builtins(row), ensure_ascii=False))
+
+
+def storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def role(row: ChatMessage) -> str:
+    return str(row.__struct_config__.tag)

@@ -1,0 +1,20 @@
+"""A SQLite connection with the types of our rows, so that apsw's loose ones stay in this file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import apsw
+
+from motet.protocols.storage import Row, SqlValue
+
+
+class Connection(apsw.Connection):
+    """Blocking; used by one thread at a time."""
+
+    def run(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
+        """Run statements to their end; all their rows. Raises ``apsw.Error``."""
+        # apsw declares values as a union with Buffer, which is not in Python 3.11's typing.
+        found = self.execute(sql, tuple(params)).fetchall()  # pyright: ignore
+        return cast("tuple[Row, ...]", tuple(found))  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,150 @@
+"""Where a host keeps its state: a directory that it alone uses, or memory that dies with it.
+
+Invariant: at most one open :class:`Location` per directory, in whatever process. The kernel
+holds that lock, so that it ends with the process, even by ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+from uuid import uuid4
+
+import apsw
+import attrs
+
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.errors import StateInUse, StorageError, storage_error
+from motet.actors.storage.worker import in_thread, inline
+
+DATABASE_FILE = "motet.db"
+LOCK_FILE = "motet.lock"
+BUSY_TIMEOUT = 2.0
+"""Seconds that SQLite waits for a lock of another program before it gives up."""
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class Location:
+    """An open place for state, made by :meth:`directory` or :meth:`memory`; a context manager.
+
+    ``path`` is the directory, None for memory.
+    """
+
+    path: Path | None
+    _filename: str
+    _flags: int
+    _release: Callable[[], None]
+
+    @classmethod
+    def directory(cls, path: str | Path) -> Location:
+        """Use a directory, made with mode 0700 if it is missing. Blocks for some disk access.
+
+        Raises:
+            StateInUse: another host has it open.
+            StorageError: it cannot be made or written.
+        """
+        root = Path(path).absolute()
+        lock = _locked(root)
+        return cls(root, str(root / DATABASE_FILE), 0, lambda: os.close(lock))
+
+    @classmethod
+    def memory(cls) -> Location:
+        """State that nobody else sees and that ends with :meth:`close`."""
+        filename = f"file:/motet-{uuid4().hex}?vfs=memdb"
+        # SQLite drops such a database with its last connection; this one keeps it over a
+        # restart of the writer.
+        keeper = apsw.Connection(filename, flags=_WRITE | apsw.SQLITE_OPEN_URI)
+        return cls(None, filename, apsw.SQLITE_OPEN_URI, keeper.close)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "the database in memory" if self.path is None else f"the database {self._filename}"
+
+    def connect(self, *, read_only: bool = False) -> Connection:
+        """A new connection. Blocking: call it through :meth:`run`. Raises ``StorageError``."""
+        mode = apsw.SQLITE_OPEN_READONLY if read_only else _WRITE
+        try:
+            connection = Connection(self._filename, flags=mode | self._flags)
+            try:
+                self._configure(connection, read_only)
+            except BaseException:
+                connection.close()
+                raise
+        except apsw.Error as error:
+            raise storage_error(error, self.name) from error
+        return connection
+
+    def _configure(self, connection: Connection, read_only: bool) -> None:
+        connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
+        connection.run("PRAGMA foreign_keys = ON")
+        if not read_only and self.path is not None:
+            connection.run("PRAGMA journal_mode = WAL")
+            connection.run("PRAGMA synchronous = FULL")
+
+    async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
+        """Run blocking work on this database: for a directory, in a thread (see ``in_thread``)."""
+        return await (inline if self.path is None else in_thread)(job, interrupt)
+
+    def close(self) -> None:
+        """Let others use it. Close the connections first. Closing again does nothing."""
+        release, self._release = self._release, _nothing
+        release()
+
+    def __enter__(self) -> Location:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
+def _nothing() -> None:
+    """Nothing is left to release."""
+
+
+def _locked(root: Path) -> int:
+    """The descriptor that holds the lock of the directory; it is not inherited by programs."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _unusable(root, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except BlockingIOError:
+        holder = _pid(descriptor)
+        os.close(descriptor)
+        raise StateInUse(root, holder) from None
+    except OSError as error:
+        os.close(descriptor)
+        raise _unusable(root, error) from error
+    return descriptor
+
+
+def _pid(descriptor: int) -> int | None:
+    """The process that the lock file names; None in the moment before it has written it."""
+    text = os.pread(descriptor, 32, 0)
+    return int(text) if text.isdigit() else None
+
+
+def _unusable(root: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"the state directory {root} cannot be used ({error.strerror}): "
+        "choose one that you may write, on a local disk"
+    )

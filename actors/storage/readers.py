@@ -1,0 +1,90 @@
+"""Reading beside the writer: a few read-only connections, each used by one query at a time.
+
+Invariants: a query sees all that was answered before it began, and nothing uncommitted; a query
+that is cancelled stops within a fraction of a millisecond, and its connection is free at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.errors import DatabaseClosed, storage_error
+from motet.actors.storage.location import Location
+from motet.protocols.storage import Row, SqlValue
+
+_STEPS_BETWEEN_LOOKS = 10_000
+"""Steps of SQLite's machine after which a query looks whether it has been interrupted."""
+
+
+@attrs.define(eq=False)
+class _Reader:
+    """A connection, opened with the first query, that can be told to end its query.
+
+    ``sqlite3_interrupt`` would miss a query that is about to begin; a flag does not.
+    """
+
+    location: Location
+    interrupted: bool = False
+    connection: Connection | None = None
+
+    def query(self, sql: str, params: Sequence[SqlValue]) -> tuple[Row, ...]:
+        if self.connection is None:
+            self.connection = self.location.connect(read_only=True)
+            self.connection.set_progress_handler(lambda: self.interrupted, _STEPS_BETWEEN_LOOKS)
+        return self.connection.run(sql, params)
+
+    def interrupt(self) -> None:
+        self.interrupted = True
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
+class Readers:
+    """``connections`` queries at once, more wait. Usable from any task; close it with the host."""
+
+    def __init__(self, location: Location, connections: int = 2) -> None:
+        self._location = location
+        self._readers = [_Reader(location) for _ in range(connections)]
+        self._idle = list(self._readers)
+        self._slots = trio.Semaphore(connections)
+        self._closed = False
+
+    async def read(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
+        """All rows of one statement.
+
+        Cancellation interrupts the query. Raises ``DatabaseClosed`` during and after
+        :meth:`aclose`, else a ``StorageError``.
+        """
+        async with self._slots:
+            self._refuse_if_closed()
+            reader = self._idle.pop()
+            reader.interrupted = False
+            try:
+                return await self._location.run(lambda: reader.query(sql, params), reader.interrupt)
+            except Exception as error:
+                self._refuse_if_closed()
+                raise storage_error(error, self._location.name) from error
+            finally:
+                self._idle.append(reader)
+
+    async def aclose(self) -> None:
+        """Interrupt the running queries, wait for their ends, close. Is not cancelled half-way."""
+        self._closed = True
+        with trio.CancelScope(shield=True):
+            for reader in self._readers:
+                reader.interrupt()
+            for reader in self._readers:
+                await self._slots.acquire()
+                await self._location.run(reader.close)
+            for _ in self._readers:
+                self._slots.release()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise DatabaseClosed(f"{self._location.name} is closed: its host has stopped")

@@ -1,0 +1,137 @@
+"""The tables, as a list of steps that only ever grows.
+
+Invariants: step n takes a database from version n to n + 1, in one transaction with its
+``user_version``; a step that was released is never edited. Rows of ``messages`` are never
+changed or removed: a reset moves ``sessions.start_pos``.
+"""
+
+from __future__ import annotations
+
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.errors import SchemaTooNew
+
+_FIRST = """
+CREATE TABLE sessions (
+    session TEXT PRIMARY KEY,
+    agent TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    start_pos INTEGER NOT NULL DEFAULT 1    -- the first row that a model is shown
+);
+CREATE INDEX sessions_updated ON sessions (updated);
+CREATE INDEX sessions_owner ON sessions (owner, updated);
+
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions,
+    agent TEXT NOT NULL,
+    user TEXT NOT NULL,
+    status TEXT NOT NULL,
+    text TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    usage TEXT NOT NULL DEFAULT '{}',
+    detail TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX runs_session ON runs (session, created);
+CREATE INDEX runs_user ON runs (user, created);
+CREATE INDEX runs_status ON runs (status);
+
+CREATE TABLE messages (
+    session TEXT NOT NULL REFERENCES sessions,
+    pos INTEGER NOT NULL,                   -- from 1, without gaps
+    run_id TEXT NOT NULL,
+    ts REAL NOT NULL,
+    role TEXT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (session, pos)
+);
+
+CREATE TABLE idempotency (
+    user TEXT NOT NULL,
+    method TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body_hash TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    ts REAL NOT NULL,
+    PRIMARY KEY (user, method, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_ts ON idempotency (ts);
+
+CREATE TABLE steps (                        -- the journal of unfinished runs
+    run_id TEXT NOT NULL REFERENCES runs,
+    step INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (run_id, step)
+);
+
+CREATE TABLE streams (
+    stream TEXT PRIMARY KEY,
+    head INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE events (
+    stream TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    ts REAL NOT NULL,
+    event TEXT NOT NULL,
+    run_id TEXT,
+    data TEXT NOT NULL,
+    PRIMARY KEY (stream, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE agent_errors (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    timestamp REAL NOT NULL,
+    session_id TEXT NOT NULL,
+    tool_name TEXT NOT NULL,
+    raw_error TEXT NOT NULL,
+    short_summary TEXT NOT NULL
+);
+CREATE INDEX agent_errors_session ON agent_errors (session_id, timestamp);
+CREATE INDEX agent_errors_tool ON agent_errors (tool_name, timestamp);
+CREATE INDEX agent_errors_session_tool ON agent_errors (session_id, tool_name, timestamp);
+CREATE INDEX agent_errors_timestamp ON agent_errors (timestamp);
+
+CREATE TABLE tokens (
+    hash TEXT PRIMARY KEY,
+    user TEXT NOT NULL,
+    role TEXT NOT NULL,
+    label TEXT NOT NULL DEFAULT '',
+    created REAL NOT NULL,
+    revoked REAL
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
+VERSION = len(MIGRATIONS)
+
+
+def migrate(connection: Connection, steps: tuple[str, ...] = MIGRATIONS) -> None:
+    """Bring a database to the newest version, or leave it as it was. Blocking.
+
+    Raises ``SchemaTooNew`` for a database that a newer motet has written.
+    """
+    connection.run("BEGIN IMMEDIATE")
+    try:
+        version = _version(connection)
+        if version > len(steps):
+            raise SchemaTooNew(
+                f"the database has version {version}, this motet knows versions up to "
+                f"{len(steps)}: install the motet that wrote it, or a newer one"
+            )
+        for step in steps[version:]:
+            connection.run(step)
+        connection.run(f"PRAGMA user_version = {len(steps)}")
+        connection.run("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.run("ROLLBACK")
+
+
+def _version(connection: Connection) -> int:
+    ((version,),) = connection.run("PRAGMA user_version")
+    assert isinstance(version, int)
+    return version
