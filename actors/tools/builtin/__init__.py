@@ -1,0 +1,1 @@
+"""The tools that come with motet: files, shell, web, and details of stored errors."""

@@ -1,0 +1,189 @@
+"""The process that stands between the host and a command, and outlives neither.
+
+It is run by path, ``python -I -S guard.py GRACE LIMITS COMMAND...``, with the standard library
+only. Its standard input is the lifeline: a pipe that the host holds open. When the host closes it,
+or dies in whatever way, the guard ends the command.
+
+Invariants:
+    - Every descendant of the command is a descendant of the guard, also after a double fork or a
+      ``setsid``: the guard is their subreaper.
+    - It exits only when all of them are dead and reaped, or when they could not be killed within
+      ``PATIENCE`` seconds (a process inside a failing driver); then it says so and exits with 125.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+PATIENCE = 2.0
+FAILED = 125
+"""Exit code of a guard that could not do its work; the reason is the last line of the output."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process that ``/proc`` shows and that is not a zombie."""
+    found: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The command name in round brackets may hold anything, brackets included.
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue
+            if state not in (b"Z", b"X"):
+                found[int(name)] = int(parent)
+    return found
+
+
+def descendants(root: int, parent_of: dict[int, int]) -> list[int]:
+    """Every process below ``root``, parents before children."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parent_of.items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    queue = list(children.get(root, ()))
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        queue.extend(children.get(pid, ()))
+    return found
+
+
+def send(number: int) -> None:
+    """Send a signal to every descendant."""
+    for pid in descendants(os.getpid(), parents()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if number == signal.SIGKILL or not _is_sandbox(pid):
+                os.kill(pid, number)
+
+
+def _is_sandbox(pid: int) -> bool:
+    """Whether it is bubblewrap itself, whose end would be the immediate end of what it holds."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read() == b"bwrap\n"
+    except OSError:
+        return False
+
+
+def reap() -> dict[int, int]:
+    """The exit statuses of all children that are dead; -1 is a key when no child is left."""
+    statuses: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            statuses[-1] = 0
+            return statuses
+        if pid == 0:
+            return statuses
+        statuses[pid] = status
+
+
+class Guard:
+    """One command from its start to the death of its last descendant."""
+
+    def __init__(self, grace: float, limits: str, argv: list[str]) -> None:
+        self._grace = grace
+        self._limits = limits
+        self._argv = argv
+        self._alone = False
+        self._status: int | None = None
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _only_wake)
+
+    def run(self) -> int:
+        """Run the command; its exit code, 128 and the signal if it was killed by one."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+            return _fail("the system has no subreaper (Linux 3.4 or newer is needed)")
+        self._child = os.fork()
+        if self._child == 0:
+            self._become_command(libc)
+        self._wait_for_command()
+        self._end_all()
+        if not self._alone:
+            return _fail("some processes could not be killed: " + _names())
+        return 128 if self._status is None else _code(self._status)
+
+    def _become_command(self, libc: ctypes.CDLL) -> None:
+        try:
+            os.setsid()
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            for limit in filter(None, self._limits.split(",")):
+                name, value = limit.split("=")
+                _, hard = resource.getrlimit(getattr(resource, name))
+                wanted = int(value) if hard < 0 else min(int(value), hard)
+                resource.setrlimit(getattr(resource, name), (wanted, wanted))
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.execvp(self._argv[0], self._argv)
+        except BaseException as error:
+            os.write(1, f"cannot start {self._argv[0]}: {error}\n".encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+
+    def _wait_for_command(self) -> None:
+        while self._status is None and not self._alone:
+            ready, _, _ = select.select([0, self._wake], [], [])
+            self._collect()
+            if 0 in ready and not os.read(0, 1):
+                return
+
+    def _collect(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 512)
+        statuses = reap()
+        self._alone = -1 in statuses
+        self._status = statuses.get(self._child, self._status)
+
+    def _end_all(self) -> None:
+        """Ask once, then kill until nothing is left: a fork may race with any single round."""
+        self._collect()
+        if not self._alone:
+            send(signal.SIGTERM)
+            self._wait_until_alone(time.monotonic() + self._grace)
+        deadline = time.monotonic() + PATIENCE
+        while not self._alone and time.monotonic() < deadline:
+            send(signal.SIGKILL)
+            self._wait_until_alone(time.monotonic() + 0.02)
+
+    def _wait_until_alone(self, deadline: float) -> None:
+        while not self._alone and (left := deadline - time.monotonic()) > 0:
+            select.select([self._wake], [], [], left)
+            self._collect()
+
+
+def _only_wake(_number: int, _frame: object) -> None:
+    """Something must handle SIGCHLD for the wake-up descriptor to be written."""
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _names() -> str:
+    return ", ".join(map(str, descendants(os.getpid(), parents())))
+
+
+def _fail(reason: str) -> int:
+    os.write(1, f"\nguard: {reason}\n".encode())
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(Guard(float(sys.argv[1]), sys.argv[2], sys.argv[3:]).run())

@@ -1,0 +1,214 @@
+"""Containment: what a tool may open is decided by the resolved path, and then opened as decided.
+
+Invariants:
+    - A path is resolved first, symbolic links included, and must then lie in the workspace.
+    - It is opened component by component from the workspace down, and no component may be a link:
+      the resolved path has none, so that a link found now was put there after the check.
+    - Only regular files and folders are ever opened: a pipe cannot hang a tool, and opening a
+      device has no effect, since it is never done.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from motet.actors.tools.builtin.ownership import Owner, give
+from motet.actors.tools.tool import ToolFailure
+
+Parts: TypeAlias = tuple[str, ...]
+"""A resolved place in a workspace: folder names and a last name. ``()`` is the workspace."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ALLOWED = "allowed are paths inside the workspace {root}, such as 'notes/plan.md'"
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a file",
+}
+
+_REASONS: dict[int, tuple[str, str]] = {
+    errno.EACCES: ("permission", "the host may not access it"),
+    errno.EPERM: ("permission", "the system does not permit it"),
+    errno.EROFS: ("permission", "the file system is read-only"),
+    errno.ENAMETOOLONG: ("validation", "the name is too long; 255 bytes are allowed for each part"),
+    errno.ELOOP: ("validation", "its symbolic links lead in a circle or changed just now"),
+    errno.ENOTDIR: ("validation", "a part of it that should be a folder is not one"),
+    errno.EISDIR: ("validation", "it is a folder"),
+    errno.ENOSPC: ("unknown", "no space is left on the disk"),
+    errno.EDQUOT: ("unknown", "the disk quota is used up"),
+    errno.EMFILE: ("unknown", "the host has too many open files; try again"),
+}
+
+
+def locate(root: Path, path: str) -> Parts:
+    """Where ``path`` leads to, as parts below ``root``.
+
+    Relative paths start at ``root``. The place need not exist.
+
+    Raises:
+        ToolFailure: it leads out of the workspace, or cannot be a path at all.
+    """
+    allowed = _ALLOWED.format(root=root)
+    if not path or "\0" in path:
+        problem = "is empty" if not path else "contains a NUL character"
+        raise ToolFailure(f"the path {problem}; {allowed}", kind="validation")
+    if path.startswith("~"):
+        raise ToolFailure(
+            f"{path!r}: '~' is not expanded; {allowed}; for a name with a leading '~': './~name'",
+            kind="validation",
+        )
+    with explained(path):
+        base = os.path.realpath(root)
+        resolved = os.path.realpath(os.path.join(base, os.fsdecode(_encoded(path))))
+    if resolved == base:
+        return ()
+    inside = resolved.startswith(base.rstrip("/") + "/")
+    if not inside:
+        raise ToolFailure(f"{path!r} leads out of the workspace; {allowed}", kind="validation")
+    return tuple(resolved[len(base.rstrip("/")) + 1 :].split("/"))
+
+
+def _encoded(path: str) -> bytes:
+    try:
+        return path.encode()
+    except UnicodeEncodeError:
+        message = f"{path!r} contains characters that cannot be in a file name"
+        raise ToolFailure(message, kind="validation") from None
+
+
+@contextmanager
+def explained(path: str) -> Generator[None]:
+    """Turn an OSError of the block into a failure that the model can act on."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        fallback = ("not_found", "it does not exist")
+        if code not in (errno.ENOENT,):
+            fallback = ("unknown", os.strerror(code) if code else str(error))
+        kind, reason = _REASONS.get(code, fallback)
+        name = errno.errorcode.get(code, "")
+        raise ToolFailure(f"{path!r}: {reason}", code=name, kind=kind) from error
+
+
+@contextmanager
+def open_folder(
+    root: Path, parts: Parts, *, make: bool = False, owner: Owner | None = None
+) -> Generator[int]:
+    """A descriptor of the folder at ``parts``, opened link-free from ``root`` down.
+
+    Args:
+        make: create what is missing, and give it to ``owner``.
+    """
+    fd = os.open(os.path.realpath(root), _DIRECTORY)
+    try:
+        for part in parts:
+            below = _enter(fd, part, make=make, owner=owner)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _enter(fd: int, name: str, *, make: bool, owner: Owner | None) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=fd)
+    except FileNotFoundError:
+        if not make:
+            raise
+    try:
+        os.mkdir(name, dir_fd=fd)
+    except FileExistsError:
+        return os.open(name, _DIRECTORY, dir_fd=fd)
+    below = os.open(name, _DIRECTORY, dir_fd=fd)
+    give(below, owner)
+    return below
+
+
+@contextmanager
+def open_file(root: Path, path: str) -> Generator[BinaryIO]:
+    """The regular file at ``path``, open for reading in binary.
+
+    Raises:
+        ToolFailure: outside, missing (with the nearest names), or not a regular file.
+    """
+    parts = locate(root, path)
+    try:
+        with explained(path), open_folder(root, parts[:-1]) as folder:
+            fd = _open_regular(folder, parts, path)
+    except ToolFailure as failure:
+        if failure.kind != "not_found":
+            raise
+        raise missing(root, path, parts) from failure
+    with open(fd, "rb", buffering=0) as file:
+        yield file
+
+
+def _open_regular(folder: int, parts: Parts, path: str) -> int:
+    if not parts:
+        raise not_regular(path, stat.S_IFDIR)
+    before = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(before.st_mode):
+        raise not_regular(path, before.st_mode)
+    fd = os.open(parts[-1], _FILE, dir_fd=folder)
+    # It may have been replaced since: only the descriptor says what was opened.
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise not_regular(path, mode)
+    return fd
+
+
+def not_regular(path: str, mode: int) -> ToolFailure:
+    """The refusal of something that is no regular file."""
+    what = _KINDS.get(stat.S_IFMT(mode), "something else")
+    hint = "; list_files shows what is in it" if stat.S_ISDIR(mode) else ""
+    return ToolFailure(
+        f"{path!r} is {what}; only regular files can be read and written{hint}", kind="validation"
+    )
+
+
+def missing(root: Path, path: str, parts: Parts) -> ToolFailure:
+    """The failure for a place that does not exist, with the names most like it that do."""
+    present: Parts = ()
+    for depth in range(len(parts)):
+        present = parts[:depth]
+        if (names := _names(root, present)) is None:
+            break
+        if parts[depth] not in names:
+            return _absent(path, "/".join(present) or ".", parts[depth], names)
+    return ToolFailure(f"{path!r} does not exist", kind="not_found")
+
+
+def _names(root: Path, parts: Parts) -> list[str] | None:
+    try:
+        with open_folder(root, parts) as folder:
+            return sorted(os.listdir(folder))
+    except OSError:
+        return None
+
+
+def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolFailure:
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        hint = "did you mean " + " or ".join(map(repr, near)) + "?"
+    elif names:
+        rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        hint = "there are: " + ", ".join(names[:8]) + rest
+    else:
+        hint = "that folder is empty"
+    return ToolFailure(f"{path!r}: no {name!r} in folder {folder!r}; {hint}", kind="not_found")

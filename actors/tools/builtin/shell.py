@@ -1,0 +1,220 @@
+"""The shell tool: a command in the workspace, confined by bubblewrap.
+
+Invariant: in mode ``sandbox`` a command runs confined or not at all. Whether bubblewrap works on
+this machine is tried out before the first command, since user namespaces may be switched off.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from motet.actors.tools.builtin.guard import FAILED
+from motet.actors.tools.builtin.ownership import NOBODY, Owner, owner_of
+from motet.actors.tools.builtin.process import Finished, environment, run_command
+from motet.actors.tools.builtin.sandbox import (
+    FILE_MB,
+    Machine,
+    ShellConfig,
+    guarded,
+    inspect_machine,
+    sandbox_argv,
+    unfit,
+    unsafe_argv,
+)
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Tool, ToolFailure, tool
+
+MAX_COMMAND = 100_000
+"""The longest command in bytes; the kernel takes 131,072 for one argument."""
+
+PROBE_TIMEOUT = 10.0
+MARGIN = 10.0
+"""Seconds that the tool's own time-out is longer than the command's, which ends it better."""
+
+_UNSAFE_HINT = "or configure shell mode 'unsafe' to run commands unconfined, as the host's own user"
+_MEMORY_WORDS = ("MemoryError", "Cannot allocate memory", "bad_alloc", "out of memory")
+
+
+@attrs.define(eq=False)
+class Shell:
+    """Runs commands as configured; one per host, shared by all sessions."""
+
+    config: ShellConfig
+    look: Callable[[], Machine] = inspect_machine
+    _proven: Machine | None = attrs.field(default=None, init=False)
+
+    async def run(self, workspace: Path, command: str, timeout: float | None = None) -> str:
+        """Run ``command`` by the shell in ``workspace``; its output.
+
+        Cancellation ends every process of the command before it goes on.
+
+        Raises:
+            ToolFailure: it could not be run, timed out (``timeout``) or failed (``exit``).
+        """
+        seconds = self._seconds(timeout)
+        _check_command(command)
+        if self.config.mode == "off":
+            raise ToolFailure("the shell is switched off (shell mode 'off')", kind="permission")
+        folder = os.path.realpath(workspace)
+        if self.config.mode == "unsafe":
+            argv = unsafe_argv(self.look(), command)
+            return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
+        machine, owner, note = await self._sandbox(folder)
+        argv = sandbox_argv(machine, self.config, folder, owner, command)
+        return _result(await self._start(argv, folder, seconds), seconds, self.config, note)
+
+    def _seconds(self, timeout: float | None) -> float:
+        longest = self.config.timeout
+        if timeout is None:
+            return longest
+        if not 0 < timeout <= longest:
+            message = f"timeout is above 0 and at most {longest:g} seconds, not {timeout:g}"
+            raise ToolFailure(message, kind="validation")
+        return timeout
+
+    async def _sandbox(self, folder: str) -> tuple[Machine, Owner, str]:
+        if unfit(folder):
+            raise ToolFailure(
+                f"the workspace {folder} is part of the system and cannot be handed to a sandbox; "
+                "configure a folder of its own",
+                kind="permission",
+            )
+        machine = self._proven or await self._prove(folder)
+        try:
+            owner = await trio.to_thread.run_sync(owner_of, Path(folder))
+        except OSError as error:
+            raise _no_start(folder, error) from error
+        if owner is None and machine.root:
+            note = (
+                f"the workspace belongs to root and commands run as user {NOBODY}; to let them "
+                f"write: chown -R {NOBODY}:{NOBODY} {folder}, or run the host as an ordinary user"
+            )
+            return machine, Owner(NOBODY, NOBODY), note
+        return machine, owner or Owner(os.geteuid(), os.getegid()), ""
+
+    async def _prove(self, folder: str) -> Machine:
+        """Try the sandbox out. Only success is remembered: a failure may pass."""
+        machine = self.look()
+        needed = {"bubblewrap": machine.bwrap}
+        if machine.root:
+            needed["setpriv (util-linux)"] = machine.setpriv
+        absent = [name for name, path in needed.items() if path is None]
+        if absent:
+            raise _no_sandbox(f"{' and '.join(absent)} is not installed")
+        argv = sandbox_argv(machine, self.config, folder, Owner(NOBODY, NOBODY), "exit 0")
+        tried = await self._start(argv, folder, PROBE_TIMEOUT)
+        if tried.code or tried.timed_out:
+            said = tried.output.strip().splitlines()
+            raise _no_sandbox(f"bubblewrap does not work here ({said[-1] if said else 'silent'})")
+        self._proven = machine
+        return machine
+
+    async def _start(self, argv: list[str], folder: str, seconds: float) -> Finished:
+        try:
+            return await run_command(
+                guarded(argv, self.config),
+                cwd=folder,
+                env=environment(),
+                timeout=seconds,
+                room=self.config.output_chars,
+            )
+        except OSError as error:
+            raise _no_start(folder, error) from error
+
+
+def shell_tool(config: ShellConfig) -> Tool:
+    """The ``shell`` tool."""
+    runner = Shell(config)
+    confined = {
+        "sandbox": "It is confined: it can change the workspace and /tmp only, "
+        f"and has {'network' if config.network else 'no network'}.",
+        "unsafe": "It is not confined.",
+        "off": "It is switched off.",
+    }[config.mode]
+
+    async def shell(ctx: Context[object], command: str, timeout: float | None = None) -> str:
+        return await runner.run(ctx.workspace, command, timeout)
+
+    return tool(
+        shell,
+        description=f"Run a shell command in the workspace and return its output. {confined} "
+        "Each call is a new shell; what still runs when the command returns is ended. "
+        f"It may take {config.timeout:g} seconds; a lower limit can be given as timeout.",
+        timeout=config.timeout + MARGIN + PROBE_TIMEOUT,
+        max_output=config.output_chars + 1_000,
+        effects="write",
+    )
+
+
+def _check_command(command: str) -> None:
+    problem = ""
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError:
+        problem = "has half of a surrogate pair in it, which no text can hold"
+    else:
+        if not command.strip():
+            problem = "is empty"
+        elif "\0" in command:
+            problem = "contains a NUL character"
+        elif size > MAX_COMMAND:
+            problem = f"has {size:,} bytes of {MAX_COMMAND:,}; write a script and run that"
+    if problem:
+        raise ToolFailure(f"the command {problem}", kind="validation")
+
+
+def _no_sandbox(reason: str) -> ToolFailure:
+    return ToolFailure(
+        f"no command was run: {reason}; install bubblewrap where user namespaces are allowed, "
+        f"{_UNSAFE_HINT}",
+        code="NO_SANDBOX",
+        kind="permission",
+    )
+
+
+def _no_start(folder: str, error: OSError) -> ToolFailure:
+    return ToolFailure(
+        f"the command could not be started in {folder}: {error.strerror or error}", kind="unknown"
+    )
+
+
+def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> str:
+    if done.code == 0 and not done.timed_out:
+        return done.output or "[no output]"
+    reason = f"ran longer than {seconds:g} s and was ended" if done.timed_out else _ending(done)
+    if not done.timed_out and any(word in done.output for word in _MEMORY_WORDS):
+        reason += f"; each process may allocate {config.memory_mb} MiB"
+    last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
+    message = f"the command {reason}" + (f"; {note}" if note else "")
+    raise ToolFailure(
+        f"{message}\n{last}" if last else message,
+        detail={
+            "message": message,
+            "exit_code": done.code,
+            "timed_out": done.timed_out,
+            "output": done.output,
+            "output_bytes": done.total,
+        },
+        kind="timeout" if done.timed_out else "exit",
+    )
+
+
+def _ending(done: Finished) -> str:
+    if done.code == FAILED and done.output.rstrip().rpartition("\n")[2].startswith("guard: "):
+        return "could not be supervised"
+    try:
+        name = signal.Signals(done.code - 128).name
+    except ValueError:
+        return f"failed with exit code {done.code}"
+    why = {
+        "SIGKILL": " (perhaps the machine was out of memory)",
+        "SIGXCPU": " (it used up its processor time)",
+        "SIGXFSZ": f" (it wrote a file of more than {FILE_MB} MiB)",
+    }.get(name, "")
+    return f"was killed by {name}{why}, exit code {done.code}"
