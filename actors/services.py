@@ -11,10 +11,10 @@ import structlog
 
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.models.directory import Provide
-from motet.actors.sessions.store import SessionStoreProtocol
+from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.catalog import ToolCatalog
-from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
+from motet.protocols.events import AnyEvent, Publish, SessionReset, Warned, is_durable
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -31,7 +31,7 @@ class Services:
 
     table: RunTable
     catalog: ToolCatalog
-    store: ActorRef[SessionStoreProtocol]
+    store: ActorRef[SessionStoreMessage]
     bus: ActorRef[Publish]
     models: ActorRef[Provide]
     tools: ActorRef[ExecuteCall]
@@ -54,6 +54,11 @@ class Services:
         """Journal a row of a run that goes on; the store counts what it could not write."""
         with suppress(ActorDead):
             await self.store.tell(step)
+
+    async def reset(self, session: str) -> None:
+        """Announce that the model starts afresh in this session."""
+        with suppress(ActorDead):
+            await self.bus.tell(Publish(f"session:{session}", SessionReset()))
 
     async def emit(self, run: Run, event: AnyEvent) -> None:
         """Publish an event of a run. Waits for room when it is durable; never fails the run.

@@ -1,0 +1,204 @@
+"""motet: an actor-model runtime on Trio for LLM agents.
+
+The front door: the public names and no logic. A name is imported when it is first used, so that
+``motet.runtime`` alone costs no more than itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from motet.actors.agent.definition import Agent
+    from motet.actors.host import Host, open_host
+    from motet.actors.result import RunResult
+    from motet.actors.stream import RunStream
+    from motet.actors.tools.context import Context
+    from motet.actors.tools.tool import Range, Tool, ToolRetry, tool
+    from motet.protocols.config import GatewayConfig, HostConfig
+    from motet.protocols.errors import (
+        Aborted,
+        AgentError,
+        ConfigError,
+        InputValidation,
+        Internal,
+        LimitReached,
+        Llm,
+        MissingExtra,
+        MotetError,
+        NotFound,
+        OutputSerialization,
+        RunCancelled,
+        UnknownName,
+    )
+    from motet.protocols.events import (
+        Activity,
+        AnyEvent,
+        MessageAdded,
+        RunCompleted,
+        RunFailed,
+        RunLimited,
+        RunRetrying,
+        RunStarted,
+        TextDelta,
+        ThinkingDelta,
+        ToolCall,
+        ToolResult,
+        Warned,
+    )
+    from motet.protocols.hooks import (
+        Abort,
+        AfterTool,
+        Allow,
+        Ask,
+        BeforeTool,
+        Decision,
+        Deny,
+        Respond,
+    )
+    from motet.protocols.limits import Limits
+    from motet.protocols.models import Model, Usage
+    from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "motet.actors.agent.definition": ("Agent",),
+    "motet.actors.host": (
+        "Host",
+        "open_host",
+    ),
+    "motet.actors.result": ("RunResult",),
+    "motet.actors.stream": ("RunStream",),
+    "motet.actors.tools.context": ("Context",),
+    "motet.actors.tools.tool": (
+        "Range",
+        "Tool",
+        "ToolRetry",
+        "tool",
+    ),
+    "motet.protocols.config": (
+        "GatewayConfig",
+        "HostConfig",
+    ),
+    "motet.protocols.errors": (
+        "Aborted",
+        "AgentError",
+        "ConfigError",
+        "InputValidation",
+        "Internal",
+        "LimitReached",
+        "Llm",
+        "MissingExtra",
+        "MotetError",
+        "NotFound",
+        "OutputSerialization",
+        "RunCancelled",
+        "UnknownName",
+    ),
+    "motet.protocols.events": (
+        "Activity",
+        "AnyEvent",
+        "MessageAdded",
+        "RunCompleted",
+        "RunFailed",
+        "RunLimited",
+        "RunRetrying",
+        "RunStarted",
+        "TextDelta",
+        "ThinkingDelta",
+        "ToolCall",
+        "ToolResult",
+        "Warned",
+    ),
+    "motet.protocols.hooks": (
+        "Abort",
+        "AfterTool",
+        "Allow",
+        "Ask",
+        "BeforeTool",
+        "Decision",
+        "Deny",
+        "Respond",
+    ),
+    "motet.protocols.limits": ("Limits",),
+    "motet.protocols.models": (
+        "Model",
+        "Usage",
+    ),
+    "motet.protocols.sessions": (
+        "LOCAL",
+        "Ack",
+        "Principal",
+        "StopReport",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "LOCAL",
+    "Abort",
+    "Aborted",
+    "Ack",
+    "Activity",
+    "AfterTool",
+    "Agent",
+    "AgentError",
+    "Allow",
+    "AnyEvent",
+    "Ask",
+    "BeforeTool",
+    "ConfigError",
+    "Context",
+    "Decision",
+    "Deny",
+    "GatewayConfig",
+    "Host",
+    "HostConfig",
+    "InputValidation",
+    "Internal",
+    "LimitReached",
+    "Limits",
+    "Llm",
+    "MessageAdded",
+    "MissingExtra",
+    "Model",
+    "MotetError",
+    "NotFound",
+    "OutputSerialization",
+    "Principal",
+    "Range",
+    "Respond",
+    "RunCancelled",
+    "RunCompleted",
+    "RunFailed",
+    "RunLimited",
+    "RunResult",
+    "RunRetrying",
+    "RunStarted",
+    "RunStream",
+    "StopReport",
+    "TextDelta",
+    "ThinkingDelta",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "ToolRetry",
+    "UnknownName",
+    "Usage",
+    "Warned",
+    "open_host",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'motet' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

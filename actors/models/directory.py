@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from motet.actors.models.catalog import ModelCatalog
+from collections.abc import Callable
+from urllib.parse import quote
+
 from motet.actors.models.provider import Provider
 from motet.protocols.messages import Request
-from motet.protocols.models import Generate
+from motet.protocols.models import Generate, Model
 from motet.runtime import Actor, ActorRef, handles
 
 
@@ -18,16 +20,14 @@ class Provide(Request[ActorRef[Generate]], frozen=True, tag="models.provide"):
 class Models(Actor[Provide]):
     """Parent of the provider actors. A provider that crashes is restarted alone."""
 
-    def __init__(self, catalog: ModelCatalog) -> None:
-        self.catalog = catalog
+    def __init__(self, find: Callable[[str], Model]) -> None:
+        self.find = find
 
     @handles(Provide)
     async def provide(self, message: Provide) -> ActorRef[Generate]:
-        known = self.child(message.model)
+        name = quote(message.model, safe=":")
+        known = self.child(name)
         if known is not None and known.is_alive:
             return known
-        model = self.catalog.get(message.model)
-        return await self.start_child(lambda: Provider(model), name=message.model)
-
-    async def on_stop(self) -> None:
-        await self.catalog.aclose()
+        model = self.find(message.model)
+        return await self.start_child(lambda: Provider(model), name=name)

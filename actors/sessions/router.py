@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import trio
 
 from motet.actors.services import Services
-from motet.actors.sessions.session import Session, Submit
-from motet.protocols.messages import Request
+from motet.actors.sessions.session import Session, Submit, drop
+from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
@@ -23,7 +25,13 @@ class Resolve(Request[ActorRef[Submit]], frozen=True, tag="router.resolve"):
     session: str
 
 
-class Router(Actor[Resolve]):
+class Discard(Message, frozen=True, tag="router.discard"):
+    """A stop took this run out of its queue: put that on record."""
+
+    run_id: str
+
+
+class Router(Actor[Resolve | Discard]):
     """Parent of all session actors. One session's crash never touches another's."""
 
     supervision = Supervision(strategy="one_for_one", intensity=100, period=5.0)
@@ -37,12 +45,17 @@ class Router(Actor[Resolve]):
 
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[Submit]:
-        session = self.child(message.session)
+        name = actor_name(message.session)
+        session = self.child(name)
         if session is not None and session.is_alive:
             return session
-        return await self.start_child(
-            lambda: Session(message.session, self.services), name=message.session
-        )
+        return await self.start_child(lambda: Session(message.session, self.services), name=name)
+
+    @handles(Discard)
+    async def discard(self, message: Discard) -> None:
+        run = self.services.table.runs.get(message.run_id)
+        if run is not None:
+            self.start_soon(drop, run, self.services)
 
     async def _sweep(self) -> None:
         """Passivate sessions that have been idle for a while: their transcript is on disk."""
@@ -53,5 +66,10 @@ class Router(Actor[Resolve]):
             for key, slot in list(table.slots.items()):
                 if slot.idle and slot.touched < limit:
                     del table.slots[key]
-                    if self.child(key) is not None:
-                        await self.stop_child(key)
+                    if self.child(actor_name(key)) is not None:
+                        await self.stop_child(actor_name(key))
+
+
+def actor_name(session: str) -> str:
+    """A session key as a name in the tree, reversibly: names hold no slash."""
+    return quote(session, safe=":@ ")

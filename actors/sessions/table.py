@@ -162,13 +162,20 @@ class RunTable:
             run.cancel(reason)
         return active, dropped
 
-    def withdraw(self, run: Run) -> bool:
-        """Take one queued run out of its queue; False when it is not queued."""
-        slot = self.slot(run.session)
-        if run not in slot.queue:
-            return False
-        slot.queue.remove(run)
-        return True
+    def cancel_run(self, run: Run, reason: str) -> list[Run]:
+        """Cancel one run; returns it if it was queued and will therefore never start."""
+        run.cancel(reason)
+        if run.state != "queued":
+            return []
+        self.slot(run.session).queue.remove(run)
+        return [run]
+
+    def may(self, principal: Principal, run: Run) -> bool:
+        return principal.role == "admin" or run.principal.user == principal.user
+
+    def owned(self, principal: Principal) -> list[str]:
+        """Sessions with something live of the principal's; of everybody's for an admin."""
+        return list({run.session: None for run in self.runs.values() if self.may(principal, run)})
 
     def close(self, detail: str) -> None:
         """The host has ended: nobody waits for ever."""

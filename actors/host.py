@@ -1,0 +1,388 @@
+"""The host: agents, sessions and stores as one supervised tree, and the calls that reach them.
+
+Two hosts in one process do not see each other: there are no globals. Leaving ``open_host``, in
+whatever way, ends all runs, stores their transcripts and closes the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+
+import trio
+
+from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.events.subscription import subscribe
+from motet.actors.hooks.chain import HookFn
+from motet.actors.result import RunResult
+from motet.actors.sessions.router import Discard, Resolve
+from motet.actors.sessions.session import Submit
+from motet.actors.sessions.table import Run
+from motet.actors.sessions.recall import recall
+from motet.actors.stream import RunStream
+from motet.actors.tree import Tree, grow
+from motet.protocols.config import GatewayConfig, HostConfig
+from motet.protocols.errors import GetError, InputValidation, ListErrors, NotFound, StoredError
+from motet.protocols.hooks import OnError, Point
+from motet.protocols.host import AgentInfo, HostStatus, Journal
+from motet.protocols.limits import Limits
+from motet.protocols.sessions import (
+    LOCAL,
+    Ack,
+    GetSession,
+    HistoryRow,
+    ListRuns,
+    ListSessions,
+    Principal,
+    ReadHistory,
+    ResetSession,
+    RunInfo,
+    RunStatus,
+    SessionInfo,
+    StopReport,
+)
+from motet.runtime import ActorDead
+
+D = TypeVar("D")
+F = TypeVar("F", bound=HookFn)
+
+
+class Host:
+    """A running host, made by :func:`open_host`. All calls are for the task that has it open.
+
+    Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
+    :meth:`stream` has ended its run, tools and child processes before it returns (G1).
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def __repr__(self) -> str:
+        return f"<Host {self._tree.location.name} {self._tree.table!r}>"
+
+    @property
+    def events(self) -> Journal:
+        """Events of all streams: ``session:<key>``."""
+        return self._tree.journal
+
+    @property
+    def interrupted(self) -> tuple[RunInfo, ...]:
+        """Runs that the end of the last host on this state cut off."""
+        return self._tree.interrupted
+
+    def add(self, agent: AnyAgent) -> None:
+        """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
+        self._tree.registry.add(agent)
+
+    def agents(self) -> tuple[AgentInfo, ...]:
+        return self._tree.registry.infos()
+
+    def status(self) -> HostStatus:
+        return self._tree.status()
+
+    def on(
+        self,
+        point: Point,
+        *,
+        match: str = "*",
+        on_error: OnError | None = None,
+        timeout: float = 5.0,
+        priority: int = 100,
+    ) -> Callable[[F], F]:
+        """Register a hook: a gate at ``before_tool``, an observer at ``after_tool`` (G10).
+
+        ``match``: tool names, ``|`` between patterns. ``on_error`` None: ``block`` for gates,
+        ``continue`` for observers. Lower ``priority`` runs first. ``timeout`` in seconds.
+        """
+
+        def register(fn: F) -> F:
+            self._tree.hooks.add(
+                point, fn, match=match, on_error=on_error, timeout=timeout, priority=priority
+            )
+            return fn
+
+        return register
+
+    # Running
+
+    async def run(
+        self,
+        agent: Agent[D] | str,
+        text: str,
+        *,
+        session: str | None = None,
+        deps: D | None = None,
+        limits: Limits | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+        check: bool = True,
+    ) -> RunResult:
+        """Answer one input and wait for it.
+
+        ``session`` None: a new one. Cancelling ends the run and waits for its clean-up. Raises
+        with ``check`` as :meth:`RunResult.check` does; always ``UnknownName``, ``QueueFull``,
+        ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
+        could not be accepted.
+        """
+        run = self._new_run(agent, text, session, deps, limits, principal, key)
+        async with self._owned(run) as ack:
+            if ack.status == "duplicate":
+                run = await self._twin(ack.run_id, run)
+            await run.ended.wait()
+        assert run.result is not None
+        return run.result.check() if check else run.result
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        agent: Agent[D] | str,
+        text: str,
+        *,
+        session: str | None = None,
+        deps: D | None = None,
+        limits: Limits | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> AsyncIterator[RunStream]:
+        """Answer one input and watch it: ``async with host.stream(...) as run: async for ...``.
+
+        Leaving the block early cancels the run and waits until all it started has ended.
+        Raises as :meth:`run` does without ``check``.
+        """
+        run = self._new_run(agent, text, session, deps, limits, principal, key)
+        stream = f"session:{run.session}"
+        async with subscribe(self.events, stream) as events, self._owned(run) as ack:
+            if ack.status == "duplicate":
+                run = await self._twin(ack.run_id, run)
+            yield RunStream(run, events)
+
+    async def submit(
+        self,
+        text: str,
+        *,
+        session: str,
+        agent: str | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> Ack:
+        """Make an input durable and have it answered; the answer comes as events."""
+        if agent is None:
+            info = await self._owned_session(session, principal)
+            agent = info.agent if info else self._tree.registry.first().name
+        run = self._new_run(agent, text, session, None, None, principal, key)
+        return await self._deliver(run)
+
+    async def stop(
+        self,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        everything: bool = False,
+        principal: Principal = LOCAL,
+        grace: float = 5.0,
+    ) -> StopReport:
+        """Cancel runs, drop queued inputs, and wait at most ``grace`` seconds for the clean-up.
+
+        Needs neither the session's actor nor the database, so it works while both are stuck.
+        Raises ``NotFound`` for a run that is not there or not the principal's.
+        """
+        if run_id is not None:
+            active, dropped = self._cancel_by_id(run_id, principal)
+        else:
+            owned = self._tree.table.owned(principal)
+            keys = owned if everything else [key for key in owned if key == session]
+            active, dropped = self._tree.table.cancel(keys, f"stopped by {principal.user}")
+        await self._discard(dropped)
+        with trio.move_on_after(grace):
+            for run in active + dropped:
+                await run.ended.wait()
+        return StopReport(
+            stopped=[run.id for run in active if run.ended.is_set()],
+            dropped_inputs=[run.id for run in dropped],
+            still_running=[run.id for run in active if not run.ended.is_set()],
+        )
+
+    # Looking
+
+    async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
+        info = await self._owned_session(session, principal)
+        if info is None:
+            raise NotFound(f"no session {session!r}")
+        return info
+
+    async def sessions(
+        self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
+    ) -> tuple[SessionInfo, ...]:
+        return await self._tree.store.ask(ListSessions(_scope(principal), limit, cursor))
+
+    async def history(
+        self,
+        session: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[HistoryRow, ...]:
+        await self.session(session, principal=principal)
+        return await self._tree.store.ask(ReadHistory(session, before, limit))
+
+    async def runs(
+        self,
+        *,
+        session: str | None = None,
+        status: RunStatus | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[RunInfo, ...]:
+        return await self._tree.store.ask(ListRuns(_scope(principal), session, status, limit))
+
+    async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
+        """The model starts from an empty history; nothing stored is deleted."""
+        await self.session(session, principal=principal)
+        await self._tree.store.ask(ResetSession(session))
+        await self._tree.services.reset(session)
+
+    async def errors(
+        self,
+        *,
+        session: str | None = None,
+        tool: str | None = None,
+        since: float | None = None,
+        limit: int = 50,
+    ) -> tuple[StoredError, ...]:
+        """Stored errors of all sessions, newest first: for operators. ``since``: Unix seconds."""
+        return await self._tree.error_store.ask(ListErrors(session, tool, since, None, limit))
+
+    async def error(self, error_id: str) -> StoredError:
+        """One stored error, whole. Raises ``NotFound``."""
+        found = await self._tree.error_store.ask(GetError(error_id))
+        if found is None:
+            raise NotFound(f"no stored error {error_id!r}")
+        return found
+
+    async def serve(self, config: GatewayConfig) -> str:
+        """Start the gateway; returns the URL it listens on. Raises ``ConfigError``, ``OSError``."""
+        return await self._tree.serve(self, config)
+
+    # Inside
+
+    def _new_run(
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        session: str | None,
+        deps: object,
+        limits: Limits | None,
+        principal: Principal,
+        key: str | None,
+    ) -> Run:
+        if isinstance(agent, str):
+            agent = self._tree.registry.get(agent)
+        else:
+            self._tree.registry.add(agent)
+        if not text.strip():
+            raise InputValidation("the input is empty: send some text")
+        run_id = f"run_{token_hex(6)}"
+        key_of_session = session or f"{agent.name}:{run_id}"
+        safe = text.encode("utf-8", "replace").decode()
+        return Run(
+            run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key
+        )
+
+    @asynccontextmanager
+    async def _owned(self, run: Run) -> AsyncIterator[Ack]:
+        """A run that belongs to this block: it has ended when the block is left."""
+        try:
+            yield await self._deliver(run)
+        finally:
+            # Waits while being cancelled, without limit: bounded waiting would break G1.
+            with trio.CancelScope(shield=True):
+                await self._discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
+                await run.ended.wait()
+
+    async def _deliver(self, run: Run) -> Ack:
+        """Have the session's actor store and queue the input."""
+        self._tree.table.admit(run)
+        try:
+            while True:
+                session = await self._tree.router.ask(Resolve(run.session))
+                try:
+                    return await session.ask(Submit(run.id))
+                except ActorDead:
+                    # Passivated in between: the input was not touched. A session that cannot be
+                    # started makes Resolve raise, so this ends.
+                    await trio.lowlevel.checkpoint()
+        except BaseException:
+            self._tree.table.refuse(run)
+            raise
+
+    async def _twin(self, run_id: str, resent: Run) -> Run:
+        """The run that the resent input's key has started before: live, or as it was stored."""
+        live = self._tree.table.runs.get(run_id)
+        if live is not None:
+            return live
+        stored = Run(
+            run_id,
+            resent.session,
+            resent.agent,
+            resent.principal,
+            resent.text,
+            resent.limits,
+        )
+        stored.end(await recall(run_id, resent.session, self._tree.store))
+        return stored
+
+    def _cancel_by_id(self, run_id: str, principal: Principal) -> tuple[list[Run], list[Run]]:
+        table = self._tree.table
+        run = table.runs.get(run_id)
+        if run is None or not table.may(principal, run):
+            raise NotFound(f"no live run {run_id!r}")
+        dropped = table.cancel_run(run, f"stopped by {principal.user}")
+        return ([] if dropped else [run]), dropped
+
+    async def _discard(self, dropped: Sequence[Run]) -> None:
+        for run in dropped:
+            await self._tree.router.tell(Discard(run.id))
+
+    async def _owned_session(self, session: str, principal: Principal) -> SessionInfo | None:
+        """The session, None if there is none; raises ``NotFound`` if it is another's (G16)."""
+        info = await self._tree.store.ask(GetSession(session))
+        if info is not None and principal.role != "admin" and info.owner != principal.user:
+            raise NotFound(f"no session {session!r}")
+        return info
+
+
+@asynccontextmanager
+async def open_host(
+    state: str | Path | None = None,
+    *,
+    config: HostConfig | None = None,
+    agents: Sequence[AnyAgent] = (),
+    workspace: str | Path | None = None,
+) -> AsyncIterator[Host]:
+    """Run a host for the length of the block.
+
+    Args:
+        state: directory of the database; one host at a time may use it. None: in memory.
+        config: limits, tools, model providers; its ``state`` and ``workspace`` are the defaults.
+        agents: known by name from the start; others become known when they first run.
+        workspace: what the file and shell tools see. Default: the configuration's.
+
+    Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
+    used, ``ConfigError`` for a wrong agent. Cancellation ends everything in order: runs first,
+    the database last.
+    """
+    config = config or HostConfig()
+    async with grow(state or config.state, workspace or config.workspace, config) as tree:
+        host = Host(tree)
+        for agent in agents:
+            host.add(agent)
+        yield host
+
+
+def _scope(principal: Principal) -> str | None:
+    """Whose things a principal sees: None is everybody's."""
+    return None if principal.role == "admin" else principal.user

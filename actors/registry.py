@@ -1,0 +1,101 @@
+"""The agents of one host, and what their names of tools and models stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from motet.actors.agent.definition import AnyAgent
+from motet.actors.models.catalog import ModelCatalog
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.tool import Tool
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.host import AgentInfo
+from motet.protocols.models import Model
+
+
+class AgentRegistry:
+    """Agents by name. An agent is complete when it is added: its tools and model are known.
+
+    ``builtin`` are the tools an agent may name, ``groups`` the names of several at once.
+    """
+
+    def __init__(
+        self,
+        catalog: ToolCatalog,
+        models: ModelCatalog,
+        builtin: Mapping[str, Tool],
+        groups: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._catalog = catalog
+        self._models = models
+        self._builtin = builtin
+        self._groups = groups
+        self._agents: dict[str, AnyAgent] = {}
+        self._tool_names: dict[str, tuple[str, ...]] = {}
+        self._keys: dict[str, Model] = {}
+
+    def add(self, agent: AnyAgent) -> None:
+        """Make an agent known. Adding the same one again changes nothing.
+
+        Raises ``ConfigError`` when another agent has its name, ``UnknownName`` for a model
+        provider or a built-in tool that does not exist.
+        """
+        known = self._agents.get(agent.name)
+        if known is agent:
+            return
+        if known is not None:
+            raise ConfigError(f"this host has another agent named {agent.name!r}: rename one")
+        self._add_model(agent)
+        tools = self._resolve(agent.tools)
+        self._catalog.add(agent.name, tools)
+        self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
+        self._agents[agent.name] = agent
+
+    def get(self, name: str) -> AnyAgent:
+        """Raises ``UnknownName`` with the nearest known name."""
+        try:
+            return self._agents[name]
+        except KeyError:
+            raise UnknownName("agent", name, tuple(self._agents)) from None
+
+    def first(self) -> AnyAgent:
+        """The agent that answers where none is named."""
+        if not self._agents:
+            raise ConfigError("this host has no agents: give open_host(agents=...) one")
+        return next(iter(self._agents.values()))
+
+    def model(self, key: str) -> Model:
+        """The model behind the name that :attr:`Agent.model_name` gives."""
+        return self._keys.get(key) or self._models.get(key)
+
+    def infos(self) -> tuple[AgentInfo, ...]:
+        return tuple(
+            AgentInfo(agent.name, agent.model_name, agent.description, self._tool_names[name])
+            for name, agent in self._agents.items()
+        )
+
+    def _add_model(self, agent: AnyAgent) -> None:
+        if isinstance(agent.model, str):
+            self._models.get(agent.model)
+            return
+        known = self._keys.setdefault(agent.model.name, agent.model)
+        if known is not agent.model:
+            raise ConfigError(
+                f"agent {agent.name!r}: this host has another model object named "
+                f"{agent.model.name!r}: give each its own name"
+            )
+
+    def _resolve(self, tools: Iterable[Tool | str]) -> list[Tool]:
+        found: dict[str, Tool] = {}
+        for item in tools:
+            for tool in [item] if isinstance(item, Tool) else self._named(item):
+                if found.setdefault(tool.name, tool) is not tool:
+                    raise ConfigError(f"two tools are named {tool.name!r}: rename one")
+        return list(found.values())
+
+    def _named(self, name: str) -> list[Tool]:
+        if name in self._groups:
+            return [self._builtin[member] for member in self._groups[name]]
+        if name in self._builtin:
+            return [self._builtin[name]]
+        raise UnknownName("tool", name, (*self._builtin, *self._groups))

@@ -1,0 +1,36 @@
+"""The result of a run that ended before, read back from the store."""
+
+from __future__ import annotations
+
+from motet.actors.result import RunResult
+from motet.actors.sessions.store import SessionStoreMessage
+from motet.protocols.chat import AssistantMessage
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import GetRun, ReadHistory
+from motet.runtime import ActorRef
+
+PAGE = 200
+
+
+async def recall(run_id: str, session: str, store: ActorRef[SessionStoreMessage]) -> RunResult:
+    """The stored run as a result. Raises ``NotFound`` when there is none.
+
+    Its calls' failures are not stored apart, so ``errors`` is empty.
+    """
+    info = await store.ask(GetRun(run_id))
+    if info is None:
+        raise NotFound(f"no run {run_id!r}")
+    history = await store.ask(ReadHistory(session, None, PAGE))
+    rows = tuple(item.row for item in history if item.run_id == run_id)
+    answers = [row.text for row in rows if isinstance(row, AssistantMessage) and not row.note]
+    return RunResult(
+        run_id=run_id,
+        session=session,
+        agent=info.agent,
+        status=info.status,
+        output=answers[-1] if answers else "",
+        usage=info.usage,
+        limit=info.detail if info.status == "limited" else "",
+        detail=info.detail,
+        rows=rows,
+    )

@@ -1,0 +1,211 @@
+"""Grows the tree of a host: every actor in order, so that what stands later needs what is earlier.
+
+Stopping goes the other way round: the gateway closes its intake first, the runs end while models,
+tools and stores are still there, and the database commits the last transcript before it closes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from motet.actors.errors.channel import ErrorChannel
+from motet.actors.errors.detail import error_detail
+from motet.actors.errors.store import ErrorStore, ErrorStoreMessage
+from motet.actors.events.bus import EventBus
+from motet.actors.events.fanout import Fanout
+from motet.actors.events.journal import EventJournal
+from motet.actors.hooks.actor import Hooks
+from motet.actors.hooks.hookset import HookSet
+from motet.actors.models.anthropic import AnthropicModel
+from motet.actors.models.catalog import ModelCatalog
+from motet.actors.models.directory import Models
+from motet.actors.models.openai import OpenAIModel
+from motet.actors.registry import AgentRegistry
+from motet.actors.services import Services
+from motet.actors.sessions.router import Router, RouterMessage
+from motet.actors.sessions.store import SessionStore, SessionStoreMessage
+from motet.actors.sessions.table import RunTable
+from motet.actors.storage.database import Database
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.actors.tools.builtin import GROUPS, builtin_tools
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.executor import ToolExecutor
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig
+from motet.protocols.events import AnyEvent, Publish, RunInterrupted
+from motet.protocols.host import HostStatus
+from motet.protocols.sessions import RecoverRuns, RunInfo
+from motet.protocols.tools import ExecuteCall
+from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
+
+if TYPE_CHECKING:
+    from motet.protocols.config import GatewayConfig
+    from motet.protocols.host import HostApi
+
+SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
+
+
+@attrs.define
+class Tree:
+    """A grown tree: the refs and the plain objects that a :class:`Host` speaks to."""
+
+    system: System
+    location: Location
+    table: RunTable
+    registry: AgentRegistry
+    hooks: HookSet
+    journal: EventJournal
+    fanout: Fanout
+    services: Services
+    store: ActorRef[SessionStoreMessage]
+    error_store: ActorRef[ErrorStoreMessage]
+    router: ActorRef[RouterMessage]
+    interrupted: tuple[RunInfo, ...] = ()
+    instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
+    started: float = attrs.field(factory=time.time)
+
+    def status(self) -> HostStatus:
+        slots = self.table.slots.values()
+        return HostStatus(
+            instance=self.instance,
+            version=version("motet"),
+            time=time.time(),
+            started=self.started,
+            agents=len(self.registry.infos()),
+            live_sessions=len(slots),
+            running=sum(1 for slot in slots if slot.active),
+            queued=sum(len(slot.queue) for slot in slots),
+            dropped_events=self.services.dropped + self.fanout.dropped,
+        )
+
+    async def serve(self, host: HostApi, config: GatewayConfig) -> str:
+        from motet.actors.gateway.server import serve  # most hosts have no gateway
+
+        return await serve(self.system, host, config)
+
+
+@asynccontextmanager
+async def grow(
+    state: str | Path | None, workspace: str | Path, config: HostConfig
+) -> AsyncIterator[Tree]:
+    """The tree of one host for the length of the block."""
+    with Location.directory(state) if state is not None else Location.memory() as location:
+        readers = Readers(location)
+        models = ModelCatalog(_providers(config))
+        try:
+            async with open_system("host", supervision=SUPERVISION) as system:
+                tree = await _plant(system, location, readers, models, Path(workspace), config)
+                try:
+                    yield tree
+                finally:
+                    # Whoever waits for a run must be let go before the actors end.
+                    for run in list(tree.table.runs.values()):
+                        run.cancel("the host is closing")
+        finally:
+            # Awaits while being cancelled: connections and files have to be closed.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await models.aclose()
+                await readers.aclose()
+
+
+async def _plant(
+    system: System,
+    location: Location,
+    readers: Readers,
+    models: ModelCatalog,
+    workspace: Path,
+    config: HostConfig,
+) -> Tree:
+    """Start every actor, stores first, and take up what the last host left unfinished."""
+    table, hooks, fanout, catalog = RunTable(), HookSet(), Fanout(), ToolCatalog()
+    database = await system.start(lambda: Database(location), name="database")
+    bus = await system.start(lambda: EventBus(database, fanout), name="events")
+    error_store = await system.start(lambda: ErrorStore(database, readers), name="errors")
+    store = await system.start(lambda: SessionStore(database, readers), name="sessions")
+
+    async def find_error(session: str, error_id: object) -> JsonObject:
+        return await error_detail(error_store, session, error_id)
+
+    builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
+    registry = AgentRegistry(catalog, models, builtin, GROUPS)
+    directory = await system.start(lambda: Models(registry.model), name="models")
+    warn = partial(_publish, bus, table)
+    hooks_ref = await system.start(lambda: Hooks(hooks, warn), name="hooks")
+    channel = ErrorChannel(error_store, warn)
+    context = partial(_context, table, workspace.resolve())
+    tools = await system.start(
+        lambda: ToolExecutor(catalog, hooks, hooks_ref, channel, context), name="tools"
+    )
+    services = Services(table, catalog, store, bus, directory, tools, channel)
+    router = await system.start(lambda: Router(services), name="router")
+    tree = Tree(
+        system=system,
+        location=location,
+        table=table,
+        registry=registry,
+        hooks=hooks,
+        journal=EventJournal(readers, fanout),
+        fanout=fanout,
+        services=services,
+        store=store,
+        error_store=error_store,
+        router=router,
+    )
+    tree.interrupted = await _recover(store, bus)
+    return tree
+
+
+async def _recover(
+    store: ActorRef[SessionStoreMessage], bus: ActorRef[Publish]
+) -> tuple[RunInfo, ...]:
+    interrupted = await store.ask(RecoverRuns())
+    for run in interrupted:
+        event = RunInterrupted("the host ended during this run")
+        await bus.tell(Publish(f"session:{run.session}", event, run.run_id))
+    return interrupted
+
+
+def _publish(bus: ActorRef[Publish], table: RunTable, run_id: str, event: AnyEvent) -> None:
+    """Say that something degraded, on the stream of the run it happened to; never fails."""
+    run = table.runs.get(run_id)
+    if run is not None:
+        try:
+            bus.tell_nowait(Publish(f"session:{run.session}", event, run_id))
+        except (MailboxFull, ActorDead):
+            return
+
+
+def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[object]:
+    run = table.runs[request.run_id]
+    return Context(
+        deps=run.deps,
+        run_id=run.id,
+        session=run.session,
+        agent=run.agent.name,
+        principal=run.principal,
+        call_id=request.call.id,
+        workspace=workspace,
+    )
+
+
+def _providers(config: HostConfig) -> dict[str, partial[OpenAIModel] | partial[AnthropicModel]]:
+    """The model providers as the configuration says they are reached."""
+    openai, anthropic = config.models.openai, config.models.anthropic
+    return {
+        "openai": partial(OpenAIModel, base_url=openai.base_url, key_env=openai.api_key_env),
+        "anthropic": partial(
+            AnthropicModel, base_url=anthropic.base_url, key_env=anthropic.api_key_env
+        ),
+    }
