@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from motet.runtime.ref import ActorRef
     from motet.runtime.system import System
 
-__all__ = ["Actor", "bind", "cleans_up", "handlers_of"]
+__all__ = ["Actor"]
 
 P = TypeVar("P", bound=Message)
 Q = TypeVar("Q", bound=Message)
@@ -36,13 +36,14 @@ class Actor(Generic[P]):
     supervision: ClassVar[Supervision] = Supervision()  # of its own children
     cleanup_budget: ClassVar[float] = 5.0  # seconds that on_stop may take
 
-    _handlers: ClassVar[dict[type[Message], Handler]] = {}
-    _bound_cell: Cell | None = None
+    # The kernel's, in the manner of dunder names: no subclass can collide with them by accident.
+    __motet_handlers__: ClassVar[dict[type[Message], Handler]] = {}
+    __motet_cell__: Cell | None = None
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        cls._handlers = collect_handlers(cls)
-        check_protocol(cls, Actor, cls._handlers)
+        cls.__motet_handlers__ = collect_handlers(cls)
+        check_protocol(cls, Actor, cls.__motet_handlers__)
 
     async def on_start(self) -> None:
         """Runs before the first message. A failure here is a failed start: nothing is left."""
@@ -130,33 +131,13 @@ class Actor(Generic[P]):
 
     @property
     def _cell(self) -> Cell:
-        if self._bound_cell is None:
+        if self.__motet_cell__ is None:
             raise MotetRuntimeError(
                 f"this {type(self).__name__} is not in a system yet: "
                 "use `system.start` or `start_child`, and on_start instead of __init__"
             )
-        return self._bound_cell
+        return self.__motet_cell__
 
     def __repr__(self) -> str:
-        where = self._bound_cell.path if self._bound_cell is not None else "not started"
+        where = self.__motet_cell__.path if self.__motet_cell__ is not None else "not started"
         return f"<{type(self).__name__} {where}>"
-
-
-def bind(actor: Actor[Any], cell: Cell) -> None:
-    """Give a new actor object its place. For the kernel."""
-    if actor._bound_cell is not None:
-        raise MotetRuntimeError(
-            f"the factory of {cell.path} returned an actor that was started before: "
-            "it has to make a new one each time"
-        )
-    actor._bound_cell = cell
-
-
-def handlers_of(actor: Actor[Any]) -> dict[type[Message], Handler]:
-    """The handlers of an actor's class. For the kernel."""
-    return actor._handlers
-
-
-def cleans_up(actor: Actor[Any]) -> bool:
-    """Whether the class has an ``on_stop`` of its own. For the kernel."""
-    return type(actor).on_stop is not Actor.on_stop

@@ -3,8 +3,9 @@
 An ask is one envelope and one wait. While the envelope is at home in some queue, cancelling the
 asker takes it out, and the handler never begins. From the handler's first step on the wait
 refuses to be aborted: cancelling the asker cancels the scope the handler runs in, and only the
-handler's end resumes the asker, with the value if there is one, since a completed effect must not be reported as
-cancelled. The handler may be asking others: its wait does the same, so closure is recursive.
+handler's end resumes the asker, with the value if there is one, since a completed effect must not
+be reported as cancelled. The handler may be asking others: its wait does the same, so closure is
+recursive.
 
 The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask.settle`.
 

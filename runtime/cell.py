@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from motet.protocols.messages import Message
-from motet.runtime.actor import bind, cleans_up, handlers_of
+from motet.runtime.actor import Actor
 from motet.runtime.errors import ActorDead, NotInProtocol, StartFailed, unwrapped
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.inspect import ActorInfo, Leftover, Statistics
@@ -27,7 +27,6 @@ from motet.runtime.supervisor import Supervisor
 from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
-    from motet.runtime.actor import Actor
     from motet.runtime.system import System
 
 __all__ = ["Cell"]
@@ -95,7 +94,7 @@ class Cell:
         self._task: trio.lowlevel.Task | None = None
         self._cleaning: trio.CancelScope | None = None
         self._actor: Actor[Any] | None = self._build()
-        self.handlers = handlers_of(self._actor)
+        self.handlers = self._actor.__motet_handlers__
         self.mailbox = Mailbox(self.path, self._actor.mailbox, system.dead_letters)
 
     # ------------------------------------------------------------------ sending
@@ -250,7 +249,11 @@ class Cell:
             actor = self._factory()
         except Exception as error:
             raise StartFailed(self.path, f"its factory raised {error!r}") from error
-        bind(actor, self)
+        if actor.__motet_cell__ is not None:
+            raise StartFailed(
+                self.path, "its factory returned an actor that was started before, not a new one"
+            )
+        actor.__motet_cell__ = self
         return actor
 
     async def _run(self) -> None:
@@ -286,14 +289,15 @@ class Cell:
         if self.supervisor is not None:
             self.supervisor.close(self.plan.less(self._own_cleanup(), trio.current_time()))
             await self.supervisor.ended.wait()
-        if self.life is None or not self.life.ready or not cleans_up(self.life.actor):
+        if self.life is None or not self.life.ready or not _cleans_up(self.life.actor):
             return
         began = trio.current_time()
         self._cleaning = trio.CancelScope(
             deadline=min(began + self.life.actor.cleanup_budget, self.plan.until)
         )
+        scope = self._cleaning
         try:
-            with self._cleaning as scope:
+            with scope:
                 await self.life.actor.on_stop()
         except Exception as error:
             self._abandon(f"clean-up failed: {error!r}")
@@ -323,7 +327,7 @@ class Cell:
         _log.warning("%s: %s", self.path, what)
 
     def _own_cleanup(self) -> float:
-        if self.life is None or not cleans_up(self.life.actor):
+        if self.life is None or not _cleans_up(self.life.actor):
             return 0.0
         return self.life.actor.cleanup_budget
 
@@ -334,3 +338,10 @@ class Cell:
 
     def _change(self, event: LifeEvent) -> None:
         self.state = next_state(self.state, event, self.path)
+
+
+def _cleans_up(actor: Actor[Any]) -> bool:
+    return type(actor).on_stop is not _INHERITED_ON_STOP
+
+
+_INHERITED_ON_STOP: Final[Callable[[Any], Awaitable[None]]] = Actor[Any].on_stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 __all__ = [
     "ActorDead",
@@ -120,12 +121,10 @@ class AskCycle(MotetRuntimeError):
 
 def only_error(error: BaseException) -> BaseException:
     """The only error in nested groups of one, or the error itself."""
-    while isinstance(error, BaseExceptionGroup):
-        members: Sequence[BaseException] = error.exceptions
-        if len(members) != 1:
-            break
-        error = members[0]
-    return error
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)  # its parameter is lost by isinstance
+    return only_error(group.exceptions[0]) if len(group.exceptions) == 1 else group
 
 
 def unwrapped(error: Exception) -> Exception:

@@ -52,15 +52,12 @@ class _Handles:
         self._concurrent = concurrent
 
     def _mark(self, method: F) -> F:
-        if not inspect.iscoroutinefunction(method):
+        name = method.__name__
+        is_async: bool = inspect.iscoroutinefunction(method)
+        if not is_async:
             raise TypeError(f"a handler is an `async def` method, which {method!r} is not")
-        handler = Handler(self._message_type, self._name_of(method), self._concurrent)
-        setattr(method, _MARK, handler)
+        setattr(method, _MARK, Handler(self._message_type, name, self._concurrent))
         return method
-
-    @staticmethod
-    def _name_of(method: Callable[..., object]) -> str:
-        return method.__name__
 
 
 # The three decorators differ in what the checkers demand of the method. The message type is
@@ -111,12 +108,12 @@ def handles(message_type: type[Message], *, concurrent: int = 1) -> object:
     """
     if concurrent < 1:
         raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
-    kind: type[_Handles] = _HandlesTell
-    if issubclass(message_type, Request):
-        kind = _HandlesRequest
+    kind = message_type  # which issubclass does not narrow
     if issubclass(message_type, StreamRequest):
-        kind = _HandlesStream
-    return kind(message_type, concurrent)
+        return _HandlesStream[Any](kind, concurrent)
+    if issubclass(message_type, Request):
+        return _HandlesRequest[Any](kind, concurrent)
+    return _HandlesTell[Any](kind, concurrent)
 
 
 def collect_handlers(actor: type) -> dict[type[Message], Handler]:

@@ -66,7 +66,9 @@ class Incarnation:
         self._concurrent: dict[type[Message], int] = {}  # running now, by message type
         # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
         self._handlers: dict[type, _Call] = {k: _bound(actor, h) for k, h in cell.handlers.items()}
-        self._turn_handlers = {k: self._handlers[k] for k, h in cell.handlers.items() if h.in_turn}
+        self._turn_handlers: dict[type, _Call] = {
+            kind: self._handlers[kind] for kind, h in cell.handlers.items() if h.in_turn
+        }
 
     # ------------------------------------------------------------------ orders
 

@@ -1,8 +1,8 @@
 """The shell around the supervision table: it owns the children's nursery, and does what is decided.
 
 Invariants: every child runs in this nursery, so none outlives it; exits are decided on one after
-the other; once closing, nothing is started any more. A child that ends while its group is being stopped
-is not decided on twice: exits carry the generation they belong to.
+the other; once closing, nothing is started any more. A child that ends while its group is being
+stopped is not decided on twice: exits carry the generation they belong to.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Benchmarks: peers side by side in one run, medians and ratios, versions. Ratios count."""
