@@ -1,0 +1,232 @@
+"""The configuration of a host, and how plain data (a parsed file) becomes one.
+
+Invariants: every section has a default, so an empty file is a valid one; a wrong file gives one
+``ConfigError`` that names all its problems, each with its full path; secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+import attrs
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import ConfigError
+from motet.protocols.limits import Limits
+from motet.protocols.sessions import Role
+
+ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]
+
+_LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})")
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` or ``[IPv6]:PORT``; port 0 means any free one.
+
+    Raises ``ConfigError`` for anything else.
+    """
+    found = _LISTEN.fullmatch(listen)
+    if found is None or int(found[3]) > 65_535:
+        raise ConfigError(f"cannot listen on {listen!r}: give HOST:PORT, such as 127.0.0.1:7878")
+    return found[1] or found[2], int(found[3])
+
+
+Validator: TypeAlias = Callable[[object, "attrs.Attribute[Any]", Any], None]
+
+
+def _must(be: str, holds: Callable[[Any], bool], *, secret: bool = False) -> Validator:
+    """A validator. Its message begins with the name, for which a reader of files has a path."""
+
+    def check(_: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if not holds(value):
+            shown = "" if secret else f", not {value!r}"
+            raise ValueError(f"{attribute.name} must be {be}{shown}")
+
+    return check
+
+
+def _is_listen(value: str) -> bool:
+    found = _LISTEN.fullmatch(value)
+    return found is not None and int(found[3]) <= 65_535
+
+
+def _is_url(value: str | None) -> bool:
+    return value is None or re.fullmatch(r"https?://[^\s/]\S*", value) is not None
+
+
+def _are_origins(value: tuple[str, ...]) -> bool:
+    return all(re.fullmatch(r"https?://[^\s/]+", origin) for origin in value)
+
+
+def _is_positive(value: float) -> bool:
+    return value > 0
+
+
+def _is_not_empty(value: str | None) -> bool:
+    return value != ""
+
+
+def _is_long(value: str) -> bool:
+    return len(value) >= 16
+
+
+def _is_room_enough(value: int) -> bool:
+    return value >= 64
+
+
+_NOT_EMPTY = _must("some text", _is_not_empty)
+_POSITIVE = _must("above 0", _is_positive)
+_SECRET = _must("at least 16 characters long, so that nobody guesses it", _is_long, secret=True)
+
+
+@attrs.frozen(kw_only=True)
+class TokenConfig:
+    """A token that the gateway accepts, and whom it stands for."""
+
+    token: str = attrs.field(repr=False, validator=_SECRET)
+    user: str = attrs.field(default="local", validator=_NOT_EMPTY)
+    role: Role = "operator"
+
+
+@attrs.frozen(kw_only=True)
+class GatewayConfig:
+    """Where the gateway listens and who may talk to it.
+
+    Attributes:
+        listen: ``HOST:PORT``. Without a token only a loopback address is accepted.
+        allowed_origins: pages of other hosts whose browsers may connect.
+        tokens: empty means that everybody who reaches the address is the local user.
+    """
+
+    listen: str = attrs.field(
+        default="127.0.0.1:7878",
+        validator=_must("HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878", _is_listen),
+    )
+    allowed_origins: tuple[str, ...] = attrs.field(
+        default=(), validator=_must("origins such as https://chat.example", _are_origins)
+    )
+    tokens: tuple[TokenConfig, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ShellConfig:
+    """How the ``shell`` tool runs commands.
+
+    Attributes:
+        mode: ``sandbox`` needs bubblewrap and refuses without it; ``unsafe`` runs commands with
+            all the rights of the host; ``off`` refuses them all.
+        timeout: seconds that one command may take.
+        memory_mb: address space of each of its processes.
+        network: whether the sandbox reaches the network.
+    """
+
+    mode: ShellMode = "sandbox"
+    timeout: float = attrs.field(default=60.0, validator=_POSITIVE)
+    memory_mb: int = attrs.field(default=1024, validator=_must("at least 64", _is_room_enough))
+    network: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class HttpConfig:
+    """What ``http_fetch`` may do.
+
+    Attributes:
+        timeout: seconds for one fetch with all its redirects.
+        max_bytes: size of a body; the rest is not read.
+        allow_private: whether private and loopback addresses may be fetched.
+    """
+
+    timeout: float = attrs.field(default=30.0, validator=_POSITIVE)
+    max_bytes: int = attrs.field(default=1_000_000, validator=_POSITIVE)
+    allow_private: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ToolsConfig:
+    """Settings of the built-in tools."""
+
+    shell: ShellConfig = attrs.field(factory=ShellConfig)
+    http: HttpConfig = attrs.field(factory=HttpConfig)
+
+
+@attrs.frozen(kw_only=True)
+class ProviderConfig:
+    """How one provider is reached. None: as its own environment variables say.
+
+    Attributes:
+        base_url: address of the API, for servers that speak it too.
+        api_key_env: name of the environment variable that holds the key.
+    """
+
+    base_url: str | None = attrs.field(default=None, validator=_must("a http(s) URL", _is_url))
+    api_key_env: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+
+
+@attrs.frozen(kw_only=True)
+class ModelsConfig:
+    """The providers of models. ``openai`` is any server that speaks its chat protocol."""
+
+    openai: ProviderConfig = attrs.field(factory=ProviderConfig)
+    anthropic: ProviderConfig = attrs.field(factory=ProviderConfig)
+
+
+@attrs.frozen(kw_only=True)
+class AgentConfig:
+    """An agent as a file describes it.
+
+    Attributes:
+        tools: names of built-in tools (``read_file``), of groups (``group:fs``), or functions
+            to import (``package.module:function``).
+        limits: in a file these start from the limits of the host; only what differs is named.
+    """
+
+    model: str = attrs.field(default="demo", validator=_NOT_EMPTY)
+    instructions: str = ""
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    limits: Limits = attrs.field(factory=Limits)
+
+
+@attrs.frozen(kw_only=True)
+class HostConfig:
+    """Everything about a host that is not code.
+
+    Attributes:
+        state: directory of the database; None: in memory.
+        workspace: directory that the file and shell tools see.
+        limits: of the agents of a file that do not set their own.
+    """
+
+    state: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    workspace: str = attrs.field(default=".", validator=_NOT_EMPTY)
+    limits: Limits = attrs.field(factory=Limits)
+    gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
+    tools: ToolsConfig = attrs.field(factory=ToolsConfig)
+    models: ModelsConfig = attrs.field(factory=ModelsConfig)
+    agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
+
+
+def parse_config(data: JsonObject, *, source: str = "the configuration") -> HostConfig:
+    """The host configuration that plain data describes.
+
+    Raises ``ConfigError`` with all problems at once: unknown keys with the nearest known one,
+    values of a wrong type or out of range with what was expected. ``source`` says whose they are.
+    """
+    from motet.protocols.structuring import structured  # only who reads a file pays for cattrs
+
+    structured(data, HostConfig, source=source)
+    return structured(_with_inherited_limits(data), HostConfig, source=source)
+
+
+def _with_inherited_limits(data: JsonObject) -> JsonObject:
+    """The same valid data, where each agent's limits are the host's, overlaid by its own."""
+    shared = cast("JsonObject", data.get("limits", {}))
+    agents = cast("dict[str, JsonObject]", data.get("agents", {}))
+    return data | {
+        "agents": {
+            name: agent | {"limits": shared | cast("JsonObject", agent.get("limits", {}))}
+            for name, agent in agents.items()
+        }
+    }
