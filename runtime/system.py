@@ -72,8 +72,13 @@ class System:
         return next((ActorRef[Any](cell) for cell in self._root.tree() if cell.path == path), None)
 
     async def run(self) -> None:
-        """The root's task. For :func:`open_system`."""
-        await self._root.run()
+        """The root's task. For :func:`open_system`.
+
+        Shielded: a cancellation of the block reaches the actors through :meth:`end` only, which
+        stops them in reverse start order. What a later one needs for its clean-up is still there.
+        """
+        with trio.CancelScope(shield=True):
+            await self._root.run()
 
     async def end(self) -> None:
         """Cancel every handler, run every clean-up within its budget. For :func:`open_system`."""
@@ -104,8 +109,9 @@ async def open_system(
 ) -> AsyncGenerator[System]:
     """A block in which actors live; when it is left, none does.
 
-    Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation cancels
-    every handler at once and still runs every ``on_stop`` within its budget. When the top-level
+    Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation stops
+    every actor in reverse start order too: its handlers are cancelled at once, its ``on_stop`` runs
+    within its budget. When the top-level
     actors fail more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
     """
