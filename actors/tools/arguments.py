@@ -212,3 +212,18 @@ def _fragment(parameter: Parameter) -> str:
     told = {key: part for key, part in parameter.schema.items() if key not in _BESIDE_THE_TYPE}
     text = json.dumps(told, ensure_ascii=False, default=str)
     return text if len(text) <= FRAGMENT_CHARS else text[: FRAGMENT_CHARS - 3] + "..."
+
+
+def preview(text: str, limit: int) -> JsonObject:
+    """The arguments for people to see, strings cut to ``limit``; unreadable ones as their text."""
+    try:
+        return {name[:limit]: _cut(value, limit) for name, value in _decode_object(text).items()}
+    except ArgumentError:
+        return {"arguments": text[:limit]}
+
+
+def _cut(value: object, limit: int) -> object:
+    if not isinstance(value, str | list | dict):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return cast(object, value) if len(text) <= limit else text[:limit]

@@ -1,0 +1,1 @@
+"""Hooks: gates that may decide on a call, observers that may not (G10)."""

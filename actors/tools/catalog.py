@@ -1,0 +1,71 @@
+"""Which tools each agent has, by name.
+
+Invariants: an agent has one tool per name; lists are sorted by name, since a stable list keeps
+the provider's prompt cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+from motet.actors.tools.arguments import preview
+from motet.actors.tools.tool import Tool
+from motet.protocols.chat import Call, JsonObject
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.tools import ToolSpec
+
+LISTED = 40
+_NAME_CHARS = 64
+
+
+class ToolCatalog:
+    """The tools of all agents of one host. An agent that is not known has no tools."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, dict[str, Tool]] = {}
+
+    def __repr__(self) -> str:
+        return f"<ToolCatalog { ({agent: len(tools) for agent, tools in self._agents.items()}) }>"
+
+    def add(self, agent: str, tools: Iterable[Tool]) -> None:
+        """Give an agent tools, all or none. Raises ``ConfigError`` for a name it already has."""
+        known = dict(self._agents.get(agent, {}))
+        for tool in tools:
+            if tool.name in known:
+                raise ConfigError(f"agent {agent!r} has two tools named {tool.name!r}: rename one")
+            known[tool.name] = tool
+        self._agents[agent] = dict(sorted(known.items()))
+
+    def get(self, agent: str, name: str) -> Tool:
+        """Raises ``UnknownName`` with the nearest name that the agent has."""
+        tools = self._agents.get(agent, {})
+        if name not in tools:
+            raise UnknownName("tool", name[:_NAME_CHARS], list(tools))
+        return tools[name]
+
+    def names(self, agent: str) -> tuple[str, ...]:
+        return tuple(self._agents.get(agent, ()))
+
+    def specs(self, agent: str) -> tuple[ToolSpec, ...]:
+        """What the model is told, sorted by name."""
+        return tuple(tool.spec for tool in self._agents.get(agent, {}).values())
+
+    def nearest_first(self, agent: str, name: str) -> str:
+        """The names an agent has, most like ``name`` first, for a model that named none of them."""
+        wanted = name[:_NAME_CHARS].lower()
+        names = sorted(
+            self.names(agent),
+            key=lambda known: (-SequenceMatcher(None, wanted, known.lower()).ratio(), known),
+        )
+        rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        return ", ".join(names[:LISTED]) + rest if names else "none"
+
+    def any_writes(self, agent: str, calls: Iterable[Call]) -> bool:
+        """Whether a batch has to run in call order (G8)."""
+        tools = self._agents.get(agent, {})
+        return any(call.name in tools and tools[call.name].effects == "write" for call in calls)
+
+    def preview(self, call: Call, limit: int) -> JsonObject:
+        """The arguments for people to see: never refused, strings cut to ``limit``."""
+        return preview(call.arguments, limit)
