@@ -68,8 +68,8 @@ def _is_not_empty(value: str | None) -> bool:
     return value != ""
 
 
-def _is_long(value: str) -> bool:
-    return len(value) >= 16
+def _is_token(value: str) -> bool:
+    return re.fullmatch(r"mtt_[0-9a-f]{32}", value) is not None
 
 
 def _is_room_enough(value: int) -> bool:
@@ -78,14 +78,18 @@ def _is_room_enough(value: int) -> bool:
 
 _NOT_EMPTY = _must("some text", _is_not_empty)
 _POSITIVE = _must("above 0", _is_positive)
-_SECRET = _must("at least 16 characters long, so that nobody guesses it", _is_long, secret=True)
+_TOKEN = _must("'mtt_' and 32 hex digits", _is_token, secret=True)
 
 
 @attrs.frozen(kw_only=True)
 class TokenConfig:
-    """A token that the gateway accepts, and whom it stands for."""
+    """A token that the gateway accepts, and whom it stands for.
 
-    token: str = attrs.field(repr=False, validator=_SECRET)
+    Attributes:
+        token: ``mtt_`` and 32 hex digits, so that nobody guesses it.
+    """
+
+    token: str = attrs.field(repr=False, validator=_TOKEN)
     user: str = attrs.field(default="local", validator=_NOT_EMPTY)
     role: Role = "operator"
 
@@ -119,12 +123,14 @@ class ShellConfig:
             all the rights of the host; ``off`` refuses them all.
         timeout: seconds that one command may take.
         memory_mb: address space of each of its processes.
+        output_chars: how much of its output is kept; half of it from the end.
         network: whether the sandbox reaches the network.
     """
 
     mode: ShellMode = "sandbox"
     timeout: float = attrs.field(default=60.0, validator=_POSITIVE)
-    memory_mb: int = attrs.field(default=1024, validator=_must("at least 64", _is_room_enough))
+    memory_mb: int = attrs.field(default=2048, validator=_must("at least 64", _is_room_enough))
+    output_chars: int = attrs.field(default=15_000, validator=_POSITIVE)
     network: bool = False
 
 

@@ -26,7 +26,9 @@ FULL: JsonObject = {
     "gateway": {
         "listen": "[::1]:9000",
         "allowed_origins": ["https://chat.example"],
-        "tokens": [{"token": "mtt_0123456789abcdef", "user": "alice", "role": "viewer"}],
+        "tokens": [
+            {"token": "mtt_0123456789abcdef0123456789abcdef", "user": "alice", "role": "viewer"}
+        ],
     },
     "tools": {
         "shell": {"mode": "unsafe", "timeout": 5, "memory_mb": 128, "network": True},

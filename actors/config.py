@@ -1,0 +1,203 @@
+"""A host's configuration from a TOML file: its references resolved, its agents built.
+
+Every failure is a ``ConfigError`` that names the file and the place in it. Strings may hold
+``${NAME}`` (an environment variable; ``$${`` stands for itself) or be ``file:PATH`` (the text of
+a file); paths count from the file's own directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.tools.tool import Tool, tool
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import AgentConfig, HostConfig, parse_config
+from motet.protocols.errors import ConfigError, nearest
+
+CONFIG_FILE = "motet.toml"
+
+DEFAULT_AGENTS: Mapping[str, AgentConfig] = {
+    "helper": AgentConfig(
+        model="demo",
+        description="reads and writes files, runs commands, fetches pages",
+        instructions="You are a helpful assistant. Answer briefly. Use tools when they help.",
+        tools=("group:fs", "group:shell", "group:web"),
+    )
+}
+"""The agents of a configuration that names none."""
+
+_REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
+
+
+def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
+    """The configuration in a TOML file; ``state`` and ``workspace`` become absolute paths.
+
+    ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
+    """
+    file = Path(path).absolute()
+    references = _References(file.parent, os.environ if env is None else env)
+    data = references.resolved(_read(file), "")
+    if references.problems:
+        raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
+    config = parse_config(cast("JsonObject", data), source=file.name)
+    return attrs.evolve(
+        config,
+        state=None if config.state is None else str(file.parent / config.state),
+        workspace=str(file.parent / config.workspace),
+    )
+
+
+def build_agents(config: HostConfig, *, source: str, root: Path) -> tuple[AnyAgent, ...]:
+    """The agents of a configuration, or those of :data:`DEFAULT_AGENTS` when it has none.
+
+    Functions are imported from the installed packages or from below ``root``. Raises
+    ``ConfigError`` naming all problems.
+    """
+    built: list[AnyAgent] = []
+    problems: list[str] = []
+    for name, spec in (config.agents or DEFAULT_AGENTS).items():
+        tools, wrong = _tools(spec.tools, root)
+        problems += [f"agents.{name}.tools{place}" for place in wrong]
+        try:
+            built.append(_agent(name, spec, tools))
+        except ConfigError as error:
+            problems.append(f"agents.{name}: {error}")
+    if problems:
+        raise ConfigError(_all(f"{source}: an agent cannot be built:", problems))
+    return tuple(built)
+
+
+def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
+    return Agent(
+        name,
+        model=spec.model,
+        instructions=spec.instructions,
+        description=spec.description,
+        tools=tools,
+        limits=spec.limits,
+    )
+
+
+def _all(what: str, problems: list[str]) -> str:
+    return "\n  ".join([what, *problems])
+
+
+# Reading
+
+
+def _read(file: Path) -> JsonObject:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {file}") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: byte {error.start} is wrong") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+
+
+@attrs.frozen
+class _References:
+    """Replaces the references of a file, and keeps the problems of those that lead nowhere."""
+
+    root: Path
+    env: Mapping[str, str]
+    problems: list[str] = attrs.field(factory=list[str])
+
+    def resolved(self, value: object, path: str) -> object:
+        match value:
+            case str():
+                return self._text(value, path)
+            case dict():
+                table = cast("dict[str, object]", value).items()
+                return {k: self.resolved(v, f"{path}.{k}" if path else k) for k, v in table}
+            case list():
+                items = enumerate(cast("list[object]", value))
+                return [self.resolved(item, f"{path}[{i}]") for i, item in items]
+            case _:
+                return value
+
+    def _text(self, text: str, path: str) -> str:
+        try:
+            text = _REFERENCE.sub(self._variable, text)
+            return _file_text(self.root, text[5:]) if text.startswith("file:") else text
+        except ConfigError as error:
+            self.problems.append(f"{path}: {error}")
+            return text
+
+    def _variable(self, found: re.Match[str]) -> str:
+        if found[1]:
+            return found[0][1:]
+        if found[2] not in self.env:
+            raise ConfigError(f"the environment variable {found[2]!r} is not set")
+        return self.env[found[2]]
+
+
+def _file_text(root: Path, name: str) -> str:
+    file = root / Path(name).expanduser()
+    try:
+        return file.read_text("utf-8").rstrip("\n")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8 text") from None
+
+
+# Importing
+
+
+def _tools(names: tuple[str, ...], root: Path) -> tuple[list[Tool | str], list[str]]:
+    """Each tool imported or, when it is a built-in one, its name; and what went wrong where."""
+    tools: list[Tool | str] = []
+    problems: list[str] = []
+    for index, name in enumerate(names):
+        module, colon, attribute = name.partition(":")
+        if not colon or module == "group":
+            tools.append(name)
+            continue
+        try:
+            tools.append(_imported(module, attribute, root))
+        except ConfigError as error:
+            problems.append(f"[{index}]: {error}")
+    return tools, problems
+
+
+def _imported(module: str, attribute: str, root: Path) -> Tool:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    try:
+        found = import_module(module)
+    except Exception as error:
+        raise ConfigError(_import_problem(module, error, root)) from error
+    function: object = getattr(found, attribute, None)
+    if function is None:
+        near = nearest(attribute, [name for name in vars(found) if not name.startswith("_")])
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ConfigError(f"the module {module!r} has no {attribute!r}{hint}")
+    if isinstance(function, Tool):
+        return function
+    if not callable(function):
+        raise ConfigError(f"{module}:{attribute} is not a function")
+    try:
+        return tool(function)
+    except TypeError as error:
+        raise ConfigError(f"{module}:{attribute} cannot be a tool: {error}") from error
+
+
+def _import_problem(module: str, error: Exception, root: Path) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and (module == missing or module.startswith(f"{missing}.")):
+        return f"no module {module!r}, neither installed nor in {root}"
+    return f"importing {module!r} failed: {type(error).__name__}: {error}"
