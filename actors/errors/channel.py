@@ -1,0 +1,112 @@
+"""From a failed call to what the model reads of it: progressive disclosure.
+
+Invariant: reporting never fails and never takes longer than the store's deadline; a model is
+given an id only after the error is on disk. Source: seed 000, errors specification section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import attrs
+import msgspec
+import structlog
+import trio
+
+from motet.actors.errors.classify import classify
+from motet.actors.errors.format import NO_TEXT, failure_text, fallback_text
+from motet.actors.errors.raw import raw_error
+from motet.actors.errors.redact import redact_text
+from motet.actors.errors.store import ErrorProtocol
+from motet.actors.errors.summary import error_code, error_text, summarize
+from motet.actors.errors.text import first_line
+from motet.protocols.errors import ErrorType, StoreError
+from motet.protocols.events import AnyEvent, ErrorStoreFailed
+from motet.runtime import ActorRef
+
+STORE_DEADLINE = 0.25
+"""Seconds a run waits for the store."""
+DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
+"""The tool that shows stored errors, and its alias: its own failures are not stored."""
+
+log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """``text`` is for the model; ``error_id`` is None when nothing was stored."""
+
+    text: str
+    error_id: str | None
+    kind: ErrorType
+
+
+@attrs.define(eq=False)
+class ErrorChannel:
+    """Stores failures and words them. ``store`` None: every text is the error itself.
+
+    ``warn(run_id, event)`` publishes an event of a run; it must not block. ``stored`` counts the
+    reports that reached the store, ``failures`` those that should have.
+    """
+
+    store: ActorRef[ErrorProtocol] | None
+    warn: Callable[[str, AnyEvent], None]
+    stored: int = attrs.field(default=0, init=False)
+    failures: int = attrs.field(default=0, init=False)
+
+    async def report(
+        self,
+        *,
+        session: str,
+        run_id: str,
+        tool: str,
+        error: object,
+        code: str = "",
+    ) -> Reported:
+        """Word a failed call, after storing it where that works within 250 ms.
+
+        ``error``: an exception, a text, an error object; anything else as JSON has it.
+        Raises nothing. Cancellation passes; the error may have been stored then.
+        """
+        code = first_line(code or error_code(error))
+        text = redact_text(error_text(error))
+        kind = classify(error, code)
+        if not first_line(text) and not code:
+            return Reported(NO_TEXT, None, kind)
+        if self.store is None or tool in DETAIL_TOOLS:
+            return Reported(fallback_text(text, code), None, kind)
+        request = StoreError(session, tool, raw_error(error, code), summarize(text, code))
+        error_id = await self._stored(self.store, request, run_id)
+        if error_id is None:
+            return Reported(fallback_text(text, code), None, kind)
+        return Reported(failure_text(tool, request.short_summary, error_id), error_id, kind)
+
+    async def _stored(
+        self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str
+    ) -> str | None:
+        """The id of the stored error, or None after having said why there is none."""
+        why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
+        with trio.move_on_after(STORE_DEADLINE):
+            try:
+                error_id = (await store.ask(request)).id
+            except Exception as error:
+                why = summarize(redact_text(error_text(error)))
+            else:
+                self.stored += 1
+                return error_id
+        self._fail(request, run_id, why)
+        return None
+
+    def _fail(self, request: StoreError, run_id: str, why: str) -> None:
+        self.failures += 1
+        log.warning(
+            "error_store_failed",
+            session=request.session_id,
+            run_id=run_id,
+            tool=request.tool_name,
+            reason=why,
+        )
+        try:
+            self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
+        except Exception:
+            log.exception("error_store_failed_event_lost", run_id=run_id)

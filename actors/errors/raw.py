@@ -1,0 +1,144 @@
+"""Anything that went wrong as a JSON object, whole.
+
+An object stays as it is, an exception keeps its type, causes and traceback, anything else is
+wrapped once in ``{"message": ...}``. What JSON cannot hold becomes text: NaN, bytes, cycles,
+lone surrogates, integers without end. Nothing here raises. Source: seed 000, contradiction 15.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+import msgspec
+
+from motet.actors.errors.text import members, message_of, safe_text, sole, type_name, well_formed
+from motet.protocols.chat import JsonObject
+
+DEPTH_LIMIT = 64
+NODE_LIMIT = 100_000
+CAUSES_LIMIT = 16
+_INTEGER_BITS = 1_024
+
+
+def raw_error(error: object, code: str = "") -> JsonObject:
+    """The error as a JSON object that any strict encoder takes."""
+    if isinstance(error, BaseException):
+        made = _exception(error)
+    elif isinstance(error, str):
+        made = _text(error)
+    else:
+        value = plain(error)
+        made = cast("JsonObject", value) if isinstance(value, dict) else {"message": value}
+    return {"code": well_formed(code), **made} if code and "code" not in made else made
+
+
+def _text(text: str) -> JsonObject:
+    """A text that is a JSON object is that object: tools print their errors so."""
+    if text.lstrip()[:1] == "{":
+        try:
+            return msgspec.json.decode(text, type=dict[str, object])
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            pass
+    return {"message": well_formed(text)}
+
+
+def _exception(error: BaseException) -> JsonObject:
+    error = sole(error)
+    made: JsonObject = {**_head(error)}
+    if several := members(error):
+        made["errors"] = [_head(member) for member in several[:CAUSES_LIMIT]]
+    if causes := [_head(cause) for cause in _causes(error)]:
+        made["causes"] = causes
+    made["traceback"] = _traceback(error)
+    return made
+
+
+def _head(error: BaseException) -> dict[str, str]:
+    return {"message": message_of(error), "type": type_name(error)}
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The chain a traceback shows, nearest first; chains can be cyclic."""
+    seen = {id(error)}
+    for _ in range(CAUSES_LIMIT):
+        hidden = error.__suppress_context__
+        cause = error.__cause__ or (None if hidden else error.__context__)
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return well_formed("".join(traceback.format_exception(error, limit=-50)))
+    except Exception:  # an exception whose attributes raise
+        return ""
+
+
+def plain(value: object) -> object:
+    """The value in JSON's own types: dict with text keys, list, str, int, float, bool, None."""
+    return _Plain().convert(value, DEPTH_LIMIT)
+
+
+class _Plain:
+    """One conversion; its budget of nodes bounds what shared and cyclic values can unfold to."""
+
+    def __init__(self) -> None:
+        self.nodes = NODE_LIMIT
+
+    def convert(self, value: object, depth: int) -> object:
+        self.nodes -= 1
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return well_formed(value)
+            case int():
+                return _integer(value)
+            case float():
+                return float(value) if math.isfinite(value) else str(float(value))
+            case bytes() | bytearray():
+                return bytes(value).decode("utf-8", "replace")
+            case _:
+                return self._compound(value, depth) if depth and self.nodes > 0 else "<cut>"
+
+    def _compound(self, value: object, depth: int) -> object:
+        try:
+            return self._opened(value, depth)
+        except Exception:  # msgspec knows no form of it, or reading it raised
+            return safe_text(value)
+
+    def _opened(self, value: object, depth: int) -> object:
+        if isinstance(value, Mapping):
+            return self._mapping(cast("Mapping[object, object]", value), depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return self._items(cast("Iterable[object]", value), depth)
+        if isinstance(value, BaseException):
+            return _head(value)
+        return self.convert(msgspec.to_builtins(value, str_keys=True), depth - 1)
+
+    def _mapping(self, value: Mapping[object, object], depth: int) -> JsonObject:
+        made: JsonObject = {}
+        for key, item in value.items():
+            if self.nodes <= 0:
+                break
+            made[safe_text(key)] = self.convert(item, depth - 1)
+        return made
+
+    def _items(self, value: Iterable[object], depth: int) -> list[object]:
+        made: list[object] = []
+        for item in value:
+            if self.nodes <= 0:
+                break
+            made.append(self.convert(item, depth - 1))
+        return made
+
+
+def _integer(value: int) -> object:
+    size = int.bit_length(value)
+    return int(value) if size <= _INTEGER_BITS else f"<integer of {size} bits>"

@@ -1,0 +1,229 @@
+"""Secrets and personal data out of text and JSON values, before they are stored.
+
+Rules match whole tokens of an unambiguous shape: a Unix time, a row id, a hash or an error id is
+never one. Laws: redacting twice changes nothing more, the time is linear in the text, and a
+value keeps its structure. Source: errors specification section 2 (contradiction 16).
+
+Every repetition is either bounded or starts only where the one before it cannot have started
+(a look-behind for its own alphabet); that is what keeps hostile text linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, cast
+
+Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
+REDACTED = "[REDACTED]"
+EMAIL = "[EMAIL_REDACTED]"
+PHONE = "[PHONE_REDACTED]"
+SSN = "[SSN_REDACTED]"
+CARD = "[CARD_REDACTED]"
+
+# A token neither begins nor ends in the middle of a word.
+_OPEN, _SHUT = r"(?<![0-9A-Za-z_])", r"(?![0-9A-Za-z_])"
+# The same for digits, which also must not be part of a decimal, a date or a version. It stands
+# after the first character: a pattern that begins with a character class is searched faster.
+_FIRST, _LAST = r"(?<![\w.-].)", r"(?![\w-])(?!\.\d)"
+
+_KEYS = re.compile(
+    _OPEN + r"(?:"
+    r"sk-[0-9A-Za-z]{20,}"
+    r"|sk-(?:proj|ant|svcacct|admin|or|lf)-[0-9A-Za-z_-]{20,}"
+    r"|[rs]k_(?:live|test)_[0-9A-Za-z]{16,}"
+    r"|AIza[0-9A-Za-z_-]{35,}"
+    r"|gh[oprsu]_[0-9A-Za-z]{36,}|github_pat_[0-9A-Za-z_]{22,}|glpat-[0-9A-Za-z_-]{20,}"
+    r"|xox[abeoprs]-[0-9A-Za-z-]{10,}|xapp-[0-9A-Za-z-]{10,}"
+    r"|A(?:KI|SI)A[0-9A-Z]{16}"
+    r"|hf_[0-9A-Za-z]{30,}|npm_[0-9A-Za-z]{36}"
+    r"|mtt_[0-9a-f]{32}"
+    r"|eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]*"
+    r")" + _SHUT
+)
+_PEM = re.compile(
+    r"-----BEGIN [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r".*?(?:-----END [0-9A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
+)
+_DATABASES = re.compile(
+    r"(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?|mssql|oracle|clickhouse)"
+    r"(?:\+[0-9a-z]+)?\Z",
+    re.IGNORECASE,
+)
+_USERINFO = re.compile(r"://[^\s\"'`<>@/?#]{0,400}@")
+_URL = re.compile(
+    r"\b(?P<scheme>[A-Za-z][0-9A-Za-z+.-]{1,30})://(?P<user>[^\s\"'`<>@/?#]{0,400})@"
+    r"(?P<rest>[^\s\"'`<>]{0,500})"
+)
+_AUTHORIZATION = re.compile(
+    r"\b(authorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?:basic|bearer|token|apikey|digest)\s{1,3})"
+    r"[^\s\"'\\,;]{4,}",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(bearer\s{1,3})((?=[a-z._~+/=-]*[0-9])[0-9a-z._~+/=-]{8,})", re.IGNORECASE)
+_LONG_HEX = re.compile(r"(?<![0-9A-Za-z_])(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
+
+# The first letter stands for itself: see _FIRST.
+_PASSWORD = r"(?<=p)(?P<password>ass(?:word|wd|phrase)|wd(?!=/))"
+_TOKEN = (
+    r"(?<=a)(?:pi|ccess|ccount)[_-]?key|(?<=p)rivate[_-]?key|(?<=s)(?:ecret|igning)[_-]?key"
+    r"|(?<=e)ncryption[_-]?key|(?<=m)aster[_-]?key|(?<=s)ecret|(?<=t)oken|(?<=c)redentials?"
+)
+_NAME = rf"[AaCcEeMmPpSsTt](?i:{_PASSWORD}|{_TOKEN})"
+_NAMED = re.compile(
+    _NAME + r"(?P<sign>\\?[\"']?\s{0,3}(?:=>|:=|[:=])\s{0,3})"
+    r"(?:(?P<quote>\\?[\"'])(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,400})(?:(?P=quote)|\Z)"
+    r"|(?P<bare>[^\s\"'`,;&<>(){}\[\]\\]{1,400})(?P<call>[(\[]?))"
+)
+_NAME_ENDS = re.compile(_NAME + r"\Z")
+_SECRET_LENGTH = 8
+
+_EMAIL = re.compile(
+    r"(?<![\w.%+-])(?!git@)[\w.%+-]+@(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
+    r"(?!(?:png|jpe?g|gif|svg|webp|js|py)\b)[A-Za-z]{2,24}(?![\w-])"
+)
+_CARD = re.compile(
+    r"[2-6]" + _FIRST + r"(?:\d{3}(?P<a>[ -]?)\d{4}(?P=a)\d{4}(?P=a)\d{4}"
+    r"|(?<=3)\d{3}(?P<b>[ -]?)\d{6}(?P=b)\d{4,5})" + _LAST
+)
+_CARD_BRAND = re.compile(
+    r"(?:4\d{15}|5[1-5]\d{14}|2(?:2[2-9]|[3-6]\d|7[01])\d{13}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
+    r"|6(?:011|4[4-9]\d|5\d\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14})\Z"
+)
+_SSN = re.compile(r"\d" + _FIRST + r"(?<!9)\d\d(?<!000)(?<!666)-(?!00)\d{2}-(?!0000)\d{4}" + _LAST)
+_PHONE = re.compile(
+    r"[+(1-9](?<![\w.+-].)(?:"
+    r"(?:(?:(?<=\+)1|(?<=1))[ .-]\(?[2-9]|(?<=\()[2-9]|(?<=[2-9]))\d{2}"
+    r"(?:\) ?|(?P<s>[.-]))\d{3}(?(s)(?P=s)|[ .-])\d{4}"
+    r"|(?<=\+)[1-9](?:[ .()-]{0,2}\d){9,14}"
+    r")" + _LAST
+)
+
+
+def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
+    """The text without secrets. ``known``: exact values and what each is replaced by."""
+    if known:
+        text = _redact_known(text, known)
+    if _USERINFO.search(text):
+        text = _URL.sub(_url, text)
+    lowered = text.lower()
+    for hints, pattern, replacement in _RULES:
+        if any(hint in lowered for hint in hints):
+            text = pattern.sub(replacement, text)
+    if _has_long_word(text):
+        text = _LONG_HEX.sub(REDACTED, text)
+    if _NUMBER.search(text) or "+" in text:
+        for pattern, replacement in _NUMBERS:
+            text = pattern.sub(replacement, text)
+    return text
+
+
+def redact(value: object, known: Mapping[str, str] | None = None) -> object:
+    """A JSON value without secrets: every text in it, and what stands under a secret's name."""
+    match value:
+        case str():
+            return redact_text(value, known)
+        case list():
+            return [redact(item, known) for item in cast("list[object]", value)]
+        case dict():
+            items = cast("dict[str, object]", value).items()
+            return {redact_text(k, known): _redact_under(k, v, known) for k, v in items}
+        case _:
+            return value
+
+
+def luhn(digits: str) -> bool:
+    """Whether the last digit is the check digit that cards carry."""
+    doubled = (sum(divmod(2 * int(d), 10)) for d in digits[-2::-2])
+    return (sum(int(d) for d in digits[::-2]) + sum(doubled)) % 10 == 0
+
+
+def _redact_under(key: str, value: object, known: Mapping[str, str] | None) -> object:
+    """Under the name of a secret only text is one: counts and flags are not."""
+    name = _NAME_ENDS.search(key[-64:]) if isinstance(value, str) else None
+    if name and (name["password"] or _looks_secret(str(value))) and value:
+        return REDACTED
+    return redact(value, known)
+
+
+def _redact_known(text: str, known: Mapping[str, str]) -> str:
+    values = sorted(filter(None, known), key=len, reverse=True)
+    if not values:
+        return text
+    shape = "|".join(re.escape(value) for value in values)
+    return re.sub(rf"{_OPEN}(?:{shape}){_SHUT}", lambda found: known[found.group()], text)
+
+
+def _url(found: re.Match[str]) -> str:
+    """A database's address is a secret as a whole, of other addresses user and password are."""
+    if _DATABASES.match(found["scheme"]):
+        return REDACTED + found.group()[len(found.group().rstrip(",;.)]}")) :]
+    if ":" not in found["user"]:
+        return found.group()
+    return f"{found['scheme']}://{REDACTED}@{found['rest']}"
+
+
+def _named(found: re.Match[str]) -> str:
+    kind = "bare" if found["quoted"] is None else "quoted"
+    if not _is_value(found, found[kind], kind == "quoted"):
+        return found.group()
+    start, end = (found.start(kind) - found.start(), found.end(kind) - found.start())
+    return found.group()[:start] + REDACTED + found.group()[end:]
+
+
+def _is_value(found: re.Match[str], value: str, quoted: bool) -> bool:
+    """Prose and code after a secret's name stay: a call, a type, ``password: must be long``."""
+    if not quoted and found["call"]:
+        return False
+    if found["password"] and (quoted or "=" in found["sign"]):
+        return True
+    return _looks_secret(value) or bool(found["password"] and _has_digit(value))
+
+
+def _looks_secret(value: str) -> bool:
+    return (
+        len(value) >= _SECRET_LENGTH
+        and " " not in value
+        and _has_digit(value)
+        and not value.isdigit()
+    )
+
+
+def _has_digit(value: str) -> bool:
+    return _DIGIT.search(value) is not None
+
+
+def _card(found: re.Match[str]) -> str:
+    digits = re.sub("[ -]", "", found.group())
+    return CARD if _CARD_BRAND.match(digits) and luhn(digits) else found.group()
+
+
+def _has_long_word(text: str) -> bool:
+    """Whether a word of 64 letters is possible: it would fill one of these blocks."""
+    return any(text[at : at + 32].isalnum() for at in range(0, len(text), 32))
+
+
+_DIGIT = re.compile(r"\d")
+# Every card, social security number and phone without a plus sign holds this.
+_NUMBER = re.compile(r"\d{3}(?:[ .)-]{1,2}\d{2}|\d{11})")
+
+# Words in lower case of which a text that a rule applies to has one.
+_KEY_HINTS = (
+    "sk-", "k_live_", "k_test_", "aiza", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_",
+    "glpat-", "xox", "xapp-", "akia", "asia", "hf_", "npm_", "mtt_", "eyj",
+)  # fmt: skip
+_NAME_HINTS = ("passw", "passphrase", "pwd", "key", "secret", "token", "credential")
+_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replacement], ...] = (
+    (("private key",), _PEM, REDACTED),
+    (_KEY_HINTS, _KEYS, REDACTED),
+    (("authorization",), _AUTHORIZATION, rf"\1{REDACTED}"),
+    (("bearer",), _BEARER, rf"\1{REDACTED}"),
+    (_NAME_HINTS, _NAMED, _named),
+    (("@",), _EMAIL, EMAIL),
+)
+_NUMBERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
+    (_CARD, _card),
+    (_SSN, SSN),
+    (_PHONE, PHONE),
+)

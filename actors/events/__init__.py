@@ -1,0 +1,1 @@
+"""The event bus: events are numbered on disk, then given to whoever listens."""

@@ -1,0 +1,81 @@
+"""Who listens to which stream, and what became of the events nobody could be given.
+
+A plain object that the host makes once and gives to bus and journal: it stays when the bus is
+restarted. Invariants: sinks of a stream are called in the order of attachment, never after they
+were detached, and one that raises is detached and counted (it never reaches a run or the bus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+import attrs
+import structlog
+
+from motet.protocols.events import EventRecord
+
+Sink: TypeAlias = Callable[[EventRecord], None]
+
+log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
+
+
+@attrs.define(eq=False)
+class _Listener:
+    stream: str
+    sink: Sink
+    attached: bool = True
+
+
+@attrs.define(eq=False)
+class Fanout:
+    """The listeners, and four counters.
+
+    Attributes:
+        delivered: calls of sinks that returned.
+        dropped: ephemeral events that a full bus threw away.
+        unjournalled: durable events that were delivered without a number, since the journal failed.
+        broken_sinks: sinks that raised.
+    """
+
+    delivered: int = attrs.field(default=0, init=False)
+    dropped: int = attrs.field(default=0, init=False)
+    unjournalled: int = attrs.field(default=0, init=False)
+    broken_sinks: int = attrs.field(default=0, init=False)
+    _listeners: dict[str, tuple[_Listener, ...]] = attrs.field(
+        factory=dict[str, tuple[_Listener, ...]], init=False
+    )
+
+    def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
+        """Call ``sink`` with each record of the stream from now on; returns the way to detach.
+
+        The sink must not block. Detaching twice does no harm.
+        """
+        listener = _Listener(stream, sink)
+        self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
+        return lambda: self._detach(listener)
+
+    def listeners(self, stream: str) -> int:
+        return len(self._listeners.get(stream, ()))
+
+    def deliver(self, record: EventRecord) -> None:
+        """Give a record to the stream's sinks. Raises nothing."""
+        for listener in self._listeners.get(record.stream, ()):
+            if not listener.attached:  # by a sink called before it
+                continue
+            try:
+                listener.sink(record)
+            except Exception:
+                self.broken_sinks += 1
+                self._detach(listener)
+                log.exception("event_sink_detached", stream=record.stream)
+            else:
+                self.delivered += 1
+
+    def _detach(self, listener: _Listener) -> None:
+        listener.attached = False
+        left = tuple(other for other in self._listeners.get(listener.stream, ()) if other.attached)
+        if left:
+            self._listeners[listener.stream] = left
+        else:
+            self._listeners.pop(listener.stream, None)

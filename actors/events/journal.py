@@ -1,0 +1,41 @@
+"""Events of the past and of now: what a gateway or a command line reads them through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from motet.actors.errors.text import well_formed
+from motet.actors.events.fanout import Fanout, Sink
+from motet.actors.events.rows import READ, READ_HEAD, record_of
+from motet.actors.storage.readers import Readers
+from motet.protocols.events import EventRecord
+from motet.protocols.host import StreamHead
+
+PAGE_LIMIT = 1_000
+
+
+class EventJournal:
+    """A :class:`motet.protocols.host.Journal` over the bus's tables.
+
+    What was delivered to a sink was on disk before: whoever attaches first and reads then misses
+    nothing. Reading raises ``StorageError``; cancelling it has no effect on others.
+    """
+
+    def __init__(self, readers: Readers, fanout: Fanout) -> None:
+        self._readers = readers
+        self._fanout = fanout
+
+    def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
+        return self._fanout.attach(stream, sink)
+
+    async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
+        """At most ``limit`` durable events with ``seq > after``, oldest first."""
+        size = min(max(limit, 0), PAGE_LIMIT)
+        rows = await self._readers.read(READ, (well_formed(stream), after, size))
+        return tuple(record_of(row) for row in rows)
+
+    async def head(self, stream: str) -> StreamHead:
+        """The newest number, 0 at first, and the oldest still there, else the next to come."""
+        ((head, oldest),) = await self._readers.read(READ_HEAD, (well_formed(stream),))
+        newest = int(head or 0)
+        return StreamHead(newest, newest + 1 if oldest is None else int(oldest))

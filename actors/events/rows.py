@@ -1,0 +1,111 @@
+"""Events as rows of the journal, and back.
+
+Invariants: the database counts each stream's numbers itself, in the transaction that stores the
+events, so they are contiguous and never reused whatever fails; every event can be stored, and
+every stored row can be read, if only as a warning that says it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from motet.actors.errors.raw import plain
+from motet.actors.errors.text import well_formed
+from motet.protocols.events import AnyEvent, EventRecord, Warned, event_name
+from motet.protocols.storage import Row, SqlValue, Statement, Transact
+
+_HEAD = (
+    "INSERT INTO streams (stream, head) VALUES (?1, ?2)"
+    " ON CONFLICT (stream) DO UPDATE SET head = head + ?2 RETURNING head"
+)
+_APPEND = (
+    "INSERT INTO events (stream, seq, ts, event, run_id, data)"
+    " SELECT ?1, head - ?2, ?3, ?4, ?5, ?6 FROM streams WHERE stream = ?1"
+)
+READ = (
+    "SELECT stream, seq, ts, run_id, data FROM events"
+    " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+READ_HEAD = (
+    "SELECT (SELECT head FROM streams WHERE stream = ?1),"
+    " (SELECT min(seq) FROM events WHERE stream = ?1)"
+)
+_decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
+
+
+def storable(record: EventRecord) -> tuple[EventRecord, str]:
+    """The record and the text of its event, without what JSON or UTF-8 cannot hold."""
+    try:
+        return record, msgspec.json.encode(record.event).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return _cleaned(record)
+
+
+def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
+    fields = {name: plain(getattr(record.event, name)) for name in record.event.__struct_fields__}
+    text = msgspec.json.encode({"event": event_name(record.event), **fields}).decode()
+    run_id = None if record.run_id is None else well_formed(record.run_id)
+    event = _decoder.decode(text)
+    stream = well_formed(record.stream)
+    return EventRecord(stream, event, record.ts, record.seq, run_id), text
+
+
+def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
+    """One transaction that numbers and stores the records, each with its text."""
+    statements: list[Statement] = []
+    for stream, items in _by_stream(records):
+        statements.append(Statement(_HEAD, (stream, len(items)), expect=1))
+        for left, (record, text) in zip(reversed(range(len(items))), items, strict=True):
+            params: tuple[SqlValue, ...] = (
+                *(stream, left, record.ts, event_name(record.event)),
+                *(record.run_id, text),
+            )
+            statements.append(Statement(_APPEND, params))
+    return Transact(tuple(statements))
+
+
+def numbered(
+    records: Sequence[tuple[EventRecord, str]], answer: Sequence[Sequence[Row]]
+) -> list[EventRecord]:
+    """The records with the numbers that the transaction of :func:`append` gave them."""
+    made: list[EventRecord] = []
+    at = 0
+    for _, items in _by_stream(records):
+        ((head,),) = answer[at]
+        assert isinstance(head, int)
+        first = head - len(items) + 1
+        made += [_with_seq(record, first + n) for n, (record, _) in enumerate(items)]
+        at += 1 + len(items)
+    return made
+
+
+def record_of(row: Row) -> EventRecord:
+    """A stored row as a record. A newer motet's event is shown as a warning in its place."""
+    stream, seq, ts, run_id, data = row
+    try:
+        event = _decoder.decode(str(data))
+    except msgspec.DecodeError as error:
+        event = Warned(
+            "events", f"event {seq} was stored in a form this motet cannot read: {error}"
+        )
+    return EventRecord(
+        stream=str(stream),
+        event=event,
+        ts=float(ts or 0),
+        seq=int(seq or 0),
+        run_id=None if run_id is None else str(run_id),
+    )
+
+
+def _by_stream(
+    records: Sequence[tuple[EventRecord, str]],
+) -> list[tuple[str, list[tuple[EventRecord, str]]]]:
+    """Neighbours of one stream together; a stream may come several times."""
+    return [(stream, list(items)) for stream, items in groupby(records, lambda r: r[0].stream)]
+
+
+def _with_seq(record: EventRecord, seq: int) -> EventRecord:
+    return EventRecord(record.stream, record.event, record.ts, seq, record.run_id)
