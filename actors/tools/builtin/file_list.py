@@ -17,6 +17,9 @@ MAX_LIMIT = 5_000
 MAX_SEEN = 50_000
 """After so many entries a recursive listing stops, and says so."""
 
+MAX_CHARS = 15_500
+"""The most text that one call gives, in characters; what is cut is said."""
+
 MAX_DEPTH = 64
 SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 """Folders that a recursive listing names and does not enter."""
@@ -40,8 +43,8 @@ def list_folder(root: Path, path: str, pattern: str, recursive: bool, limit: int
         raise
     if seen > MAX_SEEN:
         lines.append(f"[stopped after {MAX_SEEN:,} entries; list a folder further down]")
-    elif matched > limit:
-        lines.append(f"[{limit:,} of {matched:,} entries; narrow the pattern or raise limit]")
+    elif matched > len(lines):
+        lines.append(f"[{len(lines):,} of {matched:,} entries; narrow the pattern or the folder]")
     elif not lines:
         return f"[no entry matches {pattern!r}]" if seen else "[the folder is empty]"
     return "\n".join(lines)
@@ -52,6 +55,7 @@ def _collect(
 ) -> tuple[list[str], int, int]:
     lines: list[str] = []
     matched = seen = 0
+    room = MAX_CHARS
     with explained(path), open_folder(root, parts) as folder:
         for name, line in _entries(folder, "", recursive, 0):
             seen += 1
@@ -59,7 +63,8 @@ def _collect(
                 break
             if matches(name, pattern):
                 matched += 1
-                if matched <= limit:
+                room -= len(line) + 1
+                if matched <= limit and room >= 0:
                     lines.append(line)
     return lines, matched, seen
 

@@ -6,12 +6,21 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
-_SILENT = frozenset({"script", "style", "template", "svg", "iframe", "object", "noscript"})
-_BLOCKS = frozenset(
-    "address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2"
-    " h3 h4 h5 h6 header hr li main nav ol p pre section table tbody thead tr ul option".split()
-)
+_SILENT = frozenset({"script", "style", "template", "svg", "iframe", "object"})
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header",
+    "hr", "li", "main", "nav", "ol", "option", "p", "pre", "section", "table", "tbody", "thead",
+    "tr", "ul",
+})
+# fmt: on
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+MAX_HTML = 1_000_000
+"""How much of a document is read, in characters."""
+
+# Stands for a space of preformatted text until the others have been joined.
+_KEPT_SPACE = "\0"
 _SPACES = re.compile(r"[ \t\r\f\v\xa0]+")
 _GAPS = re.compile(r"\n\s*\n+")
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
@@ -29,8 +38,9 @@ def readable(html: str, base: str) -> tuple[str, str]:
     Never raises, whatever the document. ``base`` is what relative links are relative to.
     """
     reader = _Reader(base)
-    reader.feed(html)
-    reader.close()
+    # Not close(): it takes what is incomplete at the end apart in quadratic time. A tag of our own
+    # flushes the last words instead.
+    reader.feed(html[:MAX_HTML] + "<br>")
     return reader.title(), reader.text()
 
 
@@ -41,14 +51,16 @@ class _Reader(HTMLParser):
         self._pieces: list[str] = []
         self._title: list[str] = []
         self._in_title = False
-        self._silent: list[str] = []
+        self._silent = ""
+        self._depth = 0
         self._link: str | None = None
         self._verbatim = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag in _SILENT:
-            self._silent.append(tag)
+            self._silent = self._silent or tag
+            self._depth += tag == self._silent
         elif tag == "title" and not self._silent:
             self._in_title = not self._title
         elif tag in _BLOCKS:
@@ -63,8 +75,9 @@ class _Reader(HTMLParser):
             self._pieces.append(" | ")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._silent:
-            del self._silent[self._silent.index(tag) :]
+        if tag in _SILENT:
+            self._depth -= tag == self._silent
+            self._silent = self._silent if self._depth else ""
         elif tag == "title":
             self._in_title = False
         elif tag == "a":
@@ -77,7 +90,8 @@ class _Reader(HTMLParser):
         if self._in_title:
             self._title.append(data)
         elif not self._silent:
-            self._pieces.append(data if self._verbatim else data.replace("\n", " "))
+            kept = data.expandtabs(4).replace(" ", _KEPT_SPACE)
+            self._pieces.append(kept if self._verbatim else data.replace("\n", " "))
 
     def _end_link(self) -> None:
         target, self._link = self._link, None
@@ -92,4 +106,4 @@ class _Reader(HTMLParser):
 
     def text(self) -> str:
         lines = (_SPACES.sub(" ", line).strip() for line in "".join(self._pieces).split("\n"))
-        return _GAPS.sub("\n\n", "\n".join(lines)).strip()
+        return _GAPS.sub("\n\n", "\n".join(lines)).strip().replace(_KEPT_SPACE, " ")

@@ -21,13 +21,12 @@ import os
 import shutil
 import sys
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 import msgspec
 
 from motet.actors.tools.builtin.ownership import Owner
+from motet.protocols.config import ShellConfig
 
-MEMORY_MB = 2048
 FILE_MB = 1024
 SCRATCH_MB = 512
 PROCESSES = 512
@@ -49,25 +48,6 @@ _NETWORK = (
 )
 _SYSTEM = ("/usr", "/etc", "/proc", "/dev", "/sys", "/run", "/boot", "/bin", "/sbin", "/lib")
 _UNFIT = frozenset({"/", "/tmp", "/home", "/root", "/var", "/opt", "/srv", "/mnt", "/media"})
-
-
-class ShellConfig(msgspec.Struct, frozen=True):
-    """How the shell tool runs commands.
-
-    Attributes:
-        mode: ``sandbox`` (bubblewrap, refused without it), ``unsafe`` (as the host's own user,
-            with all that it may do) or ``off``.
-        timeout: the longest a command may take, in seconds.
-        memory_mb: the memory each process may allocate, in MiB.
-        output_chars: how much of an output is kept; half of it from the end.
-        network: whether a sandboxed command may use the network, the host's services included.
-    """
-
-    mode: Literal["sandbox", "unsafe", "off"] = "sandbox"
-    timeout: float = 60.0
-    memory_mb: int = MEMORY_MB
-    output_chars: int = 15_000
-    network: bool = False
 
 
 class Machine(msgspec.Struct, frozen=True):

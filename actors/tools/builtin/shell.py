@@ -20,7 +20,6 @@ from motet.actors.tools.builtin.process import Finished, environment, run_comman
 from motet.actors.tools.builtin.sandbox import (
     FILE_MB,
     Machine,
-    ShellConfig,
     guarded,
     inspect_machine,
     sandbox_argv,
@@ -29,6 +28,7 @@ from motet.actors.tools.builtin.sandbox import (
 )
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.protocols.config import ShellConfig
 
 MAX_COMMAND = 100_000
 """The longest command in bytes; the kernel takes 131,072 for one argument."""
