@@ -1,0 +1,153 @@
+"""Who may connect: tokens, roles, origins.
+
+Invariants: a token itself is never kept, only its SHA-256; all comparisons take constant time;
+without tokens only the machine itself gets in, and no web page of another site (G16).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import attrs
+import msgspec
+
+from motet.protocols.errors import ConfigError
+from motet.protocols.sessions import Principal, Role
+
+_RANK: Final[dict[Role, int]] = {"viewer": 0, "operator": 1, "admin": 2}
+_TOKEN: Final = re.compile(r"mtt_[0-9a-f]{32}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def may(role: Role, needed: Role) -> bool:
+    """Whether ``role`` is at least ``needed``; a role that nobody knows may do nothing."""
+    return _RANK.get(role, -1) >= _RANK[needed]
+
+
+def new_token() -> str:
+    """A fresh token, ``mtt_`` and 32 hex digits. Show it once and keep :func:`digest` of it."""
+    return f"mtt_{secrets.token_hex(16)}"
+
+
+def digest(token: str) -> str:
+    """What is kept of a token: its SHA-256 in hex."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+class TokenEntry(msgspec.Struct, frozen=True):
+    """A token at rest, bound to one user. ``expires``: Unix seconds; None: never."""
+
+    digest: str
+    user: str
+    role: Role = "operator"
+    expires: float | None = None
+
+    def __post_init__(self) -> None:
+        if not _DIGEST.fullmatch(self.digest):
+            raise ValueError("a token is kept as its SHA-256 in 64 hex digits: use `digest(token)`")
+        if not self.user:
+            raise ValueError("a token belongs to a user: `user` is empty")
+        if self.role not in _RANK:
+            raise ValueError(f"role is viewer, operator or admin, not {self.role!r}")
+
+
+def token_entry(token: str, user: str, role: Role = "operator") -> TokenEntry:
+    """The entry for a token in clear text, as it stands in an environment variable."""
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            f"the token of user {user!r} is not `mtt_` and 32 hex digits; "
+            "make one with `motet.actors.gateway.new_token()`"
+        )
+    try:
+        return TokenEntry(digest(token), user, role)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+class TokenStore(Protocol):
+    """Where tokens are looked up, at each connect and at each tick. Neither call may block."""
+
+    def has_tokens(self) -> bool:
+        """False: nobody ever made one, and the gateway serves this machine only."""
+        ...
+
+    def find(self, token_digest: str, now: float) -> Principal | None:
+        """Whom the token with this digest is for; None when unknown, revoked or expired."""
+        ...
+
+
+@attrs.frozen
+class StaticTokens:
+    """The tokens of a configuration. All entries are compared, so that time tells nothing."""
+
+    entries: tuple[TokenEntry, ...] = attrs.field(default=(), converter=tuple[TokenEntry, ...])
+
+    def has_tokens(self) -> bool:
+        return bool(self.entries)
+
+    def find(self, token_digest: str, now: float) -> Principal | None:
+        found: Principal | None = None
+        for entry in self.entries:
+            same = hmac.compare_digest(entry.digest, token_digest)
+            if same and (entry.expires is None or now < entry.expires):
+                found = Principal(entry.user, entry.role)
+        return found
+
+
+def bearer(headers: Mapping[str, str]) -> str | None:
+    """The token of an ``Authorization: Bearer`` header, or None when there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address, in brackets or not, is this machine for certain."""
+    name = host.removeprefix("[").removesuffix("]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listen(host: str, tokens: TokenStore) -> None:
+    """Refuse to serve others without a token. Raises :class:`ConfigError`."""
+    if not is_loopback(host) and not tokens.has_tokens():
+        raise ConfigError(
+            f"refusing to listen on {host!r} without a token: everybody who reaches it would be "
+            "admin. Configure a token, or listen on 127.0.0.1"
+        )
+
+
+def host_is_loopback(host_header: str) -> bool:
+    """Whether a ``Host`` header names this machine.
+
+    Without tokens this is what stops DNS rebinding, where a foreign name resolves to 127.0.0.1.
+    """
+    try:
+        name = urlsplit(f"//{host_header}").hostname
+    except ValueError:
+        return False
+    return name is not None and is_loopback(name)
+
+
+def origin_allowed(origin: str | None, host_header: str, allowed: Iterable[str]) -> bool:
+    """Whether a page of this origin may connect; programs that are no browser send none."""
+    if origin is None:
+        return True
+    wanted = origin.lower().rstrip("/")
+    if any(wanted == item.lower().rstrip("/") for item in allowed):
+        return True
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc == host_header.lower()

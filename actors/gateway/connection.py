@@ -1,0 +1,310 @@
+"""One client: a reader, a writer, a replayer, and a task for each request in flight.
+
+Invariants: only the writer awaits the socket's send (closing comes after it ended); the reader
+goes on while requests are stuck, so that a stop always gets through; a client that does not take
+a frame in time is cut off. Every failure here ends this connection only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+from trio_websocket import ConnectionClosed, WebSocketConnection
+from wsproto.utilities import LocalProtocolError
+
+from motet.actors.gateway import methods
+from motet.actors.gateway.context import Context
+from motet.actors.gateway.failures import Refusal, error_body
+from motet.actors.gateway.handshake import Admitted, TurnedAway, admit
+from motet.actors.gateway.outbox import Outbox, size_of
+from motet.actors.gateway.rates import TokenBucket
+from motet.actors.gateway.requests import Requests
+from motet.actors.gateway.streams import Streams
+from motet.actors.gateway.websocket import Ending
+from motet.protocols import gateway as wire
+from motet.protocols.errors import NotFound
+from motet.protocols.events import EventRecord, Shutdown, Tick
+from motet.protocols.host import HostApi
+from motet.protocols.sessions import LOCAL, Principal
+
+logger = logging.getLogger(__name__)
+_PATIENCE = 100  # refused frames at once, and per minute, before the connection is closed
+_ANSWERS_HELD = 64  # answers that a client has not taken before its next frame is read
+
+
+class Connection:
+    """A session of :func:`motet.actors.gateway.websocket.serve_websocket`.
+
+    ``token`` is that of the HTTP request, if it had one; ``peer`` the client's address.
+    """
+
+    def __init__(self, context: Context, peer: str, token: str | None = None) -> None:
+        self._context = context
+        self._peer = peer
+        self._token = token
+        self._principal: Principal = LOCAL
+        self._token_digest: str | None = None
+        self._outbox = Outbox(context.config.limits)
+        self._requests = Requests(context.config.limits)
+        self._patience = TokenBucket(_PATIENCE / 60, _PATIENCE)
+        self._nursery: trio.Nursery
+        self._socket: WebSocketConnection
+        self._streams: Streams
+        self._ending: Ending | None = None
+        self._writing = False
+        self._pinging = False
+        self._wake = trio.Event()
+        self._written = trio.Event()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def run(self, socket: WebSocketConnection) -> None:
+        """Serve the client until it goes, is sent away or cut off. Raises nothing of its own."""
+        try:
+            await self._run(socket)
+        except* (ConnectionClosed, LocalProtocolError):
+            pass  # the client went; wsproto says the second when it went against the protocol
+        except* Exception as errors:
+            self._context.failed += 1
+            logger.error("a connection from %s failed", self._peer, exc_info=errors)
+            self._ending = Ending(wire.CLOSE_INTERNAL, "internal error", broken=self._writing)
+
+    async def _run(self, socket: WebSocketConnection) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery, self._socket = nursery, socket
+            nursery.start_soon(self._write, socket)
+            admitted = await self._admitted(socket)
+            if admitted is not None:
+                try:
+                    await self._serve(admitted, socket, nursery)
+                finally:
+                    self._context.leave(admitted.principal.user)
+            if self._ending is None:
+                nursery.cancel_scope.cancel()
+            else:
+                await trio.sleep_forever()  # the writer sends what is queued, then cancels
+
+    async def _admitted(self, socket: WebSocketConnection) -> Admitted | None:
+        """Read the first frame; None: the client is turned away."""
+        limits = self._context.config.limits
+        message: str | bytes | None = None
+        with trio.move_on_after(limits.connect_ms / 1000):
+            message = await socket.get_message()
+        if message is None:
+            return self.close(wire.CLOSE_CONNECT_TIMEOUT, "no connect in time")
+        text = self._text(message, limits.connect_frame)
+        if text is None:
+            return None
+        try:
+            return admit(self._context, text, self._peer, self._token)
+        except TurnedAway as away:
+            self.answer(away.frame)
+            return self.close(away.code, away.reason)
+
+    async def _serve(
+        self, admitted: Admitted, socket: WebSocketConnection, nursery: trio.Nursery
+    ) -> None:
+        self._principal, self._token_digest = admitted.principal, admitted.token_digest
+        context = self._context
+        self._streams = Streams(
+            context.api,
+            context.hub,
+            self._outbox,
+            self._stir,
+            context.config.limits,
+            admitted.principal,
+        )
+        context.connections.add(self)
+        try:
+            nursery.start_soon(self._streams.run)
+            await self._resume(admitted)
+            await self._read(socket, nursery)
+        finally:
+            context.connections.discard(self)
+            self._streams.close()
+
+    async def _resume(self, admitted: Admitted) -> None:
+        """Answer the connect, with where each stream stands that the client had."""
+        states: dict[str, wire.StreamState] = {}
+        starts: list[Callable[[], None]] = []
+        for stream, after in admitted.resume.items():
+            try:
+                states[stream], start = await self.subscribe(stream, after)
+                starts.append(start)
+            except NotFound:
+                states[stream] = wire.StreamState(0, 0, resumed=False, reason="not_found")
+            except Refusal:
+                states[stream] = wire.StreamState(0, 0, resumed=False, reason="limit_reached")
+        self.answer(wire.ok(admitted.request_id, self._welcome(states)))
+        for start in starts:
+            start()
+
+    def _welcome(self, states: dict[str, wire.StreamState]) -> wire.Connected:
+        status = self.api.status()
+        return wire.Connected(
+            protocol=wire.PROTOCOL,
+            server=wire.ServerInfo(status.version, status.instance, self.now()),
+            principal=wire.PrincipalInfo(self._principal.user, self._principal.role),
+            methods=methods.allowed(self._principal.role),
+            limits=self._context.config.limits,
+            streams=states,
+        )
+
+    def ending(self) -> Ending:
+        """How to close the socket; without a reason of its own the server is going away."""
+        if self._ending is not None:
+            return self._ending
+        farewell = wire.encode(wire.event_frame(self._notice(Shutdown())))
+        return Ending(wire.CLOSE_GOING_AWAY, "server going away", farewell, self._writing)
+
+    def close(self, code: int, reason: str) -> None:
+        """Write the answers that are queued, then close."""
+        if self._ending is None:
+            self._ending = Ending(code, reason)
+            self._outbox.seal()
+        self._stir()
+
+    def evict(self) -> None:
+        """Cut the client off: it does not take what it is sent."""
+        self._context.evicted += 1
+        self._ending = Ending(wire.CLOSE_OVERLOADED, "slow consumer", broken=True)
+        self._nursery.cancel_scope.cancel()
+
+    # -- what handlers see -----------------------------------------------------------------------
+
+    @property
+    def principal(self) -> Principal:
+        return self._principal
+
+    @property
+    def api(self) -> HostApi:
+        return self._context.api
+
+    def now(self) -> float:
+        return self._context.now()
+
+    def spend_message(self) -> None:
+        self._context.spend_message(self._principal.user)
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[wire.StreamState, Callable[[], None]]:
+        return await self._streams.subscribe(stream, after)
+
+    def unsubscribe(self, stream: str) -> bool:
+        return self._streams.unsubscribe(stream)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def _read(self, socket: WebSocketConnection, nursery: trio.Nursery) -> None:
+        while self._ending is None:
+            while self._outbox.answers >= _ANSWERS_HELD:
+                self._written = trio.Event()
+                await self._written.wait()
+            text = self._text(await socket.get_message(), self._context.config.limits.frame)
+            if text is not None:
+                self._handle(text, nursery)
+
+    def _text(self, message: str | bytes, limit: int) -> str | None:
+        """The message if it may be one; else the connection closes."""
+        if isinstance(message, bytes):
+            return self.close(wire.CLOSE_UNSUPPORTED, "text frames only")
+        if size_of(message) > limit:
+            return self.close(wire.CLOSE_TOO_LARGE, f"frame above {limit} bytes")
+        return message
+
+    def _handle(self, message: str, nursery: trio.Nursery) -> None:
+        request_id = ""
+        try:
+            frame = wire.decode_request(message)
+            request_id = frame.id
+            if self._requests.admit(frame):
+                nursery.start_soon(self._perform, frame)
+        except wire.FrameError as error:
+            self._refuse(error.request_id, Refusal("bad_frame", str(error)))
+        except Refusal as error:
+            self._refuse(request_id, error)
+
+    def _refuse(self, request_id: str, refusal: Refusal) -> None:
+        self.answer(wire.failed(request_id, error_body(refusal)))
+        self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        if self._patience.take(trio.current_time()) > 0:
+            self.close(wire.CLOSE_RATE, "too many refused requests")
+
+    async def _perform(self, frame: wire.RequestFrame) -> None:
+        answer = methods.Answer(None)
+        try:
+            answer = await methods.call(self, frame)
+            text = wire.encode(wire.ok(frame.id, answer.result))
+        except Exception as error:
+            body = error_body(error)
+            text = wire.encode(wire.failed(frame.id, body))
+            if body.code == "rate_limited":
+                self._lose_patience()
+        self._outbox.answer(text, lambda: self._over(frame))
+        self._stir()
+        if answer.then is not None:
+            answer.then()
+
+    def _over(self, frame: wire.RequestFrame) -> None:
+        for waiting in self._requests.over(frame):
+            if self._ending is None:
+                self._nursery.start_soon(self._perform, waiting)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def answer(self, frame: wire.ResponseFrame) -> None:
+        """Queue an answer."""
+        self._outbox.answer(wire.encode(frame))
+        self._stir()
+
+    def _stir(self) -> None:
+        self._wake.set()
+
+    async def _write(self, socket: WebSocketConnection) -> None:
+        timeout = self._context.config.limits.send_timeout_ms / 1000
+        while True:
+            entry = self._outbox.pop()
+            if entry is not None:
+                with trio.move_on_after(timeout) as scope:
+                    self._writing = True
+                    await socket.send_message(entry.frame())
+                    self._writing = False
+                if scope.cancelled_caught:
+                    self.evict()
+                if entry.written is not None:
+                    entry.written()
+                self._written.set()
+            elif self._ending is None:
+                self._wake = trio.Event()
+                await self._wake.wait()
+            else:
+                self._nursery.cancel_scope.cancel()
+                return
+
+    # -- the gateway's timer ---------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Once a tick: is the client there, its token good, and where do its streams stand?"""
+        digest = self._token_digest
+        if self._pinging:
+            self.evict()
+        elif digest is not None and self._context.find(digest) is None:
+            self.close(wire.CLOSE_REVOKED, "token revoked")
+        elif self._ending is None:
+            self._pinging = True
+            self._nursery.start_soon(self._ping)
+            tick = self._notice(Tick(self._streams.heads()))
+            self._outbox.notice(wire.encode(wire.event_frame(tick)))
+            self._stir()
+
+    async def _ping(self) -> None:
+        await self._socket.ping()
+        self._pinging = False
+
+    def _notice(self, event: Tick | Shutdown) -> EventRecord:
+        return EventRecord(stream=wire.SYSTEM_STREAM, event=event, ts=self._context.now())

@@ -1,0 +1,214 @@
+"""The HTTP side of the one port: request heads in, small answers out. h11 does the grammar.
+
+Invariants: a head takes at most 64 KiB and 5 s; an answer always has its length, so that a
+connection is kept alive unless the request had a body, which is never read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+import h11
+import trio
+
+from motet.protocols.gateway import SUBPROTOCOL
+
+HEAD_BYTES: Final = 65_536
+HEAD_SECONDS: Final = 5.0
+WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})
+_LINGER_BYTES: Final = 4 * 1_048_576
+_LINGER_SECONDS: Final = 1.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_COMMON_HEADERS: Final = (
+    ("cache-control", "no-store"),
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+)
+_PAGE: Final = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>motet</title></head>
+<body><h1>motet</h1>
+<p>This port speaks WebSocket. Connect a client to <code>/ws</code> on this host and port with the
+sub-protocol <code>{SUBPROTOCOL}</code>; its first frame is a <code>connect</code> request.</p>
+</body></html>
+"""
+
+
+@attrs.frozen
+class Head:
+    """One request head. ``raw`` is all that was received from its first byte on."""
+
+    method: str
+    path: str
+    version: str
+    headers: dict[str, str]
+    raw: bytes
+    has_body: bool
+
+    def wants_websocket(self) -> bool:
+        return "websocket" in self.tokens("upgrade") and "upgrade" in self.tokens("connection")
+
+    def tokens(self, name: str) -> list[str]:
+        """A comma-separated header in lower case."""
+        return [item.strip().lower() for item in self.headers.get(name, "").split(",")]
+
+
+@attrs.frozen
+class Response:
+    status: int
+    body: str = ""
+    content_type: str = _TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class BadRequest(Exception):
+    """What came is no HTTP request; ``response`` says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.response = plain(status, message)
+
+
+def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
+    return Response(status, message + "\n", headers=headers)
+
+
+def page(head: Head, health: Callable[[], Response]) -> Response:
+    """The answer to a request that is no upgrade."""
+    if head.path not in WEBSOCKET_PATHS | {"/healthz"}:
+        return plain(404, "Not found. There are /, /ws and /healthz.")
+    if head.method not in ("GET", "HEAD"):
+        return plain(405, "Only GET and HEAD.", ("allow", "GET, HEAD"))
+    if head.path == "/healthz":
+        return health()
+    if head.path == "/ws":
+        return plain(426, "Connect with WebSocket.", ("upgrade", "websocket"))
+    return Response(200, _PAGE, "text/html; charset=utf-8")
+
+
+def upgrade_fault(head: Head) -> Response | None:
+    """Why a WebSocket handshake cannot be accepted as it is, or None."""
+    if head.path not in WEBSOCKET_PATHS:
+        return plain(404, "Not found. WebSocket is at /ws.")
+    if head.method != "GET":
+        return plain(405, "A WebSocket handshake is a GET.", ("allow", "GET"))
+    if head.version != "1.1" or head.has_body:
+        return plain(400, "A WebSocket handshake is HTTP/1.1 without a body.")
+    if head.headers.get("sec-websocket-version") != "13":
+        return plain(426, "WebSocket version 13 is wanted.", ("sec-websocket-version", "13"))
+    if not _is_nonce(head.headers.get("sec-websocket-key", "")):
+        return plain(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
+    offered = head.headers.get("sec-websocket-protocol")
+    if offered is not None and SUBPROTOCOL not in head.tokens("sec-websocket-protocol"):
+        return plain(400, f"The sub-protocol here is {SUBPROTOCOL}, not {offered[:80]}.")
+    return None
+
+
+def _is_nonce(key: str) -> bool:
+    try:
+        return len(base64.b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        return False
+
+
+class HttpConnection:
+    """One TCP stream as a sequence of requests."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self._stream = stream
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._raw = b""
+        self._head_only = False
+
+    async def next_head(self) -> Head | None:
+        """The next request, or None when no more come. Raises :class:`BadRequest`."""
+        with trio.move_on_after(HEAD_SECONDS):
+            try:
+                return await self._read_head()
+            except h11.RemoteProtocolError as error:
+                status = error.error_status_hint
+                raise BadRequest(status, f"Not a request that can be read: {error}.") from None
+        if self._raw:
+            raise BadRequest(408, "The request did not come in time.")
+        return None
+
+    async def _read_head(self) -> Head | None:
+        while True:
+            event = self._h11.next_event()
+            if isinstance(event, h11.Request):
+                return self._head(event)
+            if event is not h11.NEED_DATA:
+                return None
+            data = await self._stream.receive_some(HEAD_BYTES)
+            self._raw += data
+            self._h11.receive_data(bytes(data))
+
+    def _head(self, request: h11.Request) -> Head:
+        headers: dict[str, str] = {}
+        for name, value in request.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        try:
+            path = urlsplit(request.target.decode("ascii")).path
+            headers.get("host", "").encode("ascii")
+        except ValueError:
+            raise BadRequest(400, "Not a target or host that can be read.") from None
+        method = request.method.decode("ascii")
+        self._head_only = method == "HEAD"
+        ended = isinstance(self._h11.next_event(), h11.EndOfMessage)
+        version = request.http_version.decode("ascii")
+        return Head(method, path, version, headers, self._raw, has_body=not ended)
+
+    async def respond(self, response: Response) -> bool:
+        """Send an answer; true when another request may follow."""
+        body = response.body.encode()
+        headers = [
+            ("content-type", response.content_type),
+            ("content-length", str(len(body))),
+            *_COMMON_HEADERS,
+            *response.headers,
+        ]
+        if self._h11.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):
+            headers.append(("connection", "close"))
+        reason = HTTPStatus(response.status).phrase
+        event = h11.Response(status_code=response.status, headers=headers, reason=reason)
+        data = self._h11.send(event) or b""
+        if body and not self._head_only:
+            data += self._h11.send(h11.Data(data=body)) or b""
+        data += self._h11.send(h11.EndOfMessage()) or b""
+        with trio.fail_after(HEAD_SECONDS):
+            await self._stream.send_all(data)
+        return self._start_next()
+
+    async def refuse(self, response: Response) -> None:
+        """Answer what is no request; nothing follows."""
+        if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            await self.respond(response)
+
+    def _start_next(self) -> bool:
+        if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+            return False
+        self._raw = bytes(self._h11.trailing_data[0])
+        self._h11.start_next_cycle()
+        return True
+
+
+async def linger(stream: trio.abc.HalfCloseableStream) -> None:
+    """End our half and read the rest, so that a reset does not take back what was just sent."""
+    with trio.move_on_after(_LINGER_SECONDS):
+        try:
+            await stream.send_eof()
+            left = _LINGER_BYTES
+            while left > 0:
+                data = await stream.receive_some(HEAD_BYTES)
+                if not data:
+                    return
+                left -= len(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            return

@@ -1,0 +1,209 @@
+"""The methods of ``motet.v1``: for each its least role, its parameters and what it does.
+
+Invariant: a handler is called only with parameters that were checked and by a principal whose
+role suffices; what it raises becomes an error object in one place (failures.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import attrs
+import msgspec
+
+from motet.actors.gateway.auth import may
+from motet.actors.gateway.command_answers import answer_command
+from motet.actors.gateway.commands import message_text, parse_command
+from motet.actors.gateway.failures import Refusal
+from motet.protocols import gateway as wire
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import InputValidation, listing, nearest
+from motet.protocols.host import HostApi
+from motet.protocols.sessions import Principal, Role
+
+P = TypeVar("P")
+T = TypeVar("T")
+_PAGE_BYTES: Final = 524_288
+_PREVIEW: Final = 200
+
+
+@attrs.frozen
+class Answer:
+    """A result, and what happens as soon as it is queued."""
+
+    result: object
+    then: Callable[[], None] | None = None
+
+
+class Caller(Protocol):
+    """The connection a request came on."""
+
+    @property
+    def api(self) -> HostApi: ...
+
+    @property
+    def principal(self) -> Principal: ...
+
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+    def spend_message(self) -> None:
+        """Raises :class:`Refusal` when the user sent too many."""
+        ...
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[wire.StreamState, Callable[[], None]]: ...
+
+    def unsubscribe(self, stream: str) -> bool: ...
+
+
+@attrs.frozen
+class Method:
+    name: str
+    role: Role
+    call: Callable[[Caller, JsonObject], Awaitable[Answer]]
+
+
+def _method(
+    name: str, role: Role, params: type[P], handler: Callable[[Caller, P], Awaitable[Answer]]
+) -> Method:
+    async def call(caller: Caller, given: JsonObject) -> Answer:
+        return await handler(caller, wire.decode_params(given, params))
+
+    return Method(name, role, call)
+
+
+def allowed(role: Role) -> tuple[str, ...]:
+    """The methods a role may call, by name."""
+    return tuple(name for name, method in METHODS.items() if may(role, method.role))
+
+
+async def call(caller: Caller, frame: wire.RequestFrame) -> Answer:
+    """Carry out a request. Raises :class:`Refusal` for an unknown or a forbidden method."""
+    method = METHODS.get(frame.method)
+    if method is None:
+        near = nearest(frame.method, tuple(METHODS))
+        hint = f"did you mean {near}?" if near else f"there are {listing(tuple(METHODS), 20)}"
+        raise Refusal("unknown_method", f"unknown method {frame.method!r}; {hint}")
+    if not may(caller.principal.role, method.role):
+        raise Refusal(
+            "forbidden",
+            f"{frame.method} is for role {method.role}, this token has {caller.principal.role}",
+        )
+    return await method.call(caller, frame.params)
+
+
+# -- handlers ----------------------------------------------------------------------------------
+
+
+async def _connect(_caller: Caller, _params: wire.ConnectParams) -> Answer:
+    raise Refusal("invalid_params", "this connection is connected already")
+
+
+async def _ping(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(wire.Pong(caller.now()))
+
+
+async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(caller.api.status())
+
+
+async def _agents(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(wire.AgentsList(caller.api.agents()))
+
+
+async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
+    command = parse_command(params.text)
+    if command is not None:
+        return Answer(await answer_command(caller.api, caller.principal, params.session, command))
+    text = message_text(params.text)
+    if not text.strip():
+        raise InputValidation("`text` is empty")
+    caller.spend_message()
+    ack = await caller.api.submit(
+        text,
+        session=params.session,
+        agent=params.agent,
+        principal=caller.principal,
+        key=params.key,
+    )
+    return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
+
+
+async def _subscribe(caller: Caller, params: wire.SubscribeParams) -> Answer:
+    state, start = await caller.subscribe(params.stream, params.after)
+    return Answer(state, start)
+
+
+async def _unsubscribe(caller: Caller, params: wire.UnsubscribeParams) -> Answer:
+    return Answer(wire.Unsubscribed(params.stream, caller.unsubscribe(params.stream)))
+
+
+async def _sessions(caller: Caller, params: wire.SessionsListParams) -> Answer:
+    found = await caller.api.sessions(
+        limit=params.limit, cursor=params.cursor, principal=caller.principal
+    )
+    cursor = found[-1].updated if len(found) == params.limit else None
+    return Answer(wire.SessionsList(found, cursor))
+
+
+async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer:
+    rows = await caller.api.history(
+        params.session, before=params.before, limit=params.limit, principal=caller.principal
+    )
+    kept = tuple(reversed(_fitting(tuple(reversed(rows)))))
+    before = kept[0].pos if kept and kept[0].pos > 1 else None
+    return Answer(wire.SessionsHistory(params.session, kept, before))
+
+
+async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
+    runs = await caller.api.runs(
+        session=params.session,
+        status=params.status,
+        limit=params.limit,
+        principal=caller.principal,
+    )
+    short = (msgspec.structs.replace(run, text=run.text[:_PREVIEW]) for run in runs)
+    return Answer(wire.RunsList(tuple(short)))
+
+
+async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
+    report = await caller.api.stop(
+        run_id=params.run_id,
+        session=params.session,
+        everything=params.all,
+        principal=caller.principal,
+        grace=params.grace_ms / 1000,
+    )
+    return Answer(report)
+
+
+def _fitting(items: Sequence[T]) -> Sequence[T]:
+    """The first of them, at least one, that fit in a page."""
+    size = 0
+    for index, item in enumerate(items):
+        size += len(msgspec.json.encode(item))
+        if index and size > _PAGE_BYTES:
+            return items[:index]
+    return items
+
+
+METHODS: Final[dict[str, Method]] = {
+    method.name: method
+    for method in (
+        _method("connect", "viewer", wire.ConnectParams, _connect),
+        _method("ping", "viewer", wire.NoParams, _ping),
+        _method("status", "viewer", wire.NoParams, _status),
+        _method("agents.list", "viewer", wire.NoParams, _agents),
+        _method("chat.send", "operator", wire.ChatSendParams, _send),
+        _method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
+        _method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),
+        _method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
+        _method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
+        _method("runs.list", "viewer", wire.RunsListParams, _runs),
+        _method("runs.stop", "operator", wire.RunsStopParams, _stop),
+    )
+}

@@ -1,0 +1,202 @@
+"""The gateway actor: listeners, the connections they bring, and the one timer.
+
+Invariants: a failure in one connection never touches another one or a listener; what others than
+this machine can reach is never served without a token; all sockets are closed when it stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from typing import ClassVar
+
+import trio
+
+from motet.actors.gateway.auth import (
+    bearer,
+    check_listen,
+    host_is_loopback,
+    origin_allowed,
+)
+from motet.actors.gateway.connection import Connection
+from motet.actors.gateway.context import Context, GatewayConfig
+from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.http import (
+    BadRequest,
+    Head,
+    HttpConnection,
+    Response,
+    linger,
+    page,
+    plain,
+    upgrade_fault,
+)
+from motet.actors.gateway.websocket import serve_websocket
+from motet.protocols.errors import ConfigError
+from motet.protocols.gateway import GatewayState, GetGatewayState
+from motet.protocols.host import HostApi
+from motet.runtime import Actor, handles
+
+logger = logging.getLogger(__name__)
+_SPARE_SOCKETS = 64  # for requests that are no WebSocket
+
+
+class Gateway(Actor[GetGatewayState]):
+    """Serves ``motet.v1`` for a host on one port.
+
+    Raises :class:`ConfigError` at its start when it may not or cannot listen. Stopped, it tells
+    its clients (event ``shutdown``, close code 1001), within about a second.
+    """
+
+    cleanup_budget: ClassVar[float] = 5.0
+
+    def __init__(self, api: HostApi, config: GatewayConfig | None = None) -> None:
+        self._context = Context(api, config or GatewayConfig())
+        self._addresses: tuple[tuple[str, int], ...] = ()
+
+    async def on_start(self) -> None:
+        config = self._context.config
+        check_listen(config.host, config.tokens)
+        listeners = await open_listeners(config.host, config.port)
+        self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
+        self.start_soon(serve, self._context, listeners)
+
+    @handles(GetGatewayState)
+    async def state(self, _request: GetGatewayState) -> GatewayState:
+        context = self._context
+        return GatewayState(
+            addresses=self._addresses,
+            connections=len(context.connections),
+            evicted=context.evicted,
+            failed=context.failed,
+            refused_connects=context.refused_connects,
+        )
+
+
+async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+    """Listen on an address, in brackets or not. Raises :class:`ConfigError`."""
+    name = host.removeprefix("[").removesuffix("]")
+    try:
+        return await trio.open_tcp_listeners(port, host=name)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            hint = "the port is in use; choose another, or 0 for any"
+        else:
+            hint = error.strerror or str(error)
+        raise ConfigError(f"cannot listen on {host!r}, port {port}: {hint}") from error
+
+
+async def serve(context: Context, listeners: list[trio.SocketListener]) -> None:
+    """Serve until cancelled; then close all connections and listeners."""
+
+    async def handle(stream: trio.SocketStream) -> None:
+        await serve_stream(context, stream, _peer(stream))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_beat, context)
+        await trio.serve_listeners(handle, listeners, handler_nursery=nursery)
+
+
+async def _beat(context: Context) -> None:
+    while True:
+        await trio.sleep(context.config.limits.ping_ms / 1000)
+        context.beat()
+
+
+def _peer(stream: trio.SocketStream) -> str:
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:
+        return "gone"
+
+
+async def serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
+    """Serve one client from its first byte to its last. Raises only what cancels it."""
+    if context.open_sockets >= context.config.limits.connections + _SPARE_SOCKETS:
+        await trio.aclose_forcefully(stream)
+        return
+    context.open_sockets += 1
+    try:
+        await _serve_stream(context, stream, peer)
+    except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        pass
+    except* Exception as errors:
+        context.failed += 1
+        logger.error("serving %s failed", peer, exc_info=errors)
+    finally:
+        context.open_sockets -= 1
+        await trio.aclose_forcefully(stream)
+
+
+async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
+    http = HttpConnection(stream)
+    alive = True
+    while alive:
+        try:
+            head = await http.next_head()
+        except BadRequest as error:
+            await http.refuse(error.response)
+            break
+        if head is None:
+            return
+        if not head.wants_websocket():
+            alive = await http.respond(page(head, lambda: _health(context)))
+            continue
+        refused = _upgrade_refused(context, head, peer)
+        if refused is None:
+            await _websocket(context, stream, head, peer)
+            return
+        alive = await http.respond(refused)
+    await linger(stream)
+
+
+async def _websocket(
+    context: Context, stream: trio.abc.HalfCloseableStream, head: Head, peer: str
+) -> None:
+    context.websockets += 1
+    try:
+        await serve_websocket(
+            stream,
+            head.raw,
+            subprotocol="sec-websocket-protocol" in head.headers,
+            frame_limit=context.config.limits.frame,
+            session=Connection(context, peer, bearer(head.headers)),
+        )
+    finally:
+        context.websockets -= 1
+
+
+def _health(context: Context) -> Response:
+    try:
+        status = context.api.status()
+    except Exception:
+        logger.exception("the host cannot tell its status")
+        return Response(503, '{"status":"failing"}', "application/json")
+    body = {"status": "ok", "version": status.version, "instance": status.instance}
+    return Response(200, json.dumps(body), "application/json")
+
+
+def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None:
+    """Why this client may not open a WebSocket, or None."""
+    fault = upgrade_fault(head)
+    if fault is not None:
+        return fault
+    config, host = context.config, head.headers.get("host", "")
+    if not origin_allowed(head.headers.get("origin"), host, config.allowed_origins):
+        return plain(403, "Pages of this origin may not connect: see gateway.allowed_origins.")
+    if not config.tokens.has_tokens() and not host_is_loopback(host):
+        return plain(403, "Without a token this gateway is for localhost only.")
+    wait = context.refused_for(peer)
+    if wait > 0:
+        seconds = str(max(1, round(wait)))
+        return plain(429, "Too many failed connects.", ("retry-after", seconds))
+    if context.websockets >= config.limits.connections:
+        return plain(503, "Too many connections.", ("retry-after", "5"))
+    token = bearer(head.headers)
+    if token is not None:
+        try:
+            context.authenticate(token, peer)
+        except Refusal as refusal:
+            return plain(401, str(refusal), ("www-authenticate", "Bearer"))
+    return None

@@ -1,0 +1,236 @@
+"""The subscriptions of one connection, and the one task that fetches past events for them.
+
+Invariants: past events are fetched a page at a time for the whole connection, the next page
+after the one before was written, so that replay cannot fill the outbox; nothing of a session is
+handed on before the host said that it is the principal's (G16), also when the session came into
+being after the subscription.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.hub import Hub
+from motet.actors.gateway.outbox import Outbox, Published
+from motet.actors.gateway.subscription import Subscription
+from motet.protocols.errors import NotFound
+from motet.protocols.events import EventRecord
+from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
+from motet.protocols.host import HostApi, StreamHead
+from motet.protocols.sessions import Principal
+
+_JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked for again
+
+
+@attrs.define(eq=False)
+class Streams:
+    """``wake`` is called whenever the outbox got something."""
+
+    _api: HostApi
+    _hub: Hub
+    _outbox: Outbox
+    _wake: Callable[[], None]
+    _limits: Limits
+    _principal: Principal
+    _subscriptions: dict[str, Subscription] = attrs.field(
+        init=False, factory=dict[str, Subscription]
+    )
+    _leave: dict[Subscription, Callable[[], None]] = attrs.field(
+        init=False, factory=dict[Subscription, "Callable[[], None]"]
+    )
+    _todo: deque[Subscription] = attrs.field(init=False, factory=deque[Subscription])
+    _work: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[StreamState, Callable[[], None]]:
+        """Where the stream stands, and what starts the flow once that answer is queued.
+
+        Raises :class:`NotFound` for what is not the principal's, :class:`Refusal` above the
+        limit. Cancelled or failed, it leaves no subscription behind.
+        """
+        subscription = self._open(stream)
+        try:
+            subscription.verified = await self._is_ours(stream)
+            head = await self._api.events.head(stream)
+            if not subscription.verified and head.head > 0:
+                raise NotFound(f"no stream {stream!r}")
+        except BaseException:
+            self._close(subscription)
+            raise
+        state = _state(head, after)
+        subscription.begin(after if state.resumed and after is not None else head.head, head.head)
+        return state, lambda: self._start(subscription)
+
+    def unsubscribe(self, stream: str) -> bool:
+        """End a subscription; what was queued of it is not sent. False: there was none."""
+        subscription = self._subscriptions.get(stream)
+        if subscription is None:
+            return False
+        self._close(subscription)
+        return True
+
+    def heads(self) -> dict[str, int]:
+        """The highest number of each stream that is certainly the principal's."""
+        return {
+            name: subscription.head
+            for name, subscription in self._subscriptions.items()
+            if subscription.verified
+        }
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for subscription in tuple(self._subscriptions.values()):
+            self._close(subscription)
+
+    async def run(self) -> None:
+        """Replay what waits for it, a page for each stream in turn, until cancelled."""
+        while True:
+            while not self._todo:
+                self._work = trio.Event()
+                await self._work.wait()
+            subscription = self._todo[0]
+            again = await self._advance(subscription)
+            self._todo.popleft()
+            if again and subscription.phase == "held":
+                self._todo.append(subscription)
+
+    # -- the parts ------------------------------------------------------------------------------
+
+    def _open(self, stream: str) -> Subscription:
+        if not stream.startswith(SESSION_STREAM) or stream == SESSION_STREAM:
+            raise NotFound(f"no stream {stream!r}; streams are named session:<session key>")
+        if stream in self._subscriptions:
+            self._close(self._subscriptions[stream])
+        elif len(self._subscriptions) >= self._limits.subscriptions:
+            raise Refusal(
+                "limit_reached",
+                f"{len(self._subscriptions)} subscriptions are the limit: unsubscribe from one",
+            )
+        subscription = Subscription(stream)
+        self._subscriptions[stream] = subscription
+        self._leave[subscription] = self._hub.watch(
+            stream, lambda event: self._arrived(subscription, event)
+        )
+        return subscription
+
+    def _close(self, subscription: Subscription) -> None:
+        subscription.close()
+        leave = self._leave.pop(subscription, None)
+        if leave is not None:
+            leave()
+        if self._subscriptions.get(subscription.stream) is subscription:
+            del self._subscriptions[subscription.stream]
+            self._outbox.withdraw(subscription.stream)
+
+    async def _is_ours(self, stream: str) -> bool:
+        key = stream.removeprefix(SESSION_STREAM)
+        try:
+            await self._api.session(key, principal=self._principal)
+        except NotFound:
+            return False
+        return True
+
+    def _start(self, subscription: Subscription) -> None:
+        subscription.begun = True
+        if subscription.phase != "held":
+            return
+        if not subscription.verified:
+            if subscription.head > 0:
+                self._schedule(subscription)
+            return
+        self._splice(subscription)
+        if subscription.phase == "held":
+            self._schedule(subscription)
+
+    def _arrived(self, subscription: Subscription, event: Published) -> None:
+        if subscription.take(event):
+            self._offer(subscription, event)
+        elif subscription.phase == "held" and subscription.begun:
+            self._schedule(subscription)
+        elif subscription.phase == "lost":
+            self._outbox.extend_gap(subscription.stream, subscription.head)
+
+    def _offer(self, subscription: Subscription, event: Published) -> None:
+        if not self._outbox.offer(event):
+            seq = event.record.seq
+            assert seq is not None, "only durable events are refused"
+            self._lose(subscription, seq)
+        self._wake()
+
+    def _lose(self, subscription: Subscription, start: int) -> None:
+        subscription.lose()
+        self._outbox.gap(subscription.stream, start, max(start, subscription.head), time.time())
+        self._wake()
+
+    def _splice(self, subscription: Subscription) -> None:
+        for event in subscription.splice():
+            if subscription.phase == "lost":
+                return
+            self._offer(subscription, event)
+
+    def _schedule(self, subscription: Subscription) -> None:
+        if subscription not in self._todo:
+            self._todo.append(subscription)
+            self._work.set()
+
+    async def _advance(self, subscription: Subscription) -> bool:
+        """Fetch and write one page; false when the stream is live or gone."""
+        if not subscription.verified:
+            subscription.verified = await self._is_ours(subscription.stream)
+            if not subscription.verified:
+                self._close(subscription)
+                return False
+        if subscription.phase != "held":
+            return False
+        limit = self._limits.page_events
+        page = await self._api.events.read(subscription.stream, subscription.last, limit)
+        if subscription.phase != "held":
+            return False
+        if page:
+            await self._write_page(subscription, page)
+        if subscription.phase != "held":
+            return False
+        self._splice(subscription)
+        if subscription.phase == "held" and not page:
+            await trio.sleep(_JOURNAL_LAG)
+        return True
+
+    async def _write_page(self, subscription: Subscription, records: Sequence[EventRecord]) -> None:
+        events: list[Published] = []
+        size = 0
+        for record in records:
+            event = Published(record)
+            size += event.size
+            if events and size > self._limits.page_bytes:
+                break
+            if record.seq is None or not subscription.replayed(record.seq):
+                break
+            events.append(event)
+        if not events:
+            self._lose(subscription, subscription.last + 1)
+            return
+        done = trio.Event()
+        self._outbox.page(subscription.stream, events, done.set)
+        self._wake()
+        await done.wait()
+
+
+def _state(head: StreamHead, after: int | None) -> StreamState:
+    if after is None:
+        return StreamState(head.head, head.oldest, resumed=True)
+    if after > head.head:
+        return StreamState(head.head, head.oldest, resumed=False, reason="ahead")
+    if after < head.head and after + 1 < head.oldest:
+        return StreamState(head.head, head.oldest, resumed=False, reason="too_old")
+    return StreamState(head.head, head.oldest, resumed=True)

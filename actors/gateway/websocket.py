@@ -1,0 +1,140 @@
+"""A WebSocket over a stream of which the request head was already read.
+
+Invariant: when :func:`serve_websocket` is cancelled, the client is still told so (close frame
+and handshake) for at most one second; the session inside is cancelled at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import attrs
+import trio
+import trio_websocket
+from trio_websocket import ConnectionClosed, WebSocketConnection
+
+from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
+from motet.protocols.gateway import SUBPROTOCOL
+
+CLOSE_SECONDS: Final = 1.0
+_UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5
+
+
+@attrs.frozen
+class Ending:
+    """How a session ends: ``farewell`` is a last frame; ``broken``: nothing can be written."""
+
+    code: int
+    reason: str
+    farewell: str | None = None
+    broken: bool = False
+
+
+class Session(Protocol):
+    """What talks over an accepted WebSocket."""
+
+    async def run(self, socket: WebSocketConnection) -> None: ...
+
+    def ending(self) -> Ending:
+        """How to close; asked after :meth:`run` returned, raised or was cancelled."""
+        ...
+
+
+class ReplayingStream(trio.abc.HalfCloseableStream):
+    """A stream that first gives back what was read from it already."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream, received: bytes) -> None:
+        self._stream = stream
+        self._received = received
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if not self._received:
+            return await self._stream.receive_some(max_bytes)
+        await trio.lowlevel.checkpoint()
+        size = len(self._received) if max_bytes is None else max_bytes
+        data, self._received = self._received[:size], self._received[size:]
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def serve_websocket(
+    stream: trio.abc.HalfCloseableStream,
+    received: bytes,
+    *,
+    subprotocol: bool,
+    frame_limit: int,
+    session: Session,
+) -> None:
+    """Accept the handshake in ``received``, run the session, close as it says.
+
+    Raises what the session raises; when cancelled it closes first, as the session says.
+    """
+    replaying = ReplayingStream(stream, received)
+    async with _cancelled_inside() as scope, trio.open_nursery() as pump:
+        socket: WebSocketConnection | None = None
+        with scope:
+            socket = await _accepted(pump, replaying, frame_limit, subprotocol)
+            if socket is not None:
+                await session.run(socket)
+        ending = session.ending()
+        if socket is not None and not ending.broken:
+            await _close(socket, replaying, ending)
+        pump.cancel_scope.cancel()
+
+
+async def _accepted(
+    pump: trio.Nursery, stream: ReplayingStream, frame_limit: int, subprotocol: bool
+) -> WebSocketConnection | None:
+    with trio.move_on_after(HEAD_SECONDS):
+        request = await trio_websocket.wrap_server_stream(
+            pump, stream, max_message_size=frame_limit, receive_buffer_size=HEAD_BYTES
+        )
+        return await request.accept(subprotocol=SUBPROTOCOL if subprotocol else None)
+    return None
+
+
+async def _close(socket: WebSocketConnection, stream: ReplayingStream, ending: Ending) -> None:
+    with trio.move_on_after(CLOSE_SECONDS):
+        try:
+            if ending.farewell is not None:
+                await socket.send_message(ending.farewell)
+        except ConnectionClosed:
+            pass
+        reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
+        await socket.aclose(ending.code, reason)
+        # Closed by trio-websocket itself (frame too large): the stream is still open.
+        await linger(stream)
+
+
+@asynccontextmanager
+async def _cancelled_inside() -> AsyncGenerator[trio.CancelScope]:
+    """Shield the block; a cancellation from outside cancels the yielded scope instead.
+
+    What follows that scope in the block must bound itself by a deadline.
+    """
+    scope = trio.CancelScope()
+
+    async def pass_on() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pass_on)
+        with trio.CancelScope(shield=True):
+            yield scope
+        nursery.cancel_scope.cancel()
