@@ -15,12 +15,13 @@ import structlog
 import trio
 
 from motet.actors.errors.classify import classify
-from motet.actors.errors.format import NO_TEXT, failure_text, fallback_text
+from motet.actors.errors.format import failure_text, fallback_text
 from motet.actors.errors.raw import raw_error
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.store import ErrorProtocol
 from motet.actors.errors.summary import error_code, error_text, summarize
-from motet.actors.errors.text import first_line
+from motet.actors.errors.text import first_line, type_name
+from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorType, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.runtime import ActorRef
@@ -68,18 +69,15 @@ class ErrorChannel:
         ``error``: an exception, a text, an error object; anything else as JSON has it.
         Raises nothing. Cancellation passes; the error may have been stored then.
         """
-        code = first_line(code or error_code(error))
-        text = redact_text(error_text(error))
-        kind = classify(error, code)
-        if not first_line(text) and not code:
-            return Reported(NO_TEXT, None, kind)
-        if self.store is None or tool in DETAIL_TOOLS:
-            return Reported(fallback_text(text, code), None, kind)
-        request = StoreError(session, tool, raw_error(error, code), summarize(text, code))
+        found = _described(error, code)
+        failure = Reported(fallback_text(found.text, found.code), None, found.kind)
+        if self.store is None or tool in DETAIL_TOOLS or found.blank:
+            return failure
+        request = StoreError(session, tool, found.raw, summarize(found.text, found.code))
         error_id = await self._stored(self.store, request, run_id)
         if error_id is None:
-            return Reported(fallback_text(text, code), None, kind)
-        return Reported(failure_text(tool, request.short_summary, error_id), error_id, kind)
+            return failure
+        return Reported(failure_text(tool, request.short_summary, error_id), error_id, found.kind)
 
     async def _stored(
         self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str
@@ -110,3 +108,28 @@ class ErrorChannel:
             self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
         except Exception:
             log.exception("error_store_failed_event_lost", run_id=run_id)
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """An error as the channel sees it; ``text`` is redacted, ``raw`` is whole."""
+
+    text: str
+    code: str
+    kind: ErrorType
+    raw: JsonObject
+
+    @property
+    def blank(self) -> bool:
+        """Whether it says nothing at all: there is no use in storing it."""
+        return not first_line(self.text) and not self.code
+
+
+def _described(error: object, code: str) -> _Description:
+    try:
+        code = first_line(code or error_code(error))
+        text = redact_text(error_text(error))
+        return _Description(text, code, classify(error, code), raw_error(error, code))
+    except Exception:  # an error made to be unreadable must not end the run it is reported in
+        log.exception("error_not_readable", type=type_name(error))
+        name = type_name(error)
+        return _Description(name, "", "unknown", {"message": name})

@@ -7,7 +7,7 @@ order of :data:`_PATTERNS`. Source: seed 004, contradictions 37 and 38.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import trio
@@ -115,19 +115,27 @@ def _of_exception(error: BaseException, code: str) -> ErrorType:
     if several := members(error):
         kinds: set[ErrorType] = {_of_exception(sole(member), code) for member in several}
         return kinds.pop() if len(kinds) == 1 else "unknown"
-    by_class = next((kind for known, kind in _CLASSES if isinstance(error, known)), None)
     return (
         _STATUS.get(_status_of(error))
-        or by_class
+        or _of_class(error)
         or _of_words(f"{code} {type(error).__name__}", error_text(error))
     )
+
+
+def _of_class(error: BaseException) -> ErrorType | None:
+    for known, kind in _CLASSES:
+        if isinstance(error, known):
+            return kind
+    return None
 
 
 def _of_words(name: str, text: str) -> ErrorType:
     """``name``: a code or class name, whose parts are words too."""
     words = f"{_CAMEL.sub(' ', name)} {text[:_SEARCHED]}".replace("_", " ").lower()
-    found: Iterator[ErrorType] = (kind for kind, pattern in _PATTERNS if pattern.search(words))
-    return next(found, "unknown")
+    for kind, pattern in _PATTERNS:
+        if pattern.search(words):
+            return kind
+    return "unknown"
 
 
 def _status(error: JsonObject) -> int:

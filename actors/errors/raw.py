@@ -64,8 +64,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """The chain a traceback shows, nearest first; chains can be cyclic."""
     seen = {id(error)}
     for _ in range(CAUSES_LIMIT):
-        hidden = error.__suppress_context__
-        cause = error.__cause__ or (None if hidden else error.__context__)
+        cause = error.__cause__
+        if cause is None and not error.__suppress_context__:
+            cause = error.__context__
         if cause is None or id(cause) in seen:
             return
         seen.add(id(cause))

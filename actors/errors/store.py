@@ -22,7 +22,7 @@ from motet.actors.errors.raw import plain
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.summary import summarize
 from motet.actors.errors.text import well_formed
-from motet.actors.storage.errors import DatabaseLocked, StorageError
+from motet.actors.storage.errors import DatabaseClosed, DatabaseLocked, StorageError
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
@@ -51,7 +51,9 @@ class _Write:
 
     request: StoreError
     ended: trio.Event = attrs.field(factory=trio.Event)
-    outcome: StoredError | Exception | None = None
+    outcome: StoredError | Exception = attrs.field(
+        factory=lambda: DatabaseClosed("the error store stopped before it had an answer")
+    )
 
 
 class ErrorStore(Actor[ErrorProtocol]):
@@ -84,20 +86,19 @@ class ErrorStore(Actor[ErrorProtocol]):
         self._under_way = 0
 
     @handles(StoreError, concurrent=256)
-    async def store(self, request: StoreError) -> StoredError:
+    async def store_error(self, request: StoreError) -> StoredError:
         if self._under_way >= UNDER_WAY_LIMIT:
             raise StoreBusy(f"{self._under_way} errors wait to be written: is the disk stuck?")
         write = _Write(request)
         self._under_way += 1
         self.start_soon(self._finish, write)
         await write.ended.wait()
-        assert write.outcome is not None
         if isinstance(write.outcome, Exception):
             raise write.outcome
         return write.outcome
 
     @handles(GetError, concurrent=64)
-    async def get(self, request: GetError) -> StoredError | None:
+    async def get_error(self, request: GetError) -> StoredError | None:
         rows = await self._readers.read(_SELECT, (well_formed(request.id),))
         found = _stored(rows[0]) if rows else None
         if found is None or request.session_id is None:
@@ -105,7 +106,7 @@ class ErrorStore(Actor[ErrorProtocol]):
         return found if found.session_id == well_formed(request.session_id) else None
 
     @handles(ListErrors, concurrent=16)
-    async def list(self, request: ListErrors) -> tuple[StoredError, ...]:
+    async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
         sql, params = list_query(request)
         return tuple(_stored(row) for row in await self._readers.read(sql, params))
 

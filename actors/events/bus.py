@@ -25,8 +25,6 @@ from motet.protocols.storage import Row, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
 
 CAPACITY = 10_000
-BATCH_LIMIT = 512
-"""Durable events in one transaction, at most."""
 
 log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
 
@@ -89,7 +87,7 @@ class EventBus(Actor[Publish]):
                 self._taken.set()
                 self._taken = trio.Event()
             self._deliver_ephemeral()
-            await self._process(self._batch[:BATCH_LIMIT])
+            await self._process()
 
     def _deliver_ephemeral(self) -> None:
         """What stands before the first durable event needs no disk."""
@@ -97,31 +95,36 @@ class EventBus(Actor[Publish]):
         ready = next(first, len(self._batch))
         self._deliver(self._batch[:ready])
 
-    async def _process(self, part: list[EventRecord]) -> None:
-        if not part:
+    async def _process(self) -> None:
+        batch = self._batch
+        durable = [storable(record) for record in batch if is_durable(record.event)]
+        if not durable:
             return
-        durable = [storable(record) for record in part if is_durable(record.event)]
-        try:
-            journalled = numbered(durable, await self._journal(append(durable)))
-        except Exception as error:
-            self._warn(durable_records := [record for record, _ in durable], error)
-            journalled = durable_records
-        else:
-            self._warned.difference_update(record.stream for record in journalled)
-        rest = iter(journalled)
-        self._deliver([next(rest) if is_durable(r.event) else r for r in part])
-
-    async def _journal(self, transaction: Transact) -> Sequence[Sequence[Row]]:
-        try:
-            return await self._database.ask(transaction)
-        except DatabaseLocked:
-            return await self._database.ask(transaction)
+        journalled = iter(await self._journalled(durable))
+        self._deliver([next(journalled) if is_durable(r.event) else r for r in batch])
 
     def _deliver(self, records: list[EventRecord]) -> None:
         """Fan out what stands first in the batch, without a checkpoint: it happens once."""
         del self._batch[: len(records)]
         for record in records:
             self._fanout.deliver(record)
+
+    async def _journalled(self, durable: list[tuple[EventRecord, str]]) -> list[EventRecord]:
+        """The records with their numbers; without, when the journal fails."""
+        try:
+            records = numbered(durable, await self._transact(append(durable)))
+        except Exception as error:
+            records = [record for record, _ in durable]
+            self._warn(records, error)
+        else:
+            self._warned.difference_update(record.stream for record in records)
+        return records
+
+    async def _transact(self, transaction: Transact) -> Sequence[Sequence[Row]]:
+        try:
+            return await self._database.ask(transaction)
+        except DatabaseLocked:
+            return await self._database.ask(transaction)
 
     def _warn(self, records: list[EventRecord], error: Exception) -> None:
         """Say on each stream, once until the journal works again, that numbers are missing."""

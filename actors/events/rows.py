@@ -88,9 +88,7 @@ def record_of(row: Row) -> EventRecord:
     try:
         event = _decoder.decode(str(data))
     except msgspec.DecodeError as error:
-        event = Warned(
-            "events", f"event {seq} was stored in a form this motet cannot read: {error}"
-        )
+        event = Warned("events", f"event {seq!r} is not in a form this motet can read: {error}")
     return EventRecord(
         stream=str(stream),
         event=event,

@@ -6,7 +6,7 @@ order, however slow it is; it never makes the bus or another reader wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -74,7 +74,7 @@ class Subscription:
 @asynccontextmanager
 async def subscribe(
     journal: Journal, stream: str, after: int | None = None, capacity: int = CAPACITY
-) -> AsyncIterator[Subscription]:
+) -> AsyncGenerator[Subscription]:
     """Read a stream: ``async with subscribe(...) as events: async for record in events: ...``.
 
     ``after=n`` begins with event ``n + 1`` (0: with the first); None with what happens from now
