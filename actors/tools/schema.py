@@ -95,7 +95,7 @@ def _documentation(fn: Function) -> tuple[str, Mapping[str, str]]:
     except docstring_parser.ParseError:
         return text, {}
     notes = {param.arg_name: param.description or "" for param in parsed.params}
-    return parsed.description or "", notes
+    return (parsed.description or "").strip(), notes
 
 
 def _schemas(

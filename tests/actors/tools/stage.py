@@ -1,0 +1,98 @@
+"""A stage for tool tests: a real executor and real hooks on a real system, and a reporter that
+remembers instead of storing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from motet.actors.hooks.actor import Gate, Hooks, Observe
+from motet.actors.hooks.chain import HookFault, HookSet, Warn
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.executor import ToolExecutor
+from motet.actors.tools.tool import Tool
+from motet.protocols.chat import Call
+from motet.protocols.sessions import LOCAL
+from motet.protocols.tools import CallResult, ExecuteCall
+from motet.runtime import ActorRef, System, open_system
+
+AGENT = "helper"
+
+
+def context_of(request: ExecuteCall) -> Context[object]:
+    return Context(
+        deps={"greeting": "hello"},
+        run_id=request.run_id,
+        session=request.session,
+        agent=request.agent,
+        principal=LOCAL,
+        call_id=request.call.id,
+        workspace=Path("/workspace"),
+    )
+
+
+CONTEXT = context_of(ExecuteCall("run", "session", AGENT, "local", Call("c0", "any")))
+
+
+@attrs.frozen
+class Told:
+    text: str
+    error_id: str | None
+    kind: str
+
+
+class Memory:
+    """A reporter that keeps what it was given; ``broken`` makes it fail like a full disk."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, object, str]] = []
+        self.broken = False
+
+    async def report(
+        self, *, session: str, run_id: str, tool: str, error: object, code: str = ""
+    ) -> Told:
+        assert session
+        assert run_id
+        if self.broken:
+            raise OSError("no space left")
+        self.errors.append((tool, error, code))
+        return Told(f"Tool {tool!r} failed: {error}", f"err_{len(self.errors)}", "unknown")
+
+
+@attrs.frozen
+class Stage:
+    system: System
+    executor: ActorRef[ExecuteCall]
+    memory: Memory
+    faults: list[HookFault]
+    hooks: ActorRef[Gate | Observe] | None
+
+    async def call(self, name: str, arguments: str | dict[str, object] = "") -> CallResult:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        call = Call(f"call_{name}", name, text)
+        return await self.executor.ask(ExecuteCall("run", "session", AGENT, "local", call))
+
+
+@asynccontextmanager
+async def on_stage(
+    *tools: Tool,
+    hooks: HookSet | None = None,
+    with_hooks_actor: bool = True,
+    warn: Warn | None = None,
+) -> AsyncIterator[Stage]:
+    catalog, known, memory = ToolCatalog(), hooks or HookSet(), Memory()
+    faults: list[HookFault] = []
+    catalog.add(AGENT, tools)
+    async with open_system(check_messages=True) as system:
+        ref = None
+        if with_hooks_actor:
+            ref = await system.start(lambda: Hooks(known, warn or faults.append), name="hooks")
+        executor = await system.start(
+            lambda: ToolExecutor(catalog, known, ref, memory, context_of), name="tools"
+        )
+        yield Stage(system, executor, memory, faults, ref)

@@ -1,0 +1,226 @@
+"""Raw argument text to valid arguments: mended where the intent is clear, else all named."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.tools.arguments import ArgumentError, Arguments, preview
+from motet.actors.tools.foreign import from_schema
+from motet.actors.tools.tool import Range, tool
+from motet.protocols.chat import JsonObject
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: float = 0.0
+
+
+def everything(
+    unit: str,
+    limit: Annotated[int, Range(1, 200)] = 50,
+    ratio: float = 0.5,
+    flag: bool = False,
+    level: Literal["error", "info"] = "error",
+    words: list[str] | None = None,
+    point: Point | None = None,
+    counts: dict[str, int] | None = None,
+    either: int | str = 0,
+    path: Path | None = None,
+    anything: object = None,
+) -> None:
+    del unit, limit, ratio, flag, level, words, point, counts, either, path, anything
+
+
+ARGUMENTS = tool(everything).accepts
+FOREIGN = from_schema(
+    {
+        "type": "object",
+        "properties": {
+            "count": {"type": "integer", "minimum": 1},
+            "size": {"type": ["number", "null"]},
+            "mode": {"enum": ["fast", "slow"]},
+            "names": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 3},
+            "code": {"type": "string", "pattern": "^[a-z]+$"},
+            "broken": {"type": "string", "pattern": "(?<n"},
+            "options": {"type": "object", "properties": {"deep": {"type": "boolean"}}},
+            "exotic": {"oneOf": [{"type": "array"}, {"type": "array", "uniqueItems": True}]},
+        },
+        "required": ["count"],
+    }
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from([*ARGUMENTS.parameters, *FOREIGN.parameters, "unti"])
+CHECKS = st.sampled_from([ARGUMENTS, FOREIGN])
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "{}", "null", '"{}"', '""'])
+def test_no_arguments_come_in_several_spellings(text: str) -> None:
+    assert from_schema({}).parse(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        ({"limit": "7"}, {"limit": 7}),
+        ({"limit": 7.0}, {"limit": 7}),
+        ({"flag": "true"}, {"flag": True}),
+        ({"ratio": "0.25"}, {"ratio": 0.25}),
+        ({"words": '["a", "b"]'}, {"words": ["a", "b"]}),
+        ({"point": '{"x": "3"}'}, {"point": {"x": 3, "y": 0.0}}),
+        ({"words": "null"}, {"words": None}),
+        ({"either": "5"}, {"either": "5"}),
+        ({"anything": '["a"]'}, {"anything": '["a"]'}),
+    ],
+)
+def test_a_near_miss_is_mended_and_a_fit_is_left_alone(sent: JsonObject, meant: JsonObject) -> None:
+    assert ARGUMENTS.parse(json.dumps({"unit": "u", **sent})) == {"unit": "u", **meant}
+
+
+def test_an_object_quoted_as_a_string_is_unquoted() -> None:
+    assert ARGUMENTS.parse(json.dumps(json.dumps({"unit": "u"}))) == {"unit": "u"}
+
+
+def test_a_replacement_by_a_gate_is_not_mended() -> None:
+    with pytest.raises(ArgumentError, match="limit: Expected `int`, got `str`"):
+        ARGUMENTS.check({"unit": "u", "limit": "7"}, strict=True)
+
+
+def test_every_problem_is_named_at_once_with_what_was_expected() -> None:
+    sent = '{"limti": 1, "limit": 500, "level": "warn", "words": ["a", 2], "point": {"x": "many"}}'
+    with pytest.raises(ArgumentError) as caught:
+        ARGUMENTS.parse(sent)
+    assert caught.value.problems == (
+        "unknown parameter 'limti'; did you mean 'limit'?",
+        'missing parameter \'unit\'; expected {"type": "string"}',
+        'limit: Expected `int` <= 200; expected {"type": "integer", "minimum": 1, "maximum": 200}',
+        'level: Invalid enum value \'warn\'; expected {"enum": ["error", "info"]}',
+        "words[1]: Expected `str`, got `int`; expected "
+        '{"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}',
+        "point.x: Expected `int`, got `str`; expected "
+        '{"anyOf": [{"title": "Point", "type": "object", "properties": {"x": {"type": "integer"}, '
+        '"y": {"type": "number", "default": 0.0}}, "required": ["x"]}, {"type": "null"}]}',
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"unit": "u"', "the text ends too early, after 12 characters"),
+        ('{"unit" "u"}', "Expecting ':' delimiter at character 8, just before '\"u\"}'"),
+        ("{'unit': 'u'}", "Expecting property name enclosed in double quotes at character 1"),
+        ('{"unit": NaN}', "invalid character"),
+        ('{"unit": 1e999}', "out of range"),
+        ('{"unit": "\\ud800"}', "half of a surrogate pair"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[1]", "must be one JSON object, not a JSON array"),
+        ("7", "must be one JSON object, not a JSON number"),
+        ('"hello"', "Expecting value at character 0, just before 'hello'"),
+    ],
+)
+def test_broken_json_is_told_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ARGUMENTS.parse(text)
+    assert said in str(caught.value)
+
+
+class Touchy(msgspec.Struct):
+    x: int
+
+    def __post_init__(self) -> None:
+        raise KeyError("touchy")
+
+
+def test_what_a_users_own_type_raises_is_a_problem_of_the_argument() -> None:
+    def take(touchy: Touchy) -> None: ...
+
+    with pytest.raises(ArgumentError, match="touchy: 'touchy'"):
+        tool(take).accepts.parse('{"touchy": {"x": 1}}')
+
+
+def test_a_foreign_schema_is_checked_as_far_as_its_simple_types_go() -> None:
+    sent: JsonObject = {"count": "2", "size": None, "names": ["a"], "options": {"deep": 1}}
+    accepted = FOREIGN.parse(json.dumps({**sent, "exotic": [1], "broken": "(", "more": 1}))
+    assert accepted == {**sent, "count": 2, "exotic": [1], "broken": "(", "more": 1}
+    with pytest.raises(ArgumentError) as caught:
+        FOREIGN.parse(
+            '{"count": 0, "mode": "medium", "names": ["", ""], "code": "A", "options": 1}'
+        )
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "count",
+        "mode",
+        "names[0]",
+        "code",
+        "options",
+    ]
+
+
+def test_a_preview_is_never_refused() -> None:
+    assert preview('{"text": "abcdef", "list": [1, 2, 3], "n": 5}', 3) == {
+        "tex": "abc",
+        "lis": "[1,",
+        "n": 5,
+    }
+    assert preview("{broken", 3) == {"arguments": "{br"}
+
+
+@given(CHECKS, st.dictionaries(NAMES, JSON) | JSON)
+def test_any_json_value_is_accepted_or_refused_as_an_argument_error(
+    arguments: Arguments, value: object
+) -> None:
+    """Law: parse(any JSON text) returns an object or raises ArgumentError, nothing else."""
+    with suppress(ArgumentError):
+        arguments.parse(json.dumps(value))
+
+
+@given(CHECKS, st.text(alphabet=st.characters(codec=None)))
+def test_any_text_is_accepted_or_refused_as_an_argument_error(
+    arguments: Arguments, text: str
+) -> None:
+    """Law: the same for text that need not be JSON, lone surrogates included."""
+    with suppress(ArgumentError):
+        arguments.parse(text)
+
+
+@given(CHECKS, st.dictionaries(NAMES, JSON))
+def test_checking_is_idempotent(arguments: Arguments, value: JsonObject) -> None:
+    """Law: check(check(x)) = check(x), strictly too; and what was checked has Python values."""
+    try:
+        once = arguments.parse(json.dumps(value))
+    except ArgumentError:
+        return
+    assert arguments.check(once) == once
+    assert arguments.check(once, strict=True) == once
+    if arguments is ARGUMENTS:
+        arguments.typed(once)
+
+
+SMALL = st.integers(-(2**63), 2**63 - 1)
+VALID: dict[str, st.SearchStrategy[object]] = {
+    "limit": st.integers(1, 200),
+    "ratio": st.floats(allow_nan=False, allow_infinity=False),
+    "flag": st.booleans(),
+    "level": st.sampled_from(["error", "info"]),
+    "words": st.none() | st.lists(st.text()),
+    "point": st.none() | st.fixed_dictionaries({"x": SMALL, "y": st.floats(0, 1)}),
+    "counts": st.none() | st.dictionaries(st.text(), SMALL),
+    "either": SMALL | st.text(),
+}
+
+
+@given(st.fixed_dictionaries({"unit": st.text()}, optional=VALID))
+def test_valid_arguments_come_through_as_they_were_sent(value: JsonObject) -> None:
+    """Law: parse(dumps(x)) = x for x that fits the schema."""
+    assert ARGUMENTS.parse(json.dumps(value)) == value

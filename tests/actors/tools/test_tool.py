@@ -1,0 +1,230 @@
+"""A tool made from a function: what the model is told, and what cannot be told is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Length, Pattern, Range, Tool, tool
+from motet.protocols.chat import JsonObject
+from motet.protocols.tools import ToolSpec
+from tests.actors.tools.stage import CONTEXT
+
+
+class Filter(msgspec.Struct):
+    level: Literal["error", "info"]
+    words: list[str] = []
+
+
+class Tree(msgspec.Struct):
+    name: str
+    children: list[Tree] = []
+
+
+async def read_log(
+    ctx: Context[dict[str, str]],
+    unit: str,
+    limit: Annotated[int, Range(1, 200)] = 50,
+) -> str:
+    """Read recent log lines of one unit.
+
+    Newest first.
+
+    Args:
+        unit: systemd unit name.
+        limit: how many lines at most.
+    """
+    return f"{ctx.deps['greeting']} {unit} {limit}"
+
+
+def test_the_hints_and_the_docstring_are_what_the_model_is_told() -> None:
+    made = tool(read_log)
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {
+            "unit": {"type": "string", "description": "systemd unit name."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 200,
+                "description": "how many lines at most.",
+                "default": 50,
+            },
+        },
+        "required": ["unit"],
+        "additionalProperties": False,
+    }
+    description = "Read recent log lines of one unit.\n\nNewest first."
+    assert made.spec == ToolSpec("read_log", description, parameters, "read")
+
+
+def numpy_style(unit: str) -> None:
+    """Restart it.
+
+    Parameters
+    ----------
+    unit : str
+        the unit's name.
+    """
+
+
+def sphinx_style(unit: str) -> None:
+    """Restart it.
+
+    :param unit: the unit's name.
+    """
+
+
+@pytest.mark.parametrize("fn", [numpy_style, sphinx_style])
+def test_numpy_and_sphinx_docstrings_describe_parameters_too(fn: Callable[..., object]) -> None:
+    made = tool(fn)
+    assert made.description == "Restart it."
+    unit = {"type": "string", "description": "the unit's name."}
+    assert made.parameters["properties"] == {"unit": unit}
+
+
+def test_the_decorator_takes_limits_and_another_name() -> None:
+    @tool(name="restart-unit", description="Restart.", timeout=3, max_output=10, effects="write")
+    def restart(unit: str) -> str:
+        """This is for readers of the code."""
+        return unit
+
+    assert restart.name == "restart-unit"
+    assert restart.description == "Restart."
+    assert (restart.timeout, restart.max_output, restart.effects) == (3, 10, "write")
+
+
+def test_a_nested_type_is_described_in_place() -> None:
+    def search(filter: Filter, path: Path = Path("/")) -> None: ...
+
+    properties = tool(search).parameters["properties"]
+    assert properties == {
+        "filter": {
+            "title": "Filter",
+            "type": "object",
+            "properties": {
+                "level": {"enum": ["error", "info"]},
+                "words": {"type": "array", "items": {"type": "string"}, "default": []},
+            },
+            "required": ["level"],
+        },
+        "path": {"type": "string", "format": "path"},
+    }
+
+
+def test_a_type_that_holds_itself_keeps_a_definition_its_reference_points_to() -> None:
+    def plant(tree: Tree) -> None: ...
+
+    parameters = tool(plant).parameters
+    assert parameters["properties"] == {"tree": {"$ref": "#/$defs/Tree"}}
+    assert isinstance(defs := parameters["$defs"], dict)
+    assert set(defs) == {"Tree"}
+
+
+def test_text_and_number_limits_reach_the_model_and_the_check() -> None:
+    def name(text: Annotated[str, Length(1, 3)], code: Annotated[str, Pattern("^[a-z]+$")]) -> None:
+        del text, code
+
+    made = tool(name)
+    assert made.parameters["properties"] == {
+        "text": {"type": "string", "minLength": 1, "maxLength": 3},
+        "code": {"type": "string", "pattern": "^[a-z]+$"},
+    }
+
+
+async def test_the_context_is_injected_and_defaults_are_left_to_python() -> None:
+    assert await tool(read_log).run(CONTEXT, {"unit": "ssh"}) == "hello ssh 50"
+
+
+async def test_a_function_gets_the_types_it_asked_for() -> None:
+    seen: list[object] = []
+
+    def take(filter: Filter, path: Path, numbers: set[int]) -> None:
+        seen.extend([filter, path, numbers])
+
+    args: JsonObject = {"filter": {"level": "info"}, "path": "a/b", "numbers": [1, 1]}
+    await tool(take).run(CONTEXT, args)
+    assert seen == [Filter("info"), Path("a/b"), {1}]
+
+
+async def test_a_synchronous_function_runs_in_a_worker_thread() -> None:
+    def where() -> int:
+        return threading.get_ident()
+
+    assert await tool(where).run(CONTEXT, {}) != threading.get_ident()
+
+
+# Refusals. Each message says what is wrong and where.
+
+
+def no_hint(unit) -> None:  # type: ignore[no-untyped-def]
+    del unit
+
+
+def star(*units: str) -> None: ...
+
+
+def keywords(**units: str) -> None: ...
+
+
+def positional(unit: str, /) -> None: ...
+
+
+def late_context(unit: str, ctx: Context[None]) -> None: ...
+
+
+def complex_number(number: complex) -> None: ...
+
+
+def two_arrays(items: list[int] | set[int]) -> None: ...
+
+
+def lines() -> Iterator[str]:
+    yield ""
+
+
+def unknown_type(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (no_hint, "parameter 'unit' needs a type annotation"),
+        (star, r"parameter 'units': \* and \*\* parameters cannot be described"),
+        (keywords, r"parameter 'units': \* and \*\* parameters cannot be described"),
+        (positional, "parameter 'unit': arguments are passed by name"),
+        (late_context, "parameter 'ctx': Context must be the first parameter"),
+        (complex_number, "parameter 'number' cannot be described to a model: .*complex"),
+        (two_arrays, "parameter 'items' cannot be described to a model: .*array"),
+        (lines, "a generator has no one result"),
+        (
+            unknown_type,
+            "name 'Missing' is not defined; types in its annotations must be",
+        ),
+        (lambda: None, "tool name '<lambda>'"),
+    ],
+)
+def test_what_cannot_be_described_is_refused_when_the_tool_is_made(
+    fn: Callable[..., object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        tool(fn)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "größe", "x" * 65, "a.b"])
+def test_a_name_providers_do_not_take_is_refused(name: str) -> None:
+    run = tool(read_log).run
+    with pytest.raises(TypeError, match="1 to 64 letters"):
+        Tool(name=name, description="", parameters={}, run=run)
+
+
+@pytest.mark.parametrize("limit", [{"timeout": 0.0}, {"timeout": float("nan")}, {"max_output": 0}])
+def test_a_limit_that_allows_nothing_is_refused(limit: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(limit))} must be above 0"):
+        tool(read_log, **limit)  # type: ignore[call-overload]

@@ -1,0 +1,148 @@
+"""G8: for parallel calls the result vector equals the sequential one up to time."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import attrs
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from motet.actors.tools.batch import run_batch
+from motet.actors.tools.tool import tool
+from motet.protocols.chat import Call
+from motet.protocols.tools import CallResult, ExecuteCall
+from tests.actors.tools.stage import AGENT, Stage, on_stage
+
+
+@attrs.frozen
+class Plan:
+    """One call: how long it takes in virtual seconds and how it ends."""
+
+    seconds: int
+    ending: Literal["value", "raise", "timeout", "invalid"]
+
+
+PLANS = st.lists(
+    st.builds(
+        Plan, st.integers(0, 9), st.sampled_from(["value", "value", "raise", "timeout", "invalid"])
+    ),
+    max_size=7,
+)
+
+
+@tool(timeout=20)
+async def work(index: int, seconds: int, ending: str) -> str:
+    await trio.sleep(seconds)
+    if ending == "raise":
+        raise ValueError(f"call {index} failed")
+    if ending == "timeout":
+        await trio.sleep_forever()
+    return f"call {index} is done"
+
+
+def calls_of(plans: list[Plan]) -> list[Call]:
+    return [
+        Call(
+            f"call_{index}",
+            "work",
+            "{" if plan.ending == "invalid" else json.dumps({"index": index, **attrs.asdict(plan)}),
+        )
+        for index, plan in enumerate(plans)
+    ]
+
+
+async def executed(stage: Stage, call: Call) -> CallResult:
+    return await stage.executor.ask(ExecuteCall("run", "session", AGENT, "local", call))
+
+
+def vector(results: list[CallResult]) -> list[tuple[str, str, str, str]]:
+    """Everything but time and the stored error's id, which is given in order of ending."""
+    return [(result.call_id, result.outcome, result.kind, result.text) for result in results]
+
+
+@given(PLANS, st.integers(1, 8))
+def test_any_completion_order_gives_the_sequential_vector(plans: list[Plan], limit: int) -> None:
+    """Law: for all durations, endings and limits, parallel = serial, entry by entry."""
+
+    async def main() -> None:
+        async with on_stage(work) as stage:
+            calls = calls_of(plans)
+            running: set[int] = set()
+
+            async def execute(index: int, call: Call) -> CallResult:
+                running.add(index)
+                assert len(running) <= limit
+                result = await executed(stage, call)
+                running.remove(index)
+                return result
+
+            parallel = await run_batch(calls, execute, limit=limit, serial=False)
+            one_by_one = [await executed(stage, call) for call in calls]
+            assert vector(parallel) == vector(one_by_one)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@given(PLANS, st.integers(1, 8))
+def test_a_serial_batch_keeps_the_models_order(plans: list[Plan], limit: int) -> None:
+    """Law: call i + 1 starts when call i has ended, whatever the limit."""
+
+    async def main() -> None:
+        log: list[tuple[str, int]] = []
+        async with on_stage(work) as stage:
+
+            async def execute(index: int, call: Call) -> CallResult:
+                log.append(("start", index))
+                result = await executed(stage, call)
+                log.append(("end", index))
+                return result
+
+            await run_batch(calls_of(plans), execute, limit=limit, serial=True)
+        assert log == [(what, index) for index in range(len(plans)) for what in ("start", "end")]
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@given(PLANS, st.integers(1, 8), st.booleans(), st.integers(0, 60))
+def test_a_batch_cut_at_any_time_accounts_for_every_call(
+    plans: list[Plan], limit: int, serial: bool, seconds: int
+) -> None:
+    """Law: after a cut at t, entry i is the sequential result of call i if it had ended by t, else
+    it says whether call i had started; callbacks come in pairs."""
+
+    async def main() -> None:
+        async with on_stage(work) as stage:
+            calls, record = calls_of(plans), list[CallResult]()
+            whole = [await executed(stage, call) for call in calls]
+            begun, ended, finished = list[int](), list[int](), set[int]()
+
+            async def execute(index: int, call: Call) -> CallResult:
+                result = await executed(stage, call)
+                finished.add(index)
+                return result
+
+            with trio.move_on_after(seconds + 0.5):
+                await run_batch(
+                    calls,
+                    execute,
+                    limit=limit,
+                    serial=serial,
+                    record=record,
+                    on_start=lambda index, _: begun.append(index),
+                    on_end=lambda index, _: ended.append(index),
+                )
+            assert begun == sorted(begun) == sorted(ended)
+            for index, entry in enumerate(record):
+                if index in finished:
+                    assert vector([entry]) == vector([whole[index]])
+                else:
+                    running = "cancelled_while_running"
+                    waiting = "cancelled_before_start"
+                    assert entry.outcome == (running if index in begun else waiting)
+            assert len(record) == len(calls)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
