@@ -21,7 +21,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import attrs
 import pytest
@@ -30,6 +30,11 @@ ROOT = Path(__file__).parent.parent
 COMMAND = Path("@copilotkit", "aimock", "dist", "cli.js")
 READY = "listening on "
 STOP_TIMEOUT = 10.0
+
+SDK_GENERATORS = pytest.mark.filterwarnings(
+    r"ignore:Async generator '(openai|anthropic|httpx2|httpcore2)\.:ResourceWarning"
+)
+"""For tests that use an SDK: they leave the generators under a stream to the collector."""
 
 
 @attrs.frozen
@@ -48,14 +53,6 @@ class Aimock:
             entries: list[dict[str, dict[str, object]]] = json.load(answer)
         bodies = [entry["body"] for entry in entries]
         return [body for body in bodies if containing in json.dumps(body, ensure_ascii=False)]
-
-    def chaos(self, rates: dict[str, float] | None) -> None:
-        """Set the rates of faults of every request (``disconnectRate``, ...); None: no faults."""
-        data = None if rates is None else json.dumps(rates).encode()
-        method = "DELETE" if rates is None else "POST"
-        headers = {"content-type": "application/json"}
-        request = Request(f"{self.url}/__aimock/chaos", data, headers, method=method)
-        urlopen(request, timeout=10).close()
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def arguments_object(text: str) -> JsonObject:
     try:
         return msgspec.json.decode(text, type=JsonObject)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return {"invalid_arguments": text}
+        return {"invalid_arguments": text.encode(errors="replace").decode()}
 
 
 def json_object(value: object) -> JsonObject:

@@ -1,0 +1,209 @@
+"""From an SDK's exceptions to kinds of failure."""
+
+import json
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+from anthropic import APIStatusError as AnthropicStatusError
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+from motet.actors.models.failures import failure_of, retry_after
+from motet.protocols.models import ModelFailure
+
+REQUEST = httpx2.Request("POST", "http://localhost/v1")
+NOW = datetime(2026, 11, 21, 7, 0, 0, tzinfo=UTC)
+KINDS = {
+    "auth",
+    "rate_limit",
+    "quota",
+    "timeout",
+    "connection",
+    "context_exhausted",
+    "bad_request",
+    "overloaded",
+    "server",
+    "cut",
+}
+
+
+def now() -> datetime:
+    return NOW
+
+
+def refused(status: int, body: object = None, **headers: str) -> ModelFailure:
+    """What a status with this body means, through the SDK's own exception."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = httpx2.Response(status, headers=names, request=REQUEST)
+    failure = failure_of(APIStatusError("the SDK's words", response=response, body=body), now=now)
+    assert failure is not None
+    return failure
+
+
+def said(message: str = "", **words: str) -> object:
+    return {"error": {"message": message, **words}}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "bad_request"),
+        (401, "auth"),
+        (402, "quota"),
+        (403, "auth"),
+        (404, "bad_request"),
+        (408, "timeout"),
+        (409, "server"),
+        (413, "context_exhausted"),
+        (422, "bad_request"),
+        (429, "rate_limit"),
+        (500, "server"),
+        (502, "server"),
+        (503, "overloaded"),
+        (529, "overloaded"),
+    ],
+)
+def test_a_status_alone_has_a_kind(status: int, kind: str) -> None:
+    failure = refused(status)
+    assert (failure.kind, failure.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (429, said("You exceeded your current quota", code="insufficient_quota"), "quota"),
+        (400, said("Your credit balance is too low", type="invalid_request_error"), "quota"),
+        (400, said("no", code="context_length_exceeded"), "context_exhausted"),
+        (
+            400,
+            said("prompt is too long: 210000 tokens > 200000", type="invalid_request_error"),
+            "context_exhausted",
+        ),
+        (
+            400,
+            said("input length and `max_tokens` exceed context limit", type="x"),
+            "context_exhausted",
+        ),
+        (
+            429,
+            said("Request too large for m: Limit 10, Requested 20", code="rate_limit_exceeded"),
+            "context_exhausted",
+        ),
+        (400, {"message": "maximum context length is 8192"}, "context_exhausted"),
+        (401, said("no", type="invalid_request_error"), "auth"),
+        (500, said("no", type="api_error"), "server"),
+        (529, said("Overloaded", type="overloaded_error"), "overloaded"),
+        (404, said("no such model", type="not_found_error"), "bad_request"),
+        (500, said("context window code crashed", type="api_error"), "server"),
+        (502, "<html>Bad gateway</html>", "server"),
+        (400, ["odd"], "bad_request"),
+        (400, {"error": "plain words"}, "bad_request"),
+    ],
+)
+def test_the_providers_words_count_more_than_the_status(
+    status: int, body: object, kind: str
+) -> None:
+    assert refused(status, body).kind == kind
+
+
+def test_an_error_inside_a_stream_is_judged_by_its_words() -> None:
+    response = httpx2.Response(200, request=REQUEST)
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    failure = failure_of(AnthropicStatusError("no", response=response, body=body), started=True)
+    assert failure is not None
+    assert (failure.kind, failure.status, str(failure)) == ("overloaded", None, "Overloaded")
+
+
+def test_an_error_chunk_without_a_code_is_the_servers() -> None:
+    failure = failure_of(APIError("it broke", REQUEST, body={"message": "it broke"}))
+    assert failure is not None
+    assert (failure.kind, failure.status) == ("server", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "started", "kind"),
+    [
+        (APITimeoutError(REQUEST), False, "timeout"),
+        (httpx2.ReadTimeout("slow"), True, "timeout"),
+        (APIConnectionError(request=REQUEST), False, "connection"),
+        (APIConnectionError(request=REQUEST), True, "cut"),
+        (httpx2.RemoteProtocolError("gone"), True, "cut"),
+        (json.JSONDecodeError("bad", "x", 0), True, "server"),
+    ],
+)
+def test_errors_of_the_connection_have_kinds(error: Exception, started: bool, kind: str) -> None:
+    failure = failure_of(error, started=started)
+    assert failure is not None
+    assert failure.kind == kind
+
+
+def test_the_cause_of_a_failed_connection_is_named() -> None:
+    error = APIConnectionError(request=REQUEST)
+    error.__cause__ = OSError("name not known")
+    assert str(failure_of(error)) == "no connection: name not known"
+
+
+def test_a_bug_is_no_failure_of_the_provider() -> None:
+    assert failure_of(AttributeError("oops")) is None
+
+
+def test_a_failure_stays_what_it_is() -> None:
+    failure = ModelFailure("no", kind="cut")
+    assert failure_of(failure) is failure
+
+
+def test_a_message_is_one_line_of_bounded_length() -> None:
+    message = str(refused(500, said("a\n" * 1000)))
+    assert message.startswith("HTTP 500: a a")
+    assert len(message) < 320
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "9", "retry-after-ms": "300"}, 0.3),
+        ({"retry-after": "Sat, 21 Nov 2026 07:00:30 GMT"}, 30.0),
+        ({"retry-after": "Sat, 21 Nov 2026 06:00:00 GMT"}, 0.0),
+        ({"retry-after": "Sat, 21 Nov 2026 07:00:30 -0000"}, 30.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after-ms": "inf", "retry-after": "2"}, 2.0),
+        ({}, None),
+    ],
+)
+def test_the_time_to_wait_is_read_in_all_its_forms(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(headers, now) == seconds
+
+
+def test_the_time_to_wait_is_part_of_the_failure() -> None:
+    assert refused(429, retry_after="7").retry_after == 7.0
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["error", "message", "code", "type", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.integers(100, 599), json_values, st.text(max_size=20))
+def test_whatever_a_server_answers_there_is_a_kind(status: int, body: object, wait: str) -> None:
+    """Law: every status, body and header gives a known kind and a wait of no less than 0."""
+    response = httpx2.Response(status, headers=[(b"retry-after", wait.encode())], request=REQUEST)
+    failure = failure_of(APIStatusError("no", response=response, body=body), now=now)
+    assert failure is not None
+    assert failure.kind in KINDS
+    assert failure.retry_after is None or failure.retry_after >= 0

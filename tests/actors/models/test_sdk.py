@@ -1,0 +1,217 @@
+"""The shell around an SDK: deadlines by Trio's clock, lazy loading, missing keys and packages."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from motet.actors.models.anthropic import AnthropicModel
+from motet.actors.models.openai import OpenAIModel
+from motet.actors.models.sdk import Deadlines, LazyClient, answer
+from motet.actors.models.wire import cut
+from motet.protocols.errors import MissingExtra
+from motet.protocols.models import Finished, ModelEvent, ModelFailure, TextPart
+from tests.actors.models.builders import events_of, request
+
+ADAPTERS = [OpenAIModel, AnthropicModel]
+VARIABLES = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]
+
+
+@attrs.define
+class Words:
+    """A reader of plain words; ``.`` is how an answer ends."""
+
+    complete: bool = False
+
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:
+        assert isinstance(chunk, str)
+        self.complete = self.complete or chunk == "."
+        return () if chunk in {"", "."} else (TextPart(chunk),)
+
+    def close(self) -> Iterable[ModelEvent]:
+        if not self.complete:
+            raise cut()
+        return (Finished("stop"),)
+
+
+@attrs.define
+class Chunks:
+    """A stream of words, each after its silence; an error is raised."""
+
+    steps: list[tuple[float, str | Exception]]
+    closed: bool = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.closed = True
+
+    async def __anext__(self) -> object:
+        if not self.steps:
+            raise StopAsyncIteration
+        silence, step = self.steps.pop(0)
+        await trio.sleep(silence)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+async def heard(chunks: Chunks, *, before: float = 0.0) -> Sequence[ModelEvent]:
+    async def create() -> Chunks:
+        await trio.sleep(before)
+        return chunks
+
+    events: list[ModelEvent] = []
+    async with answer(create, Words(), Deadlines()) as stream:
+        async for event in stream:
+            events.append(event)
+    return events
+
+
+async def test_an_answer_may_be_slow_as_long_as_it_is_never_silent(
+    autojump_clock: MockClock,
+) -> None:
+    chunks = Chunks([(50.0, "one"), (59.0, "two"), (59.0, "three"), (59.0, ".")])
+    assert len(await heard(chunks)) == 4
+    assert chunks.closed
+
+
+@pytest.mark.parametrize(
+    ("before", "first"), [(61.0, 0.0), (0.0, 61.0), (31.0, 31.0)], ids=["head", "body", "both"]
+)
+async def test_the_first_token_has_one_deadline_for_head_and_body(
+    autojump_clock: MockClock, before: float, first: float
+) -> None:
+    with pytest.raises(ModelFailure, match="no first token came within 60 s") as caught:
+        await heard(Chunks([(first, "late"), (0.0, ".")]), before=before)
+    assert caught.value.kind == "timeout"
+    assert trio.current_time() == 60.0
+
+
+async def test_chunks_that_say_nothing_are_silence(autojump_clock: MockClock) -> None:
+    with pytest.raises(ModelFailure, match="no first token"):
+        await heard(Chunks([(10.0, "")] * 7))
+
+
+async def test_a_stall_in_the_middle_is_a_timeout_and_closes_the_stream(
+    autojump_clock: MockClock,
+) -> None:
+    chunks = Chunks([(1.0, "one"), (61.0, "two")])
+    with pytest.raises(ModelFailure, match="no further token came within 60 s") as caught:
+        await heard(chunks)
+    assert caught.value.kind == "timeout"
+    assert chunks.closed
+
+
+async def test_the_readers_own_pauses_do_not_count(autojump_clock: MockClock) -> None:
+    async def create() -> Chunks:
+        return Chunks([(0.0, "one"), (0.0, "two"), (0.0, ".")])
+
+    async with answer(create, Words(), Deadlines()) as stream:
+        async for _ in stream:
+            await trio.sleep(100)
+
+
+async def test_a_stream_that_stops_too_early_is_a_cut() -> None:
+    with pytest.raises(ModelFailure) as caught:
+        await heard(Chunks([(0.0, "half")]))
+    assert caught.value.kind == "cut"
+
+
+async def test_an_answer_that_is_whole_stays_whole_when_its_goodbye_is_lost(
+    autojump_clock: MockClock,
+) -> None:
+    lost = ModelFailure("gone", kind="cut")
+    whole = [TextPart("all"), Finished("stop")]
+    assert await heard(Chunks([(0.0, "all"), (0.0, "."), (0.0, lost)])) == whole
+    assert await heard(Chunks([(0.0, "all"), (0.0, "."), (99.0, "")])) == whole
+
+
+async def test_a_bug_is_not_taken_for_a_failure() -> None:
+    with pytest.raises(AttributeError):
+        await heard(Chunks([(0.0, AttributeError("oops"))]))
+
+
+@pytest.mark.parametrize("silence", [0.0, -1.0, float("nan")])
+def test_a_deadline_is_above_zero(silence: float) -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        Deadlines(between_tokens=silence)
+
+
+@attrs.define
+class CountedClient:
+    closed: int = 0
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed += 1
+
+
+async def test_many_first_uses_make_one_client_and_a_failure_is_not_kept() -> None:
+    made: list[CountedClient] = []
+
+    def make() -> CountedClient:
+        made.append(CountedClient())
+        if len(made) == 1:
+            raise ModelFailure("no key", kind="auth")
+        return made[-1]
+
+    lazy = LazyClient(make)
+    with pytest.raises(ModelFailure):
+        await lazy.get()
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(lazy.get)
+    assert len(made) == 2
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await lazy.aclose()
+    await lazy.aclose()
+    assert made[1].closed == 1
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_a_missing_key_is_named(
+    adapter: type[OpenAIModel | AnthropicModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    model = adapter("m")
+    provider = model.name.partition(":")[0].upper()
+    with pytest.raises(ModelFailure, match=f"set the variable {provider}_API_KEY") as caught:
+        await events_of(model, request("hi"))
+    assert caught.value.kind == "auth"
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_a_missing_package_names_the_extra(
+    adapter: type[OpenAIModel | AnthropicModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = adapter("m", api_key="key")
+    provider = model.name.partition(":")[0]
+    monkeypatch.setitem(sys.modules, provider, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'motet\[{provider}\]'"):
+        await events_of(model, request("hi"))
+
+
+def test_importing_the_models_imports_no_sdk() -> None:
+    script = (
+        "import sys, motet.actors.models\n"
+        "print([name for name in ('openai', 'anthropic', 'httpx2') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
