@@ -18,10 +18,10 @@ from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.chain import HookFn
 from motet.actors.result import RunResult
+from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
 from motet.actors.sessions.session import Submit
 from motet.actors.sessions.table import Run
-from motet.actors.sessions.recall import recall
 from motet.actors.stream import RunStream
 from motet.actors.tree import Tree, grow
 from motet.protocols.config import GatewayConfig, HostConfig
@@ -362,6 +362,7 @@ async def open_host(
     config: HostConfig | None = None,
     agents: Sequence[AnyAgent] = (),
     workspace: str | Path | None = None,
+    check_messages: bool = False,
 ) -> AsyncIterator[Host]:
     """Run a host for the length of the block.
 
@@ -370,13 +371,17 @@ async def open_host(
         config: limits, tools, model providers; its ``state`` and ``workspace`` are the defaults.
         agents: known by name from the start; others become known when they first run.
         workspace: what the file and shell tools see. Default: the configuration's.
+        check_messages: copy every message through msgpack, for tests: what could not cross a
+            process never enters a mailbox unnoticed.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
     used, ``ConfigError`` for a wrong agent. Cancellation ends everything in order: runs first,
     the database last.
     """
     config = config or HostConfig()
-    async with grow(state or config.state, workspace or config.workspace, config) as tree:
+    place = state or config.state
+    folder = Path(workspace or config.workspace)
+    async with grow(place, folder, config, check_messages=check_messages) as tree:
         host = Host(tree)
         for agent in agents:
             host.add(agent)

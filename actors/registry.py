@@ -12,6 +12,8 @@ from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.host import AgentInfo
 from motet.protocols.models import Model
 
+ERROR_DETAIL = "get_error_detail"
+
 
 class AgentRegistry:
     """Agents by name. An agent is complete when it is added: its tools and model are known.
@@ -47,6 +49,10 @@ class AgentRegistry:
             raise ConfigError(f"this host has another agent named {agent.name!r}: rename one")
         self._add_model(agent)
         tools = self._resolve(agent.tools)
+        detail = self._builtin.get(ERROR_DETAIL)
+        if tools and detail is not None and detail not in tools:
+            # Every failed call names it; from the start, since a stable list keeps the cache.
+            tools.append(detail)
         self._catalog.add(agent.name, tools)
         self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
         self._agents[agent.name] = agent

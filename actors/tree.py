@@ -6,11 +6,11 @@ tools and stores are still there, and the database commits the last transcript b
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -20,14 +20,15 @@ import trio
 
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
-from motet.actors.errors.store import ErrorStore, ErrorStoreMessage
+from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.events.bus import EventBus
 from motet.actors.events.fanout import Fanout
 from motet.actors.events.journal import EventJournal
 from motet.actors.hooks.actor import Hooks
+from motet.actors.hooks.chain import HookFault
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.models.anthropic import AnthropicModel
-from motet.actors.models.catalog import ModelCatalog
+from motet.actors.models.catalog import MakeModel, ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.registry import AgentRegistry
@@ -43,11 +44,13 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.chat import JsonObject
-from motet.protocols.config import HostConfig
-from motet.protocols.events import AnyEvent, Publish, RunInterrupted
+from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
+from motet.protocols.events import AnyEvent, Publish, RunInterrupted, Warned
 from motet.protocols.host import HostStatus
+from motet.protocols.models import Model
 from motet.protocols.sessions import RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
+from motet.protocols.version import __version__
 from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ class Tree:
     fanout: Fanout
     services: Services
     store: ActorRef[SessionStoreMessage]
-    error_store: ActorRef[ErrorStoreMessage]
+    error_store: ActorRef[ErrorProtocol]
     router: ActorRef[RouterMessage]
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
@@ -80,7 +83,7 @@ class Tree:
         slots = self.table.slots.values()
         return HostStatus(
             instance=self.instance,
-            version=version("motet"),
+            version=__version__,
             time=time.time(),
             started=self.started,
             agents=len(self.registry.infos()),
@@ -98,15 +101,17 @@ class Tree:
 
 @asynccontextmanager
 async def grow(
-    state: str | Path | None, workspace: str | Path, config: HostConfig
+    state: str | Path | None, workspace: Path, config: HostConfig, *, check_messages: bool
 ) -> AsyncIterator[Tree]:
     """The tree of one host for the length of the block."""
     with Location.directory(state) if state is not None else Location.memory() as location:
         readers = Readers(location)
-        models = ModelCatalog(_providers(config))
+        models = ModelCatalog(_providers(config.models))
         try:
-            async with open_system("host", supervision=SUPERVISION) as system:
-                tree = await _plant(system, location, readers, models, Path(workspace), config)
+            async with open_system(
+                "host", supervision=SUPERVISION, check_messages=check_messages
+            ) as system:
+                tree = await _plant(system, location, readers, models, workspace, config)
                 try:
                     yield tree
                 finally:
@@ -141,8 +146,8 @@ async def _plant(
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     registry = AgentRegistry(catalog, models, builtin, GROUPS)
     directory = await system.start(lambda: Models(registry.model), name="models")
-    warn = partial(_publish, bus, table)
-    hooks_ref = await system.start(lambda: Hooks(hooks, warn), name="hooks")
+    warn = partial(_publish, bus)
+    hooks_ref = await system.start(lambda: Hooks(hooks, partial(_mark, warn)), name="hooks")
     channel = ErrorChannel(error_store, warn)
     context = partial(_context, table, workspace.resolve())
     tools = await system.start(
@@ -177,14 +182,17 @@ async def _recover(
     return interrupted
 
 
-def _publish(bus: ActorRef[Publish], table: RunTable, run_id: str, event: AnyEvent) -> None:
-    """Say that something degraded, on the stream of the run it happened to; never fails."""
-    run = table.runs.get(run_id)
-    if run is not None:
-        try:
-            bus.tell_nowait(Publish(f"session:{run.session}", event, run_id))
-        except (MailboxFull, ActorDead):
-            return
+def _publish(bus: ActorRef[Publish], session: str, event: AnyEvent) -> None:
+    """Say that something degraded on the session's stream; never waits, never fails."""
+    with suppress(MailboxFull, ActorDead):
+        bus.tell_nowait(Publish(f"session:{session}", event))
+
+
+def _mark(warn: Callable[[str, AnyEvent], None], fault: HookFault) -> None:
+    """A hook failed: its mark in the event log says what that meant (G10)."""
+    meant = "the call was denied" if fault.on_error == "block" else "the call went on"
+    text = f"hook {fault.hook!r} failed on tool {fault.tool!r}, {meant}: {fault.message}"
+    warn(fault.session, Warned("hook", text))
 
 
 def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[object]:
@@ -200,12 +208,20 @@ def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[
     )
 
 
-def _providers(config: HostConfig) -> dict[str, partial[OpenAIModel] | partial[AnthropicModel]]:
-    """The model providers as the configuration says they are reached."""
-    openai, anthropic = config.models.openai, config.models.anthropic
-    return {
-        "openai": partial(OpenAIModel, base_url=openai.base_url, key_env=openai.api_key_env),
-        "anthropic": partial(
-            AnthropicModel, base_url=anthropic.base_url, key_env=anthropic.api_key_env
-        ),
-    }
+def _providers(config: ModelsConfig) -> dict[str, MakeModel]:
+    """The model providers, reached as the configuration says."""
+
+    def openai(name: str) -> Model:
+        chosen = config.openai
+        return OpenAIModel(name, base_url=chosen.base_url, api_key=_key(chosen))
+
+    def anthropic(name: str) -> Model:
+        chosen = config.anthropic
+        return AnthropicModel(name, base_url=chosen.base_url, api_key=_key(chosen))
+
+    return {"openai": openai, "anthropic": anthropic}
+
+
+def _key(provider: ProviderConfig) -> str | None:
+    """The key from the named variable; None leaves the choice to the provider's own."""
+    return os.environ.get(provider.api_key_env) if provider.api_key_env else None

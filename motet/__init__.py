@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from motet.protocols.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from motet.actors.agent.definition import Agent
     from motet.actors.host import Host, open_host
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from motet.protocols.models import Model, Usage
     from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "motet.actors.agent.definition": ("Agent",),

@@ -8,7 +8,7 @@ import msgspec
 
 from motet.protocols.messages import Request
 
-SqlValue: TypeAlias = int | float | str | bytes | None
+SqlValue: TypeAlias = int | float | str | None
 Row: TypeAlias = tuple[SqlValue, ...]
 
 

@@ -1,4 +1,4 @@
-"""Runs the calls of one answer and keeps account of them, so that a cut leaves no call unanswered.
+"""Runs the calls of one answer and tells of them, so that a cut leaves no call unanswered.
 
 Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` event (G7, G8).
 """
@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import trio
-
-from motet.actors.agent.transcript import GAP_TEXT
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
 from motet.actors.tools.batch import run_batch
@@ -23,16 +20,18 @@ ARGUMENT_PREVIEW = 500
 
 
 class Batch:
-    """The calls of one assistant row. ``step`` is that row's place among the rows of its run."""
+    """The calls of one assistant row. ``step`` is that row's place among the rows of its run.
+
+    ``record`` holds one result per call at every moment, also when the batch has been cut.
+    """
 
     def __init__(self, run: Run, services: Services, calls: tuple[Call, ...], step: int) -> None:
         self.run = run
         self.services = services
         self.calls = calls
         self.step = step
-        self._begun: dict[str, float] = {}
-        self._done: dict[str, CallResult] = {}
-        self._told: set[str] = set()
+        self.record: list[CallResult] = []
+        self._open: set[int] = set()
 
     async def execute(self, intent: AssistantMessage) -> Sequence[CallResult]:
         """Results by call index; events come in completion order.
@@ -45,30 +44,22 @@ class Batch:
             self._call,
             limit=self.run.limits.parallel,
             serial=self.services.catalog.any_writes(self.run.agent.name, self.calls),
+            record=self.record,
         )
 
-    def known(self) -> list[CallResult]:
-        """What is known when the batch is cut: results, and calls stopped while they ran."""
-        return [
-            self._done.get(call.id) or self._cut(call)
-            for call in self.calls
-            if call.id in self._begun
-        ]
-
     async def tell_cut(self) -> None:
-        """Announce the end of calls whose end was not announced; part of a run's clean-up."""
-        for index, call in enumerate(self.calls):
-            if call.id in self._begun and call.id not in self._told:
-                await self._announce(self._done.get(call.id) or self._cut(call), index)
+        """Tell the end of calls that were cut; part of a run's clean-up."""
+        for index in sorted(self._open):
+            await self._tell_end(self.record[index], index)
 
     async def _call(self, index: int, call: Call) -> CallResult:
-        self._begun[call.id] = trio.current_time()
         args = self.services.catalog.preview(call, ARGUMENT_PREVIEW)
+        self._open.add(index)
         await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
-        result = self._done[call.id] = await self._ask(call)
+        result = self.record[index] = await self._ask(call)
         row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
         await self.services.note(RecordStep(self.run.id, self.step + 1 + index, row))
-        await self._announce(result, index)
+        await self._tell_end(result, index)
         return result
 
     async def _ask(self, call: Call) -> CallResult:
@@ -77,13 +68,13 @@ class Batch:
         try:
             return await self.services.tools.ask(request)
         except Exception as error:
-            # The executor answers every call; this is a bug or its death, and still one result.
-            self.services.log.exception("tool executor failed", run=run.id, tool=call.name)
+            # The executor answers every call: this is a bug in it, or its death. Still one result.
+            self.services.log.error("tool executor failed", run=run.id, exc_info=error)
             text = f"Tool {call.name!r} could not be run: {error}"
             return CallResult(call.id, call.name, text, "failed", kind="unknown")
 
-    async def _announce(self, result: CallResult, index: int) -> None:
-        self._told.add(result.call_id)
+    async def _tell_end(self, result: CallResult, index: int) -> None:
+        self._open.discard(index)
         event = events.ToolResult(
             id=result.call_id,
             name=result.name,
@@ -100,12 +91,6 @@ class Batch:
         try:
             await self.services.store.ask(RecordIntent(self.run.id, self.step, intent))
         except Exception as error:
-            # A full disk must not stop the agent; the crash of this very run would then lose rows.
-            await self.services.warn(
-                self.run, "transcript", f"the calls are not journalled: {error}"
-            )
-
-    def _cut(self, call: Call) -> CallResult:
-        ms = (trio.current_time() - self._begun[call.id]) * 1000
-        outcome = "cancelled_while_running"
-        return CallResult(call.id, call.name, GAP_TEXT[outcome], outcome, "cancelled", None, ms)
+            # A full disk must not stop the agent; a crash of this very run would lose these rows.
+            message = f"the calls are not journalled: {error}"
+            await self.services.warn(self.run, "transcript", message)

@@ -156,7 +156,7 @@ class TurnRunner:
         return list(results)
 
     def _known(self) -> list[CallResult]:
-        return self._batch.known() if self._batch else []
+        return self._batch.record if self._batch else []
 
     def _failed(self, error: AgentError) -> Finish:
         self.failure = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
 from urllib.parse import quote
 
 import trio
@@ -31,7 +32,10 @@ class Discard(Message, frozen=True, tag="router.discard"):
     run_id: str
 
 
-class Router(Actor[Resolve | Discard]):
+RouterMessage: TypeAlias = Resolve | Discard
+
+
+class Router(Actor[RouterMessage]):
     """Parent of all session actors. One session's crash never touches another's."""
 
     supervision = Supervision(strategy="one_for_one", intensity=100, period=5.0)

@@ -38,12 +38,8 @@ def test_each_break_of_the_grammar_is_named_with_its_row() -> None:
 
 
 def test_results_are_put_in_call_order_and_gaps_say_what_happened() -> None:
-    rows = [
-        UserMessage("a"),
-        AssistantMessage("", (call(1), call(2), call(3))),
-        result(3),
-        result(1),
-    ]
+    asking = AssistantMessage("", (call(1), call(2), call(3)))
+    rows: list[ChatMessage] = [UserMessage("a"), asking, result(3), result(1)]
 
     closed = close_calls(rows, "unknown")
 
