@@ -318,9 +318,10 @@ class GatewayState(msgspec.Struct, frozen=True):
     refused_connects: int
 
     @property
-    def port(self) -> int:
-        """The first bound port."""
-        return self.addresses[0][1]
+    def url(self) -> str:
+        """The first address as a client or a browser takes it."""
+        host, port = self.addresses[0]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class GetGatewayState(Ask[GatewayState], frozen=True, tag="gateway.state"):

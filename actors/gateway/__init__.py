@@ -21,14 +21,14 @@ from motet.actors.gateway.commands import (
     message_text,
     parse_command,
 )
-from motet.actors.gateway.context import GatewayConfig
-from motet.actors.gateway.server import Gateway
+from motet.actors.gateway.context import Settings
+from motet.actors.gateway.server import Gateway, serve
 
 __all__ = [
     "COMMANDS",
     "Command",
     "Gateway",
-    "GatewayConfig",
+    "Settings",
     "StaticTokens",
     "TokenEntry",
     "TokenStore",
@@ -38,6 +38,7 @@ __all__ = [
     "message_text",
     "new_token",
     "parse_command",
+    "serve",
     "stop_text",
     "token_entry",
 ]

@@ -46,8 +46,8 @@ class Connection:
         self._token = token
         self._principal: Principal = LOCAL
         self._token_digest: str | None = None
-        self._outbox = Outbox(context.config.limits)
-        self._requests = Requests(context.config.limits)
+        self._outbox = Outbox(context.settings.limits)
+        self._requests = Requests(context.settings.limits)
         self._patience = TokenBucket(_PATIENCE / 60, _PATIENCE)
         self._nursery: trio.Nursery
         self._socket: WebSocketConnection
@@ -88,12 +88,13 @@ class Connection:
 
     async def _admitted(self, socket: WebSocketConnection) -> Admitted | None:
         """Read the first frame; None: the client is turned away."""
-        limits = self._context.config.limits
+        limits = self._context.settings.limits
         message: str | bytes | None = None
         with trio.move_on_after(limits.connect_ms / 1000):
             message = await socket.get_message()
         if message is None:
-            return self.close(wire.CLOSE_CONNECT_TIMEOUT, "no connect in time")
+            self.close(wire.CLOSE_CONNECT_TIMEOUT, "no connect in time")
+            return None
         text = self._text(message, limits.connect_frame)
         if text is None:
             return None
@@ -101,7 +102,8 @@ class Connection:
             return admit(self._context, text, self._peer, self._token)
         except TurnedAway as away:
             self.answer(away.frame)
-            return self.close(away.code, away.reason)
+            self.close(away.code, away.reason)
+            return None
 
     async def _serve(
         self, admitted: Admitted, socket: WebSocketConnection, nursery: trio.Nursery
@@ -113,7 +115,7 @@ class Connection:
             context.hub,
             self._outbox,
             self._stir,
-            context.config.limits,
+            context.settings.limits,
             admitted.principal,
         )
         context.connections.add(self)
@@ -148,7 +150,7 @@ class Connection:
             server=wire.ServerInfo(status.version, status.instance, self.now()),
             principal=wire.PrincipalInfo(self._principal.user, self._principal.role),
             methods=methods.allowed(self._principal.role),
-            limits=self._context.config.limits,
+            limits=self._context.settings.limits,
             streams=states,
         )
 
@@ -203,17 +205,19 @@ class Connection:
             while self._outbox.answers >= _ANSWERS_HELD:
                 self._written = trio.Event()
                 await self._written.wait()
-            text = self._text(await socket.get_message(), self._context.config.limits.frame)
+            text = self._text(await socket.get_message(), self._context.settings.limits.frame)
             if text is not None:
                 self._handle(text, nursery)
 
     def _text(self, message: str | bytes, limit: int) -> str | None:
         """The message if it may be one; else the connection closes."""
         if isinstance(message, bytes):
-            return self.close(wire.CLOSE_UNSUPPORTED, "text frames only")
-        if size_of(message) > limit:
-            return self.close(wire.CLOSE_TOO_LARGE, f"frame above {limit} bytes")
-        return message
+            self.close(wire.CLOSE_UNSUPPORTED, "text frames only")
+        elif size_of(message) > limit:
+            self.close(wire.CLOSE_TOO_LARGE, f"frame above {limit} bytes")
+        else:
+            return message
+        return None
 
     def _handle(self, message: str, nursery: trio.Nursery) -> None:
         request_id = ""
@@ -266,7 +270,7 @@ class Connection:
         self._wake.set()
 
     async def _write(self, socket: WebSocketConnection) -> None:
-        timeout = self._context.config.limits.send_timeout_ms / 1000
+        timeout = self._context.settings.limits.send_timeout_ms / 1000
         while True:
             entry = self._outbox.pop()
             if entry is not None:

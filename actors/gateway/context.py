@@ -13,10 +13,11 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.gateway.auth import StaticTokens, TokenStore, digest
+from motet.actors.gateway.auth import StaticTokens, TokenStore, digest, token_entry
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.rates import Buckets, FailureWindow
+from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import LOCAL, Principal
@@ -29,17 +30,24 @@ class Beating(Protocol):
 
 
 @attrs.frozen
-class GatewayConfig:
+class Settings:
     """``allowed_origins``: pages of other hosts that may connect, such as ``https://a.example``.
 
     ``tokens``: without any, only this machine is served, as the admin ``local``.
     """
 
     host: str = "127.0.0.1"
-    port: int = 8765
+    port: int = 7878
     tokens: TokenStore = attrs.field(factory=StaticTokens)
     allowed_origins: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
+
+    @classmethod
+    def of(cls, config: GatewayConfig) -> Settings:
+        """The settings that a configuration asks for. Raises :class:`ConfigError`."""
+        host, port = split_listen(config.listen)
+        entries = (token_entry(item.token, item.user, item.role) for item in config.tokens)
+        return cls(host, port, StaticTokens(entries), config.allowed_origins)
 
 
 @attrs.define(eq=False)
@@ -47,7 +55,7 @@ class Context:
     """``now`` is Unix seconds, for tokens and frames; waiting goes by trio's clock."""
 
     api: HostApi
-    config: GatewayConfig
+    settings: Settings
     now: Callable[[], float] = time.time
     hub: Hub = attrs.field(init=False)
     messages: Buckets = attrs.field(init=False)
@@ -61,7 +69,7 @@ class Context:
     _users: Counter[str] = attrs.field(init=False, factory=Counter[str])
 
     def __attrs_post_init__(self) -> None:
-        limits = self.config.limits
+        limits = self.settings.limits
         self.hub = Hub(self.api.events)
         self.messages = Buckets(limits.messages_per_min / 60, limits.message_burst)
         period = limits.connect_failures_ms / 1000
@@ -72,11 +80,11 @@ class Context:
         return self.failures.refused_for(peer, trio.current_time())
 
     def find(self, token_digest: str) -> Principal | None:
-        return self.config.tokens.find(token_digest, self.now())
+        return self.settings.tokens.find(token_digest, self.now())
 
     def authenticate(self, token: str | None, peer: str) -> tuple[Principal, str | None]:
         """The principal of a token, and the token's digest. Raises :class:`Refusal`."""
-        if not self.config.tokens.has_tokens():
+        if not self.settings.tokens.has_tokens():
             return LOCAL, None
         if token is None:
             reason = "this gateway wants a token: send it in `auth.token` of connect"
@@ -92,7 +100,7 @@ class Context:
 
     def enter(self, user: str) -> None:
         """Count a connection of ``user`` in. Raises :class:`Refusal` above the limit."""
-        limit = self.config.limits.connections_per_user
+        limit = self.settings.limits.connections_per_user
         if self._users[user] >= limit:
             raise Refusal("limit_reached", f"{limit} connections are open already: close one")
         self._users[user] += 1
@@ -106,7 +114,7 @@ class Context:
         """Count one message of ``user``. Raises :class:`Refusal` when there were too many."""
         wait = self.messages.take(user, trio.current_time())
         if wait > 0:
-            rate = self.config.limits.messages_per_min
+            rate = self.settings.limits.messages_per_min
             raise Refusal("rate_limited", f"{rate} messages per minute", retry_after=wait)
 
     def beat(self) -> None:

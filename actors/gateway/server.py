@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from typing import ClassVar
 
+import attrs
 import trio
 
 from motet.actors.gateway.auth import (
@@ -20,7 +20,7 @@ from motet.actors.gateway.auth import (
     origin_allowed,
 )
 from motet.actors.gateway.connection import Connection
-from motet.actors.gateway.context import Context, GatewayConfig
+from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.http import (
     BadRequest,
@@ -33,13 +33,32 @@ from motet.actors.gateway.http import (
     upgrade_fault,
 )
 from motet.actors.gateway.websocket import serve_websocket
+from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.host import HostApi
-from motet.runtime import Actor, handles
+from motet.runtime import Actor, StartFailed, System, handles
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
+
+
+async def serve(system: System, api: HostApi, config: GatewayConfig) -> str:
+    """Start the gateway of a host as the actor ``gateway``; returns the URL it listens on.
+
+    Raises :class:`ConfigError` when it may not or cannot listen there.
+    """
+    settings = Settings.of(config)
+    try:
+        gateway = await system.start(lambda: Gateway(api, settings), name="gateway")
+    except StartFailed as failed:
+        if isinstance(failed.__cause__, ConfigError):
+            raise failed.__cause__ from None
+        raise
+    state = await gateway.ask(GetGatewayState())
+    # Restarted, it listens where its clients look for it, also when the port was any.
+    settings = attrs.evolve(settings, port=state.addresses[0][1])
+    return state.url
 
 
 class Gateway(Actor[GetGatewayState]):
@@ -49,18 +68,16 @@ class Gateway(Actor[GetGatewayState]):
     its clients (event ``shutdown``, close code 1001), within about a second.
     """
 
-    cleanup_budget: ClassVar[float] = 5.0
-
-    def __init__(self, api: HostApi, config: GatewayConfig | None = None) -> None:
-        self._context = Context(api, config or GatewayConfig())
+    def __init__(self, api: HostApi, settings: Settings | None = None) -> None:
+        self._context = Context(api, settings or Settings())
         self._addresses: tuple[tuple[str, int], ...] = ()
 
     async def on_start(self) -> None:
-        config = self._context.config
-        check_listen(config.host, config.tokens)
-        listeners = await open_listeners(config.host, config.port)
+        settings = self._context.settings
+        check_listen(settings.host, settings.tokens)
+        listeners = await open_listeners(settings.host, settings.port)
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
-        self.start_soon(serve, self._context, listeners)
+        self.start_soon(serve_listeners, self._context, listeners)
 
     @handles(GetGatewayState)
     async def state(self, _request: GetGatewayState) -> GatewayState:
@@ -87,7 +104,7 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
         raise ConfigError(f"cannot listen on {host!r}, port {port}: {hint}") from error
 
 
-async def serve(context: Context, listeners: list[trio.SocketListener]) -> None:
+async def serve_listeners(context: Context, listeners: list[trio.SocketListener]) -> None:
     """Serve until cancelled; then close all connections and listeners."""
 
     async def handle(stream: trio.SocketStream) -> None:
@@ -100,7 +117,7 @@ async def serve(context: Context, listeners: list[trio.SocketListener]) -> None:
 
 async def _beat(context: Context) -> None:
     while True:
-        await trio.sleep(context.config.limits.ping_ms / 1000)
+        await trio.sleep(context.settings.limits.ping_ms / 1000)
         context.beat()
 
 
@@ -113,7 +130,7 @@ def _peer(stream: trio.SocketStream) -> str:
 
 async def serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
     """Serve one client from its first byte to its last. Raises only what cancels it."""
-    if context.open_sockets >= context.config.limits.connections + _SPARE_SOCKETS:
+    if context.open_sockets >= context.settings.limits.connections + _SPARE_SOCKETS:
         await trio.aclose_forcefully(stream)
         return
     context.open_sockets += 1
@@ -160,7 +177,7 @@ async def _websocket(
             stream,
             head.raw,
             subprotocol="sec-websocket-protocol" in head.headers,
-            frame_limit=context.config.limits.frame,
+            frame_limit=context.settings.limits.frame,
             session=Connection(context, peer, bearer(head.headers)),
         )
     finally:
@@ -182,16 +199,16 @@ def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None
     fault = upgrade_fault(head)
     if fault is not None:
         return fault
-    config, host = context.config, head.headers.get("host", "")
-    if not origin_allowed(head.headers.get("origin"), host, config.allowed_origins):
+    settings, host = context.settings, head.headers.get("host", "")
+    if not origin_allowed(head.headers.get("origin"), host, settings.allowed_origins):
         return plain(403, "Pages of this origin may not connect: see gateway.allowed_origins.")
-    if not config.tokens.has_tokens() and not host_is_loopback(host):
+    if not settings.tokens.has_tokens() and not host_is_loopback(host):
         return plain(403, "Without a token this gateway is for localhost only.")
     wait = context.refused_for(peer)
     if wait > 0:
         seconds = str(max(1, round(wait)))
         return plain(429, "Too many failed connects.", ("retry-after", seconds))
-    if context.websockets >= config.limits.connections:
+    if context.websockets >= settings.limits.connections:
         return plain(503, "Too many connections.", ("retry-after", "5"))
     token = bearer(head.headers)
     if token is not None:

@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import attrs
 import msgspec
@@ -13,7 +14,7 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
-from motet.actors.gateway.context import Context, GatewayConfig
+from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
 from motet.protocols import gateway as wire
 from motet.protocols.chat import AssistantMessage, UserMessage
@@ -293,7 +294,6 @@ class Client:
         """The result of a request that succeeds."""
         answer = await self.ask(method, **params)
         assert answer.ok, answer
-        assert not isinstance(answer.result, wire.UnsetType)
         return msgspec.convert(answer.result, dict[str, object])
 
     async def error(self, method: str, **params: object) -> wire.ErrorBody:
@@ -344,7 +344,7 @@ async def opened(
         nursery.start_soon(serve_stream, context, theirs, peer)
         socket = await wrap_client_stream(
             nursery,
-            ours,
+            cast("trio.SocketStream", ours),  # any stream does, its signature is too narrow
             "localhost",
             "/ws",
             subprotocols=[wire.SUBPROTOCOL],
@@ -368,5 +368,5 @@ async def connected(
         yield client
 
 
-def context_of(host: FakeHost, config: GatewayConfig | None = None) -> Context:
-    return Context(host, config or GatewayConfig(), now=lambda: 1000.0)
+def context_of(host: FakeHost, settings: Settings | None = None) -> Context:
+    return Context(host, settings or Settings(), now=lambda: 1000.0)
