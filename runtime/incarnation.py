@@ -222,6 +222,8 @@ class Incarnation:
             return
         self._concurrent[kind] = running + 1
         assert self.nursery is not None
+        if isinstance(item, Ask):
+            self.cell.mailbox.hand(item)
         self.nursery.start_soon(
             self._run_concurrent, handler, item, name=f"{self.cell.path} {handler.method}"
         )
@@ -229,11 +231,13 @@ class Incarnation:
     async def _run_concurrent(self, handler: Handler, first: Item) -> None:
         kind = handler.message_type
         item: Item | None = first
+        if isinstance(first, Ask) and not self.cell.mailbox.unhand(first):
+            item = self._next_concurrent(kind)
         try:
             while item is not None:
                 with trio.CancelScope() as scope:
                     await self._handle_concurrent(item, scope)
-                item = None if self.finishing else self.cell.mailbox.unstash(kind)
+                item = self._next_concurrent(kind)
         except Exception as error:
             self.crash(unwrapped(error))
         finally:
@@ -242,6 +246,9 @@ class Incarnation:
                 del self._concurrent[kind]
             if self.finishing:
                 self.cell.mailbox.wake()
+
+    def _next_concurrent(self, kind: type[Message]) -> Item | None:
+        return None if self.finishing else self.cell.mailbox.unstash(kind)
 
     async def _handle_concurrent(self, item: Item, scope: trio.CancelScope) -> None:
         if isinstance(item, Ask):

@@ -64,6 +64,7 @@ class Mailbox:
         "accepted",
         "closed",
         "dead_lettered",
+        "handed",
         "handled",
         "letters",
         "limit",
@@ -86,6 +87,7 @@ class Mailbox:
         self.queue: deque[Item] = deque()
         self.waiting: deque[_WaitingTell | Ask] = deque()
         self.stashes: dict[type, deque[Item]] = {}
+        self.handed: deque[Ask] = deque()  # taken for a concurrent handler that has not begun
         self.receiver: trio.lowlevel.Task | None = None
         self.closed: str | None = None
         # Below this length the queue accepts at once. One comparison covers full, closed and
@@ -169,7 +171,9 @@ class Mailbox:
             self._set_limit()
             return
         self.withdrawn += 1
-        if home is not self.queue:
+        if home is self.handed:
+            self.taken -= 1
+        elif home is not self.queue:
             self.stashed -= 1
         self.admit()
 
@@ -205,6 +209,18 @@ class Mailbox:
                 reschedule(sender.task)
             self.wake()
         self._set_limit()
+
+    def hand(self, ask: Ask) -> None:
+        """A taken ask is on its way to a concurrent handler: it may still be withdrawn."""
+        ask.home = self.handed
+        self.handed.append(ask)
+
+    def unhand(self, ask: Ask) -> bool:
+        """Its handler is about to begin; False if it was withdrawn on the way."""
+        if ask.home is None:
+            return False
+        self.handed.remove(ask)
+        return True
 
     def stash(self, kind: type, item: Item) -> None:
         """Put a taken item aside until a concurrent handler of its kind has room."""

@@ -110,9 +110,9 @@ async def open_system(
     """A block in which actors live; when it is left, none does.
 
     Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation stops
-    every actor in reverse start order too: its handlers are cancelled at once, its ``on_stop`` runs
-    within its budget. When the top-level
-    actors fail more often than ``supervision`` allows, the block is cancelled and raises
+    every actor in reverse start order too, without grace: when its time comes its handlers are
+    cancelled at once, and its ``on_stop`` runs within its budget. When the top-level actors fail
+    more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
     """
     try:

@@ -1,0 +1,260 @@
+"""G2: a stop ends everything below within its grace, and names what it could not end."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from motet.protocols.messages import Request
+from motet.runtime import Actor, StopReport, handles, open_system
+
+
+class Run(Request[None], frozen=True, tag="g2.run"):
+    seconds: float
+    shielded: bool = False
+
+
+class Unit(Actor[Run]):
+    """Works for as long as it is told, then cleans up for as long as it was made to."""
+
+    cleanup_budget = 4.0
+
+    def __init__(self, log: list[str], clean_up: float = 0.0, children: int = 0) -> None:
+        self.log = log
+        self.clean_up = clean_up
+        self.planned = children
+
+    async def on_start(self) -> None:
+        for number in range(self.planned):
+            await self.start_child(lambda: Unit(self.log, self.clean_up), name=str(number))
+
+    async def on_stop(self) -> None:
+        await trio.sleep(self.clean_up)
+        self.log.append(self.path)
+
+    @handles(Run)
+    async def run(self, request: Run) -> None:
+        with trio.CancelScope(shield=request.shielded):
+            await trio.sleep(request.seconds)
+        self.log.append(f"{self.path} ran")
+
+
+def _tasks() -> int:
+    """Every task of the run, counted from its root."""
+    root = trio.lowlevel.current_root_task()
+    return 0 if root is None else _below(root)
+
+
+def _below(task: trio.lowlevel.Task) -> int:
+    return 1 + sum(_below(t) for nursery in task.child_nurseries for t in nursery.child_tasks)
+
+
+async def _ignore_death(ask: object) -> None:
+    try:
+        await ask  # type: ignore[misc]
+    except Exception:
+        return
+
+
+async def test_children_stop_before_their_parent_in_reverse_start_order(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+    async with open_system("s") as system:
+        await system.start(lambda: Unit(log, children=2), name="a")
+        await system.start(lambda: Unit(log, children=1), name="b")
+
+        report = await system.stop()
+
+    order = ["/s/b/0", "/s/b", "/s/a/1", "/s/a/0", "/s/a"]
+    assert log == order
+    assert report == StopReport(ended=tuple(order))
+    assert report.complete
+
+
+async def test_the_running_handler_may_finish_within_the_grace(autojump_clock: MockClock) -> None:
+    log: list[str] = []
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Unit(log, clean_up=1), name="a")
+        nursery.start_soon(ref.ask, Run(3))
+        await wait_all_tasks_blocked()
+
+        await ref.stop(grace=8)
+
+        assert trio.current_time() == 3 + 1
+        assert log == ["/s/a ran", "/s/a"]
+
+
+async def test_a_handler_is_cancelled_early_enough_for_the_declared_clean_up(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Unit(log, clean_up=3), name="a")
+        nursery.start_soon(_ignore_death, ref.ask(Run(1000)))
+        await wait_all_tasks_blocked()
+
+        report = await ref.stop(grace=10)
+
+        # Four of the ten seconds are declared for the clean-up, which needs three of them.
+        assert trio.current_time() == 10 - 4 + 3
+        assert log == ["/s/a"]
+        assert report.complete
+
+
+async def test_a_clean_up_over_its_budget_is_cut_and_named(autojump_clock: MockClock) -> None:
+    async with open_system("s") as system:
+        ref = await system.start(lambda: Unit([], clean_up=1000), name="a")
+
+        report = await ref.stop(grace=30)
+
+        assert trio.current_time() == 4
+        assert [left.path for left in report.abandoned] == ["/s/a"]
+        assert "clean-up cut after 4 s" in report.abandoned[0].what
+
+
+async def test_a_failing_clean_up_is_named_and_the_stop_goes_on() -> None:
+    class Clumsy(Unit):
+        async def on_stop(self) -> None:
+            raise OSError("disk on fire")
+
+    async with open_system("s") as system:
+        await system.start(lambda: Unit([]), name="a")
+        await system.start(lambda: Clumsy([]), name="b")
+
+        report = await system.stop()
+
+    assert report.ended == ("/s/b", "/s/a")
+    assert "disk on fire" in report.abandoned[0].what
+
+
+async def test_what_ignores_cancellation_is_left_and_named_with_its_stack(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Unit([]), name="a")
+        nursery.start_soon(_ignore_death, ref.ask(Run(1000, shielded=True)))
+        await wait_all_tasks_blocked()
+
+        report = await system.stop(grace=5)
+
+        assert trio.current_time() == 5
+        assert [left.path for left in report.still_running] == ["/s/a"]
+        assert "trio.sleep(request.seconds)" in report.still_running[0].stack
+    # Only the block itself waits without limit: nothing may outlive it.
+    assert trio.current_time() == 1000
+
+
+async def test_a_thread_that_cannot_be_cancelled_is_named() -> None:
+    release = threading.Event()
+
+    class Threaded(Actor[Run]):
+        @handles(Run)
+        async def run(self, request: Run) -> None:
+            await trio.to_thread.run_sync(release.wait)
+
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        ref = await system.start(Threaded, name="a")
+        nursery.start_soon(_ignore_death, ref.ask(Run(0)))
+        await wait_all_tasks_blocked()
+
+        report = await ref.stop(grace=0)
+        release.set()
+
+    assert "to_thread" in report.still_running[0].stack
+
+
+async def test_background_tasks_end_with_their_actor_before_its_clean_up() -> None:
+    log: list[str] = []
+
+    class Busy(Unit):
+        async def on_start(self) -> None:
+            self.start_soon(self.tick)
+
+        async def tick(self) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                log.append("tick ended")
+
+    async with open_system("s") as system:
+        await system.start(lambda: Busy(log), name="a")
+
+    assert log == ["tick ended", "/s/a"]
+
+
+async def test_cancelling_the_block_runs_every_clean_up_in_order_within_its_budget(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+    with trio.move_on_after(1):
+        async with open_system("s") as system:
+            await system.start(lambda: Unit(log, clean_up=2, children=1), name="a")
+            await system.start(lambda: Unit(log, clean_up=1000), name="b")
+            await trio.sleep_forever()
+
+    assert log == ["/s/a/0", "/s/a"]
+    assert trio.current_time() == 1 + 4 + 2 + 2
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is_after_the_clean_ups() -> None:
+    log: list[str] = []
+
+    with pytest.raises(ValueError, match="mine"):
+        async with open_system("s") as system:
+            await system.start(lambda: Unit(log), name="a")
+            raise ValueError("mine")
+
+    assert log == ["/s/a"]
+
+
+async def test_a_stop_whose_caller_is_cancelled_goes_on(autojump_clock: MockClock) -> None:
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Unit([], clean_up=2), name="a")
+        nursery.start_soon(_ignore_death, ref.ask(Run(1000)))
+        await wait_all_tasks_blocked()
+
+        with trio.move_on_after(1):
+            await ref.stop(grace=10)
+        await trio.sleep(9)
+
+        assert system.find("/s/a") is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_stopping_a_random_tree_takes_no_longer_than_its_grace(seed: int) -> None:
+    """Law: for all trees, loads and graces, ``stop`` returns in time, and no task is left."""
+    chance = random.Random(seed)
+    grace = chance.choice((0, 1, 3, 10))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            async with open_system("s") as system:
+                before = _tasks()
+                for number in range(chance.randrange(1, 4)):
+                    clean_up = chance.choice((0, 1, 2, 100))
+                    children = chance.randrange(3)
+                    await system.start(
+                        lambda c=clean_up, n=children: Unit([], c, n), name=str(number)
+                    )
+                for info in system.snapshot():
+                    ref = system.find(info.path)
+                    for _ in range(chance.randrange(3)):
+                        assert ref is not None
+                        nursery.start_soon(_ignore_death, ref.ask(Run(chance.randrange(20))))
+                await trio.sleep(chance.randrange(3))
+                began = trio.current_time()
+
+                report = await system.stop(grace)
+
+                assert trio.current_time() - began <= grace
+                assert report.still_running == ()
+                assert system.snapshot() == ()
+                await wait_all_tasks_blocked()
+                assert _tasks() == before - 1  # the root's supervisor has ended too
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))

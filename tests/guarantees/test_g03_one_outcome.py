@@ -1,0 +1,177 @@
+"""G3: every ask has exactly one outcome, its own, and none is missing."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from motet.protocols.messages import Message, Request, StreamRequest
+from motet.runtime import (
+    Actor,
+    ActorDead,
+    ActorRef,
+    MailboxFull,
+    MailboxSpec,
+    Replies,
+    handles,
+    open_system,
+)
+from tests.runtime.call_graph import ASKERS, World, sweep
+
+
+def _stop_a_node(world: World) -> None:
+    if world.nodes and len(world.finished) < ASKERS:
+        node = world.nodes[world.victim % len(world.nodes)]
+        trio.lowlevel.spawn_system_task(node.stop)
+
+
+def _kill_a_node(world: World) -> None:
+    if world.nodes and len(world.finished) < ASKERS:
+        node = world.nodes[world.victim % len(world.nodes)]
+        trio.lowlevel.spawn_system_task(lambda: node.stop(grace=0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_actor_stopped_at_any_step_leaves_no_ask_without_outcome(seed: int) -> None:
+    """Law: stop one actor at any scheduler step; every ask ends once, with its own outcome."""
+    assert sweep(seed, _stop_a_node) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_actor_killed_at_any_step_leaves_no_ask_without_outcome(seed: int) -> None:
+    """Law: as above, with every handler and clean-up of the kernel's own cut at once."""
+    assert sweep(seed, _kill_a_node) == []
+
+
+# ---------------------------------------------------------------- told one by one
+
+
+class Divide(Request[float], frozen=True, tag="g3.divide"):
+    by: float
+
+
+class Hang(Request[None], frozen=True, tag="g3.hang"):
+    pass
+
+
+class Boom(Message, frozen=True, tag="g3.boom"):
+    pass
+
+
+class Many(StreamRequest[int, None], frozen=True, tag="g3.many"):
+    pass
+
+
+class Calculator(Actor[Divide | Hang | Boom | Many]):
+    mailbox = MailboxSpec(capacity=1, overflow="fail")
+
+    @handles(Divide)
+    async def divide(self, request: Divide) -> float:
+        return 1 / request.by
+
+    @handles(Hang)
+    async def hang(self, _: Hang) -> None:
+        await trio.sleep_forever()
+
+    @handles(Boom)
+    async def boom(self, _: Boom) -> None:
+        raise RuntimeError("boom")
+
+    @handles(Many)
+    async def many(self, _: Many, replies: Replies[int]) -> None:
+        await replies.send(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_fail)
+
+
+async def _fail() -> None:
+    await trio.lowlevel.checkpoint()
+    raise KeyError("from a nursery")
+
+
+async def test_a_handlers_error_is_raised_at_the_asker_and_the_actor_goes_on() -> None:
+    async with open_system() as system:
+        ref = await system.start(Calculator, name="calculator")
+
+        with pytest.raises(ZeroDivisionError):
+            await ref.ask(Divide(0))
+
+        assert await ref.ask(Divide(2)) == 0.5
+        assert ref.statistics().restarts == 0
+
+
+async def test_the_single_error_of_a_handlers_nursery_arrives_unwrapped_with_its_group() -> None:
+    async with open_system() as system:
+        ref = await system.start(Calculator, name="calculator")
+        seen: list[int] = []
+
+        with pytest.raises(KeyError) as caught:
+            async with ref.stream(Many()) as items:
+                seen += [item async for item in items]
+
+        assert isinstance(caught.value.__cause__, ExceptionGroup)
+        assert await ref.ask(Divide(4)) == 0.25
+
+
+async def test_asking_a_stopped_actor_raises_at_once() -> None:
+    async with open_system() as system:
+        ref = await system.start(Calculator, name="calculator")
+        await ref.stop()
+
+        with pytest.raises(ActorDead, match="/system/calculator"):
+            await ref.ask(Divide(1))
+        with pytest.raises(ActorDead):
+            await ref.tell(Boom())
+        with pytest.raises(ActorDead):
+            ref.tell_nowait(Boom())
+        with pytest.raises(ActorDead):
+            async with ref.stream(Many()):
+                pass
+
+
+async def _outcome(ref: ActorRef[Hang], into: list[str]) -> None:
+    try:
+        await ref.ask(Hang())
+        into.append("value")
+    except Exception as error:
+        into.append(type(error).__name__)
+
+
+async def test_running_and_queued_asks_learn_that_the_actor_died(
+    autojump_clock: MockClock,
+) -> None:
+    outcomes: list[str] = []
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(Calculator, name="calculator")
+        for _ in range(2):
+            nursery.start_soon(_outcome, ref, outcomes)
+            await wait_all_tasks_blocked()
+
+        with pytest.raises(MailboxFull, match=r"full \(1 messages\)"):
+            await ref.ask(Hang())
+        await ref.stop(grace=1)
+
+    assert outcomes == ["ActorDead", "ActorDead"]
+
+
+async def test_a_system_error_in_a_handler_ends_the_system_and_settles_the_ask() -> None:
+    outcomes: list[str] = []
+
+    class Interrupted(Actor[Hang]):
+        @handles(Hang)
+        async def hang(self, _: Hang) -> None:
+            raise KeyboardInterrupt
+
+    async def asker(ref: ActorRef[Hang]) -> None:
+        try:
+            await ref.ask(Hang())
+        except ActorDead:
+            outcomes.append("dead")
+
+    with pytest.raises(KeyboardInterrupt):
+        async with open_system() as system, trio.open_nursery() as nursery:
+            ref = await system.start(Interrupted, name="interrupted")
+            nursery.start_soon(asker, ref)
+
+    assert outcomes == ["dead"]
