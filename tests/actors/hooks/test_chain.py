@@ -175,7 +175,7 @@ async def test_a_fault_denies_without_telling_the_model_why(
 ) -> None:
     decision, faults = await ask_all(gate)
     assert isinstance(decision, Deny)
-    assert gate.__qualname__ in decision.reason  # type: ignore[attr-defined]
+    assert gate.__qualname__ in decision.reason
     assert "secret" not in decision.reason
     assert [fault.message[: len(message)] for fault in faults] == [message]
     del autojump_clock

@@ -4,7 +4,7 @@ remembers instead of storing."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -84,7 +84,7 @@ async def on_stage(
     hooks: HookSet | None = None,
     with_hooks_actor: bool = True,
     warn: Warn | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncGenerator[Stage]:
     catalog, known, memory = ToolCatalog(), hooks or HookSet(), Memory()
     faults: list[HookFault] = []
     catalog.add(AGENT, tools)

@@ -123,8 +123,16 @@ def test_a_type_that_holds_itself_keeps_a_definition_its_reference_points_to() -
 
     parameters = tool(plant).parameters
     assert parameters["properties"] == {"tree": {"$ref": "#/$defs/Tree"}}
-    assert isinstance(defs := parameters["$defs"], dict)
-    assert set(defs) == {"Tree"}
+    definition: JsonObject = {
+        "title": "Tree",
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}, "default": []},
+        },
+        "required": ["name"],
+    }
+    assert parameters["$defs"] == {"Tree": definition}
 
 
 def test_text_and_number_limits_reach_the_model_and_the_check() -> None:
@@ -192,24 +200,24 @@ def lines() -> Iterator[str]:
 def unknown_type(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
-@pytest.mark.parametrize(
-    ("fn", "said"),
-    [
-        (no_hint, "parameter 'unit' needs a type annotation"),
-        (star, r"parameter 'units': \* and \*\* parameters cannot be described"),
-        (keywords, r"parameter 'units': \* and \*\* parameters cannot be described"),
-        (positional, "parameter 'unit': arguments are passed by name"),
-        (late_context, "parameter 'ctx': Context must be the first parameter"),
-        (complex_number, "parameter 'number' cannot be described to a model: .*complex"),
-        (two_arrays, "parameter 'items' cannot be described to a model: .*array"),
-        (lines, "a generator has no one result"),
-        (
-            unknown_type,
-            "name 'Missing' is not defined; types in its annotations must be",
-        ),
-        (lambda: None, "tool name '<lambda>'"),
-    ],
-)
+REFUSED: list[tuple[Callable[..., object], str]] = [
+    (no_hint, "parameter 'unit' needs a type annotation"),
+    (star, r"parameter 'units': \* and \*\* parameters cannot be described"),
+    (keywords, r"parameter 'units': \* and \*\* parameters cannot be described"),
+    (positional, "parameter 'unit': arguments are passed by name"),
+    (late_context, "parameter 'ctx': Context must be the first parameter"),
+    (complex_number, "parameter 'number' cannot be described to a model: .*complex"),
+    (two_arrays, "parameter 'items' cannot be described to a model: .*array"),
+    (lines, "a generator has no one result"),
+    (
+        unknown_type,
+        "name 'Missing' is not defined; types in its annotations must be",
+    ),
+    (lambda: None, "tool name '<lambda>'"),
+]
+
+
+@pytest.mark.parametrize(("fn", "said"), REFUSED)
 def test_what_cannot_be_described_is_refused_when_the_tool_is_made(
     fn: Callable[..., object], said: str
 ) -> None:
