@@ -63,31 +63,40 @@ def serving(node: Path, fixtures: Path, options: Sequence[str] = ()) -> Generato
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
+        # A pipe that nobody reads fills up and would stop the server.
+        drain = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)
         try:
-            yield Aimock(announced(process.stdout))
+            url = announced(process.stdout)
+            drain.start()
+            yield Aimock(url)
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            stop(process)
+            if drain.ident is not None:
+                drain.join(STOP_TIMEOUT)
 
 
 def announced(output: IO[str]) -> str:
-    """The address the server says it listens on; what it says later is read and dropped."""
+    """The address the server says it listens on."""
     said: list[str] = []
     for line in output:
         said.append(line)
         if READY in line:
-            # A pipe that nobody reads fills up and would stop the server.
-            threading.Thread(target=deque, args=(output, 0), daemon=True).start()
             return line.partition(READY)[2].strip()
     raise AssertionError("aimock did not start:\n" + "".join(said))
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def script() -> Path:
     """Where the npm package is; the test is skipped without it, but fails in CI."""
-    folders = [ROOT / "node_modules", *map(Path, os.environ.get("NODE_PATH", "").split(":"))]
+    folders = [ROOT / "node_modules", *map(Path, os.environ.get("NODE_PATH", "").split(os.pathsep))]
     found = next((folder / COMMAND for folder in folders if (folder / COMMAND).is_file()), None)
     if found is not None:
         return found

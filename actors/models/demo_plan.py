@@ -39,7 +39,7 @@ ADDRESS = re.compile(r"^\s*@\S+[\s,:]+")
 NOTICE = re.compile(r"\s*\[.*\]\s*", re.S)
 GREETING = re.compile(r"\b(hi|hello|hey|help|who|what are you)\b", re.I)
 PATTERNS = {
-    "list": re.compile(r"list(?: (?:the )?files)?(?: in (?P<path>\S+))?[.!]?", re.I),
+    "list": re.compile(r"list(?: (?:the )?files)?(?: in (?P<path>\S*[^\s.!]|\.\.?))?[.!]?", re.I),
     "read": re.compile(r"read (?P<names>.+)", re.I | re.S),
     "write": re.compile(r"write (?P<path>[^\s:]+):\s*(?P<text>.*)", re.I | re.S),
     "run": re.compile(r"run (?P<command>.+)", re.I | re.S),

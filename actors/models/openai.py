@@ -82,7 +82,7 @@ class OpenAIModel:
 
         limit = omit if request.max_output_tokens is None else request.max_output_tokens
         # OpenAI's newer models refuse the old name of the limit, other servers the new one.
-        at_openai = client.base_url.host == "api.openai.com"
+        at_openai = client.base_url.host.endswith("api.openai.com")
         return await client.chat.completions.create(
             model=wire_model(request.model, self._model, "openai"),
             messages=wire_messages(request),

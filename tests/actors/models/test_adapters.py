@@ -1,6 +1,5 @@
 """Both adapters against an independent server of both APIs, over real connections."""
 
-import gc
 from collections.abc import AsyncIterator
 from random import Random
 
@@ -26,7 +25,7 @@ from motet.runtime import open_system
 from tests.actors.models.builders import WEATHER, events_of, request
 from tests.aimock import SDK_GENERATORS, Aimock
 
-pytestmark = SDK_GENERATORS
+pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
 
 CITIES = ["Rome", "Oslo", "Lima", "Cairo"]
 
@@ -42,8 +41,6 @@ async def model(
     )
     yield made
     await made.aclose()
-    # Whatever the SDK left behind is found while this test's filter of warnings holds.
-    gc.collect()
 
 
 async def answer_of(model: OpenAIModel | AnthropicModel, asked: ModelRequest) -> ModelResponse:

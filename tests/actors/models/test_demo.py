@@ -50,7 +50,8 @@ def taken(made: Plan, *results: str) -> list[ChatMessage]:
     ("text", "calls"),
     [
         ("list files", [("list_files", {"path": "."})]),
-        ("List the files in src/lib.", [("list_files", {"path": "src/lib."})]),
+        ("List the files in src/lib.", [("list_files", {"path": "src/lib"})]),
+        ("list files in ..", [("list_files", {"path": ".."})]),
         ("read a.txt", [("read_file", {"path": "a.txt"})]),
         (
             "read a and b, c",

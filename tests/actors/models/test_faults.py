@@ -1,7 +1,6 @@
 """Both adapters against a server that does what the mock server can't: scripted byte by byte."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -26,7 +25,7 @@ from tests.actors.models.builders import (
 )
 from tests.aimock import SDK_GENERATORS
 
-pytestmark = SDK_GENERATORS
+pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
 
 MakeModel: TypeAlias = Callable[..., OpenAIModel | AnthropicModel]
 
@@ -63,13 +62,6 @@ REASON: dict[MakeModel, bytes] = {
 }
 
 both = pytest.mark.parametrize("make", [openai, anthropic], ids=["openai", "anthropic"])
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What the SDKs leave behind is found while the test's filter of warnings holds."""
-    yield
-    gc.collect()
 
 
 def sending(*data: bytes) -> Handler:
