@@ -79,8 +79,10 @@ class Readers:
         with trio.CancelScope(shield=True):
             for reader in self._readers:
                 reader.interrupt()
-            for reader in self._readers:
+            for _ in self._readers:
                 await self._slots.acquire()
+            # Only now: closing a connection that another thread uses would block for ever.
+            for reader in self._readers:
                 await self._location.run(reader.close)
             for _ in self._readers:
                 self._slots.release()

@@ -1,0 +1,79 @@
+"""A place for state: made private, used by one host, free again when that host is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from motet.actors.storage.errors import StateInUse, StorageError
+from motet.actors.storage.location import Location
+
+
+def test_a_missing_directory_is_made_for_the_owner_only(tmp_path: Path) -> None:
+    with Location.directory(tmp_path / "deep" / "state") as location:
+        assert location.path is not None
+        assert location.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_host_is_refused_and_told_who_has_the_directory(tmp_path: Path) -> None:
+    with Location.directory(tmp_path), pytest.raises(StateInUse) as refused:
+        Location.directory(tmp_path)
+    assert (refused.value.directory, refused.value.pid) == (tmp_path, os.getpid())
+    assert str(tmp_path) in str(refused.value)
+    assert str(os.getpid()) in str(refused.value)
+
+
+def test_a_closed_place_is_free(tmp_path: Path) -> None:
+    first = Location.directory(tmp_path)
+    first.close()
+    first.close()
+    Location.directory(tmp_path).close()
+
+
+def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from motet.actors.storage.location import Location\n"
+        "held = Location.directory(sys.argv[1]); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"held\n"
+        with pytest.raises(StateInUse) as refused:
+            Location.directory(tmp_path)
+        assert refused.value.pid == host.pid
+        host.send_signal(signal.SIGKILL)
+    Location.directory(tmp_path).close()
+
+
+def test_a_path_that_is_no_directory_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(StorageError, match="file cannot be used"):
+        Location.directory(file)
+
+
+def test_two_memory_places_do_not_see_each_other() -> None:
+    with Location.memory() as one, Location.memory() as other:
+        writer = one.connect()
+        writer.run("CREATE TABLE t (x)")
+        assert one.connect(read_only=True).run("SELECT count(*) FROM t") == ((0,),)
+        assert other.connect().run("SELECT count(*) FROM sqlite_schema") == ((0,),)
+
+
+def test_memory_outlives_its_connections_until_it_is_closed() -> None:
+    with Location.memory() as location:
+        writer = location.connect()
+        writer.run("CREATE TABLE t (x)")
+        writer.close()
+        assert location.connect().run("SELECT count(*) FROM t") == ((0,),)
+
+
+def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "motet.db").write_bytes(b"not a database at all" * 100)
+    with Location.directory(tmp_path) as location, pytest.raises(StorageError, match="damaged"):
+        location.connect()

@@ -1,0 +1,57 @@
+"""Migrations: whole steps, once each, never backwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from motet.actors.storage.errors import SchemaTooNew
+from motet.actors.storage.location import Location
+from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
+
+TABLES = {
+    "agent_errors", "events", "idempotency", "messages", "runs", "sessions", "steps", "streams",
+    "tokens",
+}  # fmt: skip
+
+
+def test_a_new_database_gets_every_table_and_the_version(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        connection = location.connect()
+        migrate(connection)
+        found = connection.run(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        )
+        assert {name for (name,) in found} == TABLES
+        assert connection.run("PRAGMA user_version") == ((VERSION,),)
+
+
+def test_an_old_database_gets_only_the_steps_it_lacks() -> None:
+    with Location.memory() as location:
+        connection = location.connect()
+        migrate(connection)
+        migrate(connection)
+        migrate(connection, (*MIGRATIONS, "ALTER TABLE tokens ADD COLUMN seen REAL"))
+        assert connection.run("PRAGMA user_version") == ((VERSION + 1,),)
+        assert connection.run("SELECT seen FROM tokens") == ()
+
+
+def test_a_newer_database_is_refused_and_left_alone() -> None:
+    with Location.memory() as location:
+        connection = location.connect()
+        connection.run("PRAGMA user_version = 99")
+        with pytest.raises(SchemaTooNew, match="version 99"):
+            migrate(connection)
+        assert not connection.in_transaction
+        assert connection.run("SELECT count(*) FROM sqlite_schema") == ((0,),)
+
+
+def test_a_step_that_fails_leaves_no_half_of_it() -> None:
+    with Location.memory() as location:
+        connection = location.connect()
+        with pytest.raises(apsw.SQLError):
+            migrate(connection, ("CREATE TABLE a (x); CREATE TABLE a (x)",))
+        assert connection.run("SELECT count(*) FROM sqlite_schema") == ((0,),)
+        assert connection.run("PRAGMA user_version") == ((0,),)
