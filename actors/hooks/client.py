@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import structlog
+
 from motet.actors.hooks.actor import Gate, Observe
 from motet.actors.hooks.hookset import HookSet
 from motet.protocols.hooks import AfterTool, Allow, Ask, BeforeTool, Decision, Deny
@@ -37,12 +41,12 @@ class HooksClient:
             return Deny(f"a person has to decide, and there is nobody to ask: {decision.reason}")
         return decision
 
-    def notify(self, event: AfterTool) -> bool:
-        """Tell the observers without waiting; False if the event was dropped. Never raises."""
+    def notify(self, event: AfterTool) -> None:
+        """Tell the observers without waiting; what they could not be told is logged."""
         if self._ref is None or not self._hooks.observers(event.name):
-            return True
+            return
         try:
             self._ref.tell_nowait(Observe(event))
-        except Exception:  # an observer that cannot be told changes nothing (fail-open)
-            return False
-        return True
+        except Exception as error:  # an observer that cannot be told changes nothing (fail-open)
+            log = cast("structlog.stdlib.BoundLogger", structlog.get_logger("motet"))
+            log.warning("observers not told", run=event.run_id, tool=event.name, why=str(error))
