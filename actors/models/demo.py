@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -53,19 +52,17 @@ class DemoModel:
 class _Paced:
     """Events, each after its pause."""
 
-    def __init__(self, timed: Iterable[tuple[float, ModelEvent]]):
-        self._timed = deque(timed)
+    def __init__(self, timed: Iterator[tuple[float, ModelEvent]]):
+        self._timed = timed
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        if not self._timed:
-            raise StopAsyncIteration
-        pause, event = self._timed[0]
-        await trio.sleep(pause)
-        self._timed.popleft()
-        return event
+        for pause, event in self._timed:
+            await trio.sleep(pause)
+            return event
+        raise StopAsyncIteration
 
 
 def timed_events(request: ModelRequest, pace: float) -> Iterator[tuple[float, ModelEvent]]:

@@ -46,7 +46,7 @@ PATTERNS = {
     "fetch": re.compile(r"fetch (?P<url>\S+)", re.I),
     "fail": re.compile(r"fail[.!]?", re.I),
     "detail": re.compile(r"(?:error )?details?[.?!]?|explain (?:the |that )?error[.?!]?", re.I),
-    "wait": re.compile(r"wait (?P<seconds>\d+(?:\.\d+)?)(?: ?s(?:econds?)?)?[.!]?", re.I),
+    "wait": re.compile(r"wait (?P<seconds>\d{1,5}(?:\.\d{1,3})?)(?: ?s(?:econds?)?)?[.!]?", re.I),
 }
 ARGUMENT_NAMES = {
     "path": ("path", "file", "filename", "directory"),

@@ -182,6 +182,11 @@ async def test_without_a_shell_it_waits_itself_and_shows_it(autojump_clock: Mock
     assert trio.current_time() == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize("seconds", ["1000000", "9" * 400, "-1", "1e9"])
+def test_a_wait_beyond_a_day_is_not_understood(seconds: str) -> None:
+    assert planned(f"wait {seconds}", []).wait == 0
+
+
 async def test_a_wait_can_be_cancelled(autojump_clock: MockClock) -> None:
     with trio.move_on_after(3) as scope:
         await events_of(DemoModel(), ModelRequest("demo", (UserMessage("wait 1000"),)))
