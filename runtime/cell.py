@@ -95,7 +95,12 @@ class Cell:
         self._cleaning: trio.CancelScope | None = None
         self._actor: Actor[Any] | None = self._build()
         self.handlers = self._actor.__motet_handlers__
-        self.mailbox = Mailbox(self.path, self._actor.mailbox, system.dead_letters)
+        self.mailbox = Mailbox(
+            self.path,
+            self._actor.mailbox,
+            system.dead_letters,
+            [kind for kind, handler in self.handlers.items() if not handler.in_turn],
+        )
 
     # ------------------------------------------------------------------ sending
 
@@ -311,7 +316,6 @@ class Cell:
         if error is not None:
             _log.error("%s crashed: %r", self.path, error, exc_info=error)
         self.supervisor = None
-        self.mailbox.restore_stashes()
         self._change("ended")
         self.plan.ledger.ended.append(self.path)
         self.life = None

@@ -12,6 +12,7 @@ and a tell never did. It cannot hit the wrong handler: only the ask that runs ma
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
@@ -44,6 +45,7 @@ class Incarnation:
 
     __slots__ = (
         "_concurrent",
+        "_context",
         "_handlers",
         "_turn_handlers",
         "actor",
@@ -63,7 +65,8 @@ class Incarnation:
         self.ready = False  # on_start has returned
         self.finishing = False  # no further message is to be handled
         self.failure: Exception | None = None
-        self._concurrent: dict[type[Message], int] = {}  # running now, by message type
+        self._concurrent: dict[type[Message], int] = {}  # tasks now, by message type
+        self._context: Context | None = None  # that of these tasks
         # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
         self._handlers: dict[type, _Call] = {k: _bound(actor, h) for k, h in cell.handlers.items()}
         self._turn_handlers: dict[type, _Call] = {
@@ -75,6 +78,7 @@ class Incarnation:
     def finish(self) -> None:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
+        self.cell.mailbox.attend = None
         self.cell.mailbox.wake()
 
     def cancel_at(self, when: float) -> None:
@@ -91,7 +95,7 @@ class Incarnation:
         """End at once; the first error counts."""
         if self.failure is None:
             self.failure = error
-        self.finishing = True
+        self.finish()
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel()
 
@@ -127,7 +131,7 @@ class Incarnation:
             self.crash(unwrapped(error))
         finally:
             self.nursery = None
-            self.finishing = True
+            self.finish()
 
     async def _live(self) -> None:
         if self.finishing:
@@ -136,6 +140,7 @@ class Incarnation:
             await self.actor.on_start()
             self.ready = True
             self.cell.became_ready()
+            self._attend_to_stashes()
             while not self.finishing:
                 with trio.CancelScope() as turn:
                     await self._drain(turn)
@@ -166,21 +171,14 @@ class Incarnation:
                     mailbox.lose(item, error)
                     raise
                 mailbox.handled += 1
-            else:
-                await self._take_special(item, turn)
+            elif isinstance(item, Ask):
+                await self._answer(item, turn)
                 if turn.cancel_called:
                     return
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = BATCH
-
-    async def _take_special(self, item: Item, turn: trio.CancelScope) -> None:
-        kind = type(item.message) if isinstance(item, Ask) else type(item)
-        if kind not in self._turn_handlers:
-            self._take_concurrent(kind, item)
-        elif isinstance(item, Ask):
-            await self._answer(item, turn)
 
     async def _answer(self, ask: Ask, scope: trio.CancelScope) -> None:
         """Run the handler of ``ask`` in ``scope``: the one place where an ask is settled by it."""
@@ -214,30 +212,36 @@ class Incarnation:
 
     # ------------------------------------------------------------------ concurrent handlers
 
-    def _take_concurrent(self, kind: type[Message], item: Item) -> None:
+    def _attend_to_stashes(self) -> None:
+        stashes = self.cell.mailbox.stashes
+        if not stashes or self.finishing:
+            return
+        self._context = copy_context()
+        self.cell.mailbox.attend = self._attend
+        for kind, stash in stashes.items():
+            for _ in stash.copy():
+                self._attend(kind)
+
+    def _attend(self, kind: type[Message]) -> None:
+        """Something was put aside for ``kind``: start a task that takes it, if the limit allows."""
         handler = self.cell.handlers[kind]
         running = self._concurrent.get(kind, 0)
-        if running >= handler.concurrent:
-            self.cell.mailbox.stash(kind, item)
+        if running >= handler.concurrent or self.nursery is None or self._context is None:
             return
         self._concurrent[kind] = running + 1
-        assert self.nursery is not None
-        if isinstance(item, Ask):
-            self.cell.mailbox.hand(item)
-        self.nursery.start_soon(
-            self._run_concurrent, handler, item, name=f"{self.cell.path} {handler.method}"
-        )
+        # This runs in the sender's task: without a context of its own, the handler would see the
+        # sender's context variables.
+        name = f"{self.cell.path} {handler.method}"
+        start = partial(self.nursery.start_soon, self._run_concurrent, kind, name=name)
+        self._context.run(start)
 
-    async def _run_concurrent(self, handler: Handler, first: Item) -> None:
-        kind = handler.message_type
-        item: Item | None = first
-        if isinstance(first, Ask) and not self.cell.mailbox.unhand(first):
-            item = self._next_concurrent(kind)
+    async def _run_concurrent(self, kind: type[Message]) -> None:
+        mailbox = self.cell.mailbox
         try:
-            while item is not None:
+            # An ask stays in the stash, and can be withdrawn, until this very step.
+            while not self.finishing and (item := mailbox.unstash(kind)) is not None:
                 with trio.CancelScope() as scope:
                     await self._handle_concurrent(item, scope)
-                item = self._next_concurrent(kind)
         except Exception as error:
             self.crash(unwrapped(error))
         finally:
@@ -245,10 +249,7 @@ class Incarnation:
             if not self._concurrent[kind]:
                 del self._concurrent[kind]
             if self.finishing:
-                self.cell.mailbox.wake()
-
-    def _next_concurrent(self, kind: type[Message]) -> Item | None:
-        return None if self.finishing else self.cell.mailbox.unstash(kind)
+                mailbox.wake()
 
     async def _handle_concurrent(self, item: Item, scope: trio.CancelScope) -> None:
         if isinstance(item, Ask):

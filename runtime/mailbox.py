@@ -11,6 +11,7 @@ and closing the mailbox exclude each other by construction. The invariants:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -62,9 +63,9 @@ class Mailbox:
 
     __slots__ = (
         "accepted",
+        "attend",
         "closed",
         "dead_lettered",
-        "handed",
         "handled",
         "letters",
         "limit",
@@ -80,14 +81,17 @@ class Mailbox:
         "withdrawn",
     )
 
-    def __init__(self, path: str, spec: MailboxSpec, letters: DeadLetters) -> None:
+    def __init__(
+        self, path: str, spec: MailboxSpec, letters: DeadLetters, concurrent: Iterable[type] = ()
+    ) -> None:
         self.path = path
         self.spec = spec
         self.letters = letters
         self.queue: deque[Item] = deque()
         self.waiting: deque[_WaitingTell | Ask] = deque()
-        self.stashes: dict[type, deque[Item]] = {}
-        self.handed: deque[Ask] = deque()  # taken for a concurrent handler that has not begun
+        # What concurrent handlers take, by message type; `attend` says that there is something.
+        self.stashes: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
+        self.attend: Callable[[type], None] | None = None
         self.receiver: trio.lowlevel.Task | None = None
         self.closed: str | None = None
         # Below this length the queue accepts at once. One comparison covers full, closed and
@@ -107,9 +111,12 @@ class Mailbox:
         """Accept ``item`` if there is room now; False if not."""
         if len(self.queue) >= self.limit:
             return False
-        self.queue.append(item)
         self.accepted += 1
-        self.wake()
+        if self.stashes:
+            self._enqueue(item)
+        else:
+            self.queue.append(item)
+            self.wake()
         return True
 
     def put_or_overflow(self, message: Message) -> None:
@@ -171,9 +178,7 @@ class Mailbox:
             self._set_limit()
             return
         self.withdrawn += 1
-        if home is self.handed:
-            self.taken -= 1
-        elif home is not self.queue:
+        if home is not self.queue:
             self.stashed -= 1
         self.admit()
 
@@ -197,44 +202,20 @@ class Mailbox:
 
     def admit(self) -> None:
         """Let waiting senders in, as far as there is room; recompute the limit."""
-        room = self.spec.capacity - self.stashed
-        while self.waiting and len(self.queue) < room:
+        while self.waiting and len(self.queue) + self.stashed < self.spec.capacity:
             sender = self.waiting.popleft()
             self.accepted += 1
             if isinstance(sender, Ask):
                 sender.home = self.queue
-                self.queue.append(sender)
+                self._enqueue(sender)
             else:
-                self.queue.append(sender.message)
+                self._enqueue(sender.message)
                 reschedule(sender.task)
-            self.wake()
-        self._set_limit()
-
-    def hand(self, ask: Ask) -> None:
-        """A taken ask is on its way to a concurrent handler: it may still be withdrawn."""
-        ask.home = self.handed
-        self.handed.append(ask)
-
-    def unhand(self, ask: Ask) -> bool:
-        """Its handler is about to begin; False if it was withdrawn on the way."""
-        if ask.home is None:
-            return False
-        self.handed.remove(ask)
-        return True
-
-    def stash(self, kind: type, item: Item) -> None:
-        """Put a taken item aside until a concurrent handler of its kind has room."""
-        self.taken -= 1
-        self.stashed += 1
-        home = self.stashes.setdefault(kind, deque())
-        home.append(item)
-        if isinstance(item, Ask):
-            item.home = home
         self._set_limit()
 
     def unstash(self, kind: type) -> Item | None:
-        """The next item put aside for ``kind``, taken; None if there is none."""
-        stash = self.stashes.get(kind)
+        """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
+        stash = self.stashes[kind]
         if not stash:
             return None
         self.stashed -= 1
@@ -242,17 +223,6 @@ class Mailbox:
         item = stash.popleft()
         self.admit()
         return item
-
-    def restore_stashes(self) -> None:
-        """Put everything back in front of the queue, for the next incarnation."""
-        for stash in self.stashes.values():
-            for item in stash:
-                if isinstance(item, Ask):
-                    item.home = self.queue
-            self.queue.extendleft(reversed(stash))
-            stash.clear()
-        self.stashed = 0
-        self._set_limit()
 
     def lose(self, item: Item, error: BaseException) -> None:
         """A taken, told message whose handler did not finish becomes a dead letter."""
@@ -269,7 +239,6 @@ class Mailbox:
         if self.closed is not None:
             return
         self.closed = reason
-        self.restore_stashes()
         waiting, self.waiting = self.waiting, deque()
         self.limit = 0
         for sender in waiting:
@@ -279,12 +248,14 @@ class Mailbox:
                 sender.settle(outcome.Error(error))
             else:
                 reschedule(sender.task, outcome.Error(error))
-        while self.queue:
-            item = self.queue.popleft()
-            if isinstance(item, Ask):
-                item.home = None
-                item.settle(outcome.Error(ActorDead(self.path, reason)))
-            self._dead(item, reason)
+        for home in (self.queue, *self.stashes.values()):
+            while home:
+                item = home.popleft()
+                if isinstance(item, Ask):
+                    item.home = None
+                    item.settle(outcome.Error(ActorDead(self.path, reason)))
+                self._dead(item, reason)
+        self.stashed = 0
 
     # ------------------------------------------------------------------ within
 
@@ -292,6 +263,22 @@ class Mailbox:
     def running(self) -> int:
         """Items between the first and the last step of their handler."""
         return self.taken - self.handled - self.lost
+
+    def _enqueue(self, item: Item) -> None:
+        """Put an accepted item where its handler looks for it."""
+        kind = type(item.message) if isinstance(item, Ask) else type(item)
+        stash = self.stashes.get(kind)
+        if stash is None:
+            self.queue.append(item)
+            self.wake()
+            return
+        if isinstance(item, Ask):
+            item.home = stash
+        stash.append(item)
+        self.stashed += 1
+        self._set_limit()
+        if self.attend is not None:
+            self.attend(kind)
 
     def _refuse_if_closed(self) -> None:
         if self.closed is not None:

@@ -100,6 +100,7 @@ async def test_with_checking_on_the_receiver_has_a_copy_of_its_own() -> None:
         ref = await system.start(lambda: watched, name="watched")
         await ref.tell(Keep(items))
         items.append(3)
+        await trio.testing.wait_all_tasks_blocked()
 
     assert watched.kept == [1, 2]
 
