@@ -139,13 +139,13 @@ class HttpConfig:
     """What ``http_fetch`` may do.
 
     Attributes:
-        timeout: seconds for one fetch with all its redirects.
+        timeout: seconds for one fetch, redirects included.
         max_bytes: size of a body; the rest is not read.
         allow_private: whether private and loopback addresses may be fetched.
     """
 
-    timeout: float = attrs.field(default=30.0, validator=_POSITIVE)
-    max_bytes: int = attrs.field(default=1_000_000, validator=_POSITIVE)
+    timeout: float = attrs.field(default=20.0, validator=_POSITIVE)
+    max_bytes: int = attrs.field(default=2_000_000, validator=_POSITIVE)
     allow_private: bool = False
 
 

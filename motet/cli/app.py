@@ -1,0 +1,200 @@
+"""The commands and their options; what they do is in the modules of their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motet.protocols.version import __version__
+
+app = typer.Typer(
+    name="motet",
+    help="Run LLM agents: once, in a chat, or as a server.",
+    epilog="Without any key: motet run helper 'list files'  or  motet chat",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Default: motet.toml here, if there is one."
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Where sessions are kept. Default: as configured, else in your home directory.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="demo, openai:NAME or anthropic:NAME for this time."
+    ),
+]
+Session = Annotated[
+    str | None,
+    typer.Option(
+        "--session", "-s", metavar="KEY", help="Go on with this session. Default: a new one."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def examples(*lines: str) -> str:
+    """Examples below a help text, each on a line of its own."""
+    return "\n\n".join(("Examples:", *lines))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"motet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that come before a command."""
+
+
+@app.command(
+    epilog=examples(
+        "motet run helper 'list files'",
+        "motet run helper 'hi' -m openai:gpt-5.2 --json",
+        "git diff | motet run helper -",
+    )
+)
+def run(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of a configured agent.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from a pipe.")
+    ],
+    json: Json = False,
+    model: Model = None,
+    session: Session = None,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Have one input answered, and exit: 0 answered, 1 failed, 2 usage, 3 limit, 4 stopped."""
+    from motet.cli.run import run_once
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state).with_model(agent, model)
+    raise typer.Exit(run_once(setup, setup.name(agent), text, session=session, json=json))
+
+
+@app.command(
+    epilog="motet chat   ·   motet chat helper -m openai:gpt-5.2   ·   echo hi | motet chat"
+)
+def chat(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+    ] = None,
+    model: Model = None,
+    session: Session = None,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Talk with an agent. Ctrl-C stops what it is doing, /help lists what else there is."""
+    from motet.cli.chat import chat as talk
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    name = setup.name(agent)
+    raise typer.Exit(talk(setup.with_model(name, model), name, session))
+
+
+@app.command(
+    epilog=examples("motet serve", "motet serve --listen 0.0.0.0:7878 --token-file token.txt")
+)
+def serve(
+    config: Config = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Default: 127.0.0.1:7878.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Clients need the token in it; it is made if there is none. Or set MOTET_TOKEN.",
+        ),
+    ] = None,
+    state: State = None,
+) -> None:
+    """Host the agents for WebSocket clients, until Ctrl-C."""
+    from motet.cli.serve import serve as run_server
+    from motet.cli.setup import load_setup
+
+    raise typer.Exit(run_server(load_setup(config, state), listen, token_file))
+
+
+errors = typer.Typer(help="Look at stored errors of tools.", invoke_without_command=True)
+app.add_typer(errors, name="errors")
+
+BySession = Annotated[
+    str | None, typer.Option("--session", "-s", metavar="KEY", help="Only those of this session.")
+]
+ByTool = Annotated[
+    str | None, typer.Option("--tool", metavar="NAME", help="Only those of this tool.")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or a date: 2026-11-21.")
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")]
+
+
+@errors.callback()
+def errors_root(context: typer.Context, config: Config = None, state: State = None) -> None:
+    """Look at stored errors of tools: a table, or one of them whole. A host may go on meanwhile."""
+    from motet.cli.setup import load_setup
+
+    context.obj = load_setup(config, state)
+    if context.invoked_subcommand is None:
+        context.invoke(errors_list, context)
+
+
+@errors.command("list")
+def errors_list(
+    context: typer.Context,
+    session: BySession = None,
+    tool: ByTool = None,
+    since: Since = None,
+    limit: Limit = 20,
+    json: Json = False,
+) -> None:
+    """The newest errors as a table."""
+    from motet.cli.errors import list_errors
+
+    raise typer.Exit(list_errors(context.obj, session, tool, since, limit, json=json))
+
+
+@errors.command("show")
+def errors_show(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID", help="err_20261121_070501_a1b2c3")],
+    json: Json = False,
+) -> None:
+    """One error with all that is known of it."""
+    from motet.cli.errors import show_error
+
+    raise typer.Exit(show_error(context.obj, id, json=json))
+
+
+@app.command()
+def doctor(config: Config = None, state: State = None) -> None:
+    """Check configuration, keys, packages, sandbox and state; exit 1 when something is broken."""
+    from motet.cli.doctor import examine
+
+    raise typer.Exit(examine(config, state))

@@ -1,0 +1,127 @@
+"""``motet chat``: the person in the main thread, the conversation on Trio in another."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from math import inf
+from secrets import token_hex
+
+import attrs
+import trio
+
+from motet.actors.events.subscription import subscribe
+from motet.cli.dialogue import Dialogue
+from motet.cli.exits import OK
+from motet.cli.interrupts import Interrupts
+from motet.cli.person import Bell, Person, remember, see_off
+from motet.cli.screen import Screen
+from motet.cli.setup import Setup, default_state, opened
+
+
+def chat(setup: Setup, agent: str, session: str | None) -> int:
+    """Talk until the person leaves; the exit code. Raises what ended the conversation."""
+    interactive = sys.stdin.isatty()
+    key = session or new_session()
+    screen = Screen.standard()
+    talk = Talk(setup, agent, key, screen, Bell())
+    if interactive:
+        remember(default_state() / "chat_history")
+        screen.line(f"{agent} · session {key} · /help, Ctrl-C stops, Ctrl-D leaves")
+    thread = threading.Thread(target=talk.run, name="motet host")
+    with Interrupts() as interrupts:
+        thread.start()
+        try:
+            talk.started.wait()
+            Person(talk, talk.bell, interactive).attend(interrupts)
+        finally:
+            talk.leave()
+            see_off(thread, interrupts)
+    if talk.error is not None:
+        raise talk.error
+    return OK
+
+
+def new_session() -> str:
+    """A name nobody has used, which sorts by time."""
+    return f"cli:{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
+
+
+def _nothing() -> None:
+    """There is nothing to stop before the conversation has begun."""
+
+
+@attrs.define(eq=False)
+class Talk:
+    """The conversation as other threads see it: :meth:`run` is its thread."""
+
+    setup: Setup
+    agent: str
+    session: str
+    screen: Screen
+    bell: Bell
+    started: threading.Event = attrs.field(factory=threading.Event)
+    error: Exception | None = None
+    _token: trio.lowlevel.TrioToken | None = None
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _inbox: trio.MemorySendChannel[str] | None = None
+    _stop: Callable[[], None] = _nothing
+
+    def say(self, text: str) -> None:
+        if self._inbox is not None:
+            self._soon(self._inbox.send_nowait, text)
+
+    def stop(self) -> None:
+        self._soon(self._stop)
+
+    def leave(self) -> None:
+        self._soon(self._scope.cancel)
+
+    def run(self) -> None:
+        """The conversation from its first to its last moment; an error is kept for the person."""
+        try:
+            trio.run(self._converse)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.bell.close()
+            self.started.set()
+            # Nothing else gets a person out of a prompt.
+            signal.pthread_kill(_main_thread(), signal.SIGTERM)
+
+    async def _converse(self) -> None:
+        def warn(message: str) -> None:
+            self.screen.line(f"warning: {message}", "warning")
+
+        stream = f"session:{self.session}"
+        with self._scope:
+            async with (
+                opened(self.setup, warn) as host,
+                subscribe(host.events, stream) as events,
+                trio.open_nursery() as nursery,
+            ):
+                dialogue = Dialogue(host, self.agent, self.session, self.screen, self.bell.ring)
+                self._inbox, texts = trio.open_memory_channel[str](inf)
+                self._stop = partial(nursery.start_soon, dialogue.stop)
+                self._token = trio.lowlevel.current_trio_token()
+                self.started.set()
+                nursery.start_soon(dialogue.follow, events)
+                async for text in texts:
+                    await dialogue.hear(text)
+
+    def _soon(self, do: Callable[..., object], *args: object) -> None:
+        """Have it done in the conversation's thread, if that has begun and not ended."""
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(do, *args)
+
+
+def _main_thread() -> int:
+    ident = threading.main_thread().ident
+    assert ident is not None
+    return ident

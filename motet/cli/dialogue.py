@@ -1,0 +1,96 @@
+"""A conversation with a session: what is typed goes in, what happens is shown. The Trio side.
+
+Invariant: it is quiet exactly when all that was said has been taken up and every run that came
+of it has ended and has been shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from motet.actors.events.subscription import Subscription
+from motet.actors.gateway.command_answers import answer_command, stop_text
+from motet.actors.gateway.commands import Command, message_text, parse_command
+from motet.actors.host import Host
+from motet.cli.render import Rendering
+from motet.cli.screen import Screen
+from motet.protocols.errors import MotetError
+from motet.protocols.events import InputDropped, Terminal
+from motet.protocols.sessions import LOCAL
+
+
+@attrs.define(eq=False)
+class Dialogue:
+    """``quiet`` is called with the number of texts heard whenever nothing is left to do."""
+
+    host: Host
+    agent: str
+    session: str
+    screen: Screen
+    quiet: Callable[[int], None]
+    _rendering: Rendering = attrs.field(init=False)
+    _heard: int = 0
+    _running: set[str] = attrs.field(factory=set[str])
+    _ended: set[str] = attrs.field(factory=set[str])
+
+    def __attrs_post_init__(self) -> None:
+        self._rendering = Rendering(self.screen.live)
+
+    async def follow(self, events: Subscription) -> None:
+        """Show what happens in the session, for ever."""
+        async for record in events:
+            self.screen.show(self._rendering.pieces(record.event))
+            if record.run_id and isinstance(record.event, Terminal | InputDropped):
+                self._end(record.run_id)
+
+    async def hear(self, text: str) -> None:
+        """Take up one text: a command is carried out, anything else is for the agent."""
+        command = parse_command(text)
+        try:
+            if command is None:
+                await self._submit(message_text(text))
+            else:
+                await self._obey(command)
+        except MotetError as error:
+            self.screen.line(str(error), "failed")
+        self._heard += 1
+        self._report()
+
+    async def stop(self) -> None:
+        """Stop what the session is doing; its own events say so, and this says what is left."""
+        try:
+            report = await self.host.stop(session=self.session)
+        except MotetError as error:
+            self.screen.line(str(error), "failed")
+            return
+        if report.still_running:
+            self.screen.line(f"{stop_text(report)}; Ctrl-C again to leave", "warning")
+
+    async def _submit(self, text: str) -> None:
+        ack = await self.host.submit(text, session=self.session, agent=self.agent)
+        if ack.run_id in self._ended:
+            self._ended.discard(ack.run_id)
+        else:
+            self._running.add(ack.run_id)
+        if ack.status == "queued":
+            self.screen.line(f"[queued, number {ack.position}; /stop ends this and the queue]")
+
+    async def _obey(self, command: Command) -> None:
+        answer = await answer_command(self.host, LOCAL, self.session, command)
+        self.screen.line(answer.text)
+        if command.name == "help":
+            self.screen.line("/quit: leave, as Ctrl-D does; Ctrl-C stops the agent")
+
+    def _end(self, run_id: str) -> None:
+        if run_id in self._running:
+            self._running.discard(run_id)
+        else:  # It ended before its input was acknowledged.
+            self._ended.add(run_id)
+        self.screen.end()
+        self._report()
+
+    def _report(self) -> None:
+        if not self._running:
+            self.quiet(self._heard)

@@ -1,0 +1,108 @@
+"""``motet errors``: the stored errors of tools, as a table or whole."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import trio
+
+from motet.cli.exits import OK
+from motet.cli.render import one_line, visible
+from motet.cli.screen import console
+from motet.cli.setup import Setup
+from motet.cli.stored import reading, stored_error, stored_errors
+from motet.protocols.errors import ConfigError, ListErrors, StoredError
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+PIPE_WIDTH = 250
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def list_errors(
+    setup: Setup,
+    session: str | None,
+    tool: str | None,
+    since: str | None,
+    limit: int,
+    *,
+    json: bool,
+) -> int:
+    """Print the errors that match, the newest first."""
+    start = None if since is None else moment(since, datetime.now().astimezone())
+    request = ListErrors(session, tool, start, None, limit)
+    found = trio.run(_listed, setup.state, request)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    elif found:
+        _print_table(found)
+    else:
+        print(f"no errors in {setup.state}", file=sys.stderr)
+    return OK
+
+
+def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
+    """Print one error whole."""
+    error = trio.run(_one, setup.state, error_id)
+    if json:
+        print(msgspec.json.encode(error).decode())
+        return OK
+    print(f"id       {error.id}")
+    print(f"time     {clock_time(error.timestamp)}")
+    print(f"session  {one_line(error.session_id)}")
+    print(f"tool     {one_line(error.tool_name)}")
+    print(f"summary  {one_line(error.short_summary)}")
+    traceback = error.raw_error.get("traceback")
+    raw = {key: value for key, value in error.raw_error.items() if key != "traceback"}
+    print(visible(jsonlib.dumps(raw, indent=2, ensure_ascii=False)))
+    if traceback is not None:
+        print(visible(str(traceback)))
+    return OK
+
+
+def moment(text: str, now: datetime) -> float:
+    """Unix seconds of ``30m``, ``12h``, ``7d`` ago or of an ISO date. Raises ``ConfigError``."""
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ConfigError(
+            f"--since {text!r} is no time: give 30m, 12h, 7d, or a date such as {now:%Y-%m-%d}"
+        ) from None
+
+
+def clock_time(timestamp: float) -> str:
+    """A moment in the user's own time zone."""
+    return f"{datetime.fromtimestamp(timestamp).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+async def _listed(state: Path, request: ListErrors) -> tuple[StoredError, ...]:
+    async with reading(state) as readers:
+        return await stored_errors(readers, request)
+
+
+async def _one(state: Path, error_id: str) -> StoredError:
+    async with reading(state) as readers:
+        return await stored_error(readers, error_id)
+
+
+def _print_table(errors: tuple[StoredError, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("time", "session", "tool", "summary", "id"):
+        table.add_column(heading, no_wrap=heading in ("time", "id"), overflow="fold")
+    for error in errors:
+        cells = (error.session_id, error.tool_name, error.short_summary)
+        shown = [Text(one_line(cell)) for cell in cells]
+        table.add_row(clock_time(error.timestamp)[5:16], *shown, error.id)
+    out = console(sys.stdout)
+    # A pipe has no edge: whoever filters lines wants whole ones.
+    out.print(table, width=None if out.is_terminal else PIPE_WIDTH)

@@ -1,0 +1,196 @@
+"""The person at the keyboard, or the pipe in their place: reads lines while the host works.
+
+It has the main thread, since only there Ctrl-C can interrupt a line that is being edited; Trio
+has a thread of its own. At a terminal a line can be typed while a run goes on; from a pipe the
+next line is read when everything before it has been answered.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Protocol
+
+import attrs
+
+from motet.cli.interrupts import Interrupted, Interrupts
+
+PROMPT = "> "
+QUIT = frozenset({"/quit", "/exit"})
+HISTORY_LINES = 1_000
+PATIENCE = 1.0
+"""Seconds of clean-up after which the person is told why leaving takes time."""
+
+
+class Conversation(Protocol):
+    """What a person may do to a conversation. Callable from any thread."""
+
+    def say(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Bell:
+    """Rung by the conversation's thread; the person waits for it beside the keyboard."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self.heard = 0
+        self.over = False
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def ring(self, heard: int) -> None:
+        """Nothing is left to do after ``heard`` texts."""
+        self.heard = heard
+        self._sound()
+
+    def close(self) -> None:
+        """The conversation has ended."""
+        self.over = True
+        self._sound()
+
+    def hush(self) -> None:
+        """Take note of all rings so far."""
+        with suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+
+    def _sound(self) -> None:
+        with suppress(BlockingIOError):  # It is full of rings that nobody has heard yet.
+            os.write(self._writer, b"!")
+
+
+@attrs.define(eq=False)
+class Person:
+    """Says the lines that are typed, stops and leaves as Ctrl-C and Ctrl-D ask for."""
+
+    conversation: Conversation
+    bell: Bell
+    interactive: bool
+    _said: int = 0
+    _stopping: bool = False
+    _warned: bool = False
+    _no_more: bool = False
+    _leaving: bool = False
+
+    def attend(self, interrupts: Interrupts) -> None:
+        """Until the person leaves or the conversation is over."""
+        while not self._leaving and not self.bell.over:
+            try:
+                with interrupts.waiting():
+                    lines = self._read() if self._at_prompt else self._wait()
+            except Interrupted as interrupted:
+                self._interrupted(interrupted.number)
+            except EOFError:
+                self._no_more = True
+                if self._at_prompt:
+                    self._leave()
+            else:
+                for line in lines:
+                    self._heard(line)
+
+    @property
+    def _at_prompt(self) -> bool:
+        return self.bell.heard >= self._said
+
+    def _heard(self, line: str) -> None:
+        self._warned = False
+        if line.strip().lower() in QUIT:
+            self._leave()
+        elif line.strip() and not self._leaving:
+            self._said += 1
+            self.conversation.say(line)
+
+    def _interrupted(self, number: int) -> None:
+        if number != signal.SIGINT:
+            self._leave()
+        elif not self._at_prompt:
+            self._stop()
+        elif self._warned or not self.interactive:
+            self._leave()
+        else:
+            self._warned = True
+            print("\nCtrl-C again, Ctrl-D or /quit leaves", file=sys.stderr)
+
+    def _stop(self) -> None:
+        """The first Ctrl-C stops the run, one more while it is stopping leaves."""
+        if self._stopping:
+            self._leave()
+        self._stopping = True
+        self.conversation.stop()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self.conversation.leave()
+
+    # Waiting, where a signal may interrupt
+
+    def _read(self) -> list[str]:
+        """The next line. Raises ``EOFError`` at the end."""
+        self._stopping = False
+        if self._no_more:
+            raise EOFError
+        if self.interactive and sys.stdout.isatty():
+            return [input(PROMPT)]
+        if self.interactive:
+            print(PROMPT, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return [line]
+
+    def _wait(self) -> list[str]:
+        """Lines that are typed while a run goes on; none when the bell rings."""
+        listen = self.interactive and not self._no_more
+        ready, _, _ = select.select([self.bell, *([sys.stdin] if listen else [])], [], [])
+        self.bell.hush()
+        if sys.stdin not in ready:
+            return []
+        typed = os.read(sys.stdin.fileno(), 65_536)
+        if not typed:
+            raise EOFError
+        return typed.decode("utf-8", "replace").splitlines()
+
+
+def see_off(thread: Thread, interrupts: Interrupts) -> None:
+    """Wait for the conversation's thread. Ctrl-C leaves at once: nothing is cleaned up then."""
+    told = False
+    while thread.is_alive():
+        try:
+            with interrupts.waiting():
+                thread.join(None if told else PATIENCE)
+        except Interrupted as interrupted:
+            if interrupted.number == signal.SIGINT:
+                os._exit(128 + signal.SIGINT)
+        if thread.is_alive() and not told:
+            print("waiting for what still runs; Ctrl-C leaves at once", file=sys.stderr)
+            told = True
+
+
+def remember(file: Path) -> None:
+    """Let the arrow keys find the lines of earlier conversations, where readline is there."""
+    try:
+        import atexit
+        import readline
+    except ImportError:
+        return
+
+    def save() -> None:
+        with suppress(OSError):
+            file.touch(mode=0o600)
+            readline.set_history_length(HISTORY_LINES)
+            readline.write_history_file(file)
+
+    with suppress(OSError):
+        readline.read_history_file(file)
+    atexit.register(save)

@@ -1,0 +1,173 @@
+"""Events as lines for a terminal. Pure: what is printed, never how.
+
+Invariants: every message is shown once and whole, whichever of its deltas are lost or merged;
+nothing that a model or a tool says can steer the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, TypeAlias
+
+import attrs
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.events import (
+    AnyEvent,
+    ErrorStoreFailed,
+    InputDropped,
+    MessageAdded,
+    RunCancelled,
+    RunFailed,
+    RunInterrupted,
+    RunLimited,
+    RunRetrying,
+    RunStarted,
+    SessionReset,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Warned,
+)
+
+Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
+
+ARGUMENT_CHARS = 40
+ARGUMENTS_CHARS = 100
+
+
+@attrs.frozen
+class Piece:
+    """Something to print: a part of an answer (``text``), or a line of its own."""
+
+    kind: Kind
+    text: str
+
+
+@attrs.define
+class Rendering:
+    """Turns the events of one session, in order, into pieces.
+
+    ``stream`` false: an answer is shown when it is whole, so that nothing has to be withdrawn.
+    """
+
+    stream: bool = True
+    _shown: dict[int, int] = attrs.field(factory=dict[int, int])
+    """How many characters of each message of the current run have been shown."""
+
+    def pieces(self, event: AnyEvent) -> list[Piece]:
+        match event:
+            case RunStarted():
+                self._shown.clear()
+                return []
+            case TextDelta(i=i, at=at, text=text):
+                return self._delta(i, at, text) if self.stream else []
+            case MessageAdded(role="assistant", i=i, text=text):
+                return self._whole(i, text)
+            case RunRetrying():
+                return self._retrying(event)
+            case _:
+                piece = line_of(event)
+                return [] if piece is None else [piece]
+
+    def _delta(self, i: int, at: int, text: str) -> list[Piece]:
+        shown = self._shown.get(i, 0)
+        if at > shown:  # One was lost: the whole message follows and has it.
+            return []
+        return self._more(i, shown, text[shown - at :])
+
+    def _whole(self, i: int, text: str) -> list[Piece]:
+        shown = self._shown.get(i, 0)
+        return self._more(i, shown, text[shown:])
+
+    def _more(self, i: int, shown: int, text: str) -> list[Piece]:
+        if not text:
+            return []
+        self._shown[i] = shown + len(text)
+        return [Piece("text", visible(text))]
+
+    def _retrying(self, event: RunRetrying) -> list[Piece]:
+        withdrawn = self._shown.pop(event.i, 0) > 0
+        what = "the text above is withdrawn; " if withdrawn else ""
+        wait = duration(event.delay_ms)
+        return [Piece("warning", f"{what}trying again in {wait}: {one_line(event.reason)}")]
+
+
+def line_of(event: AnyEvent) -> Piece | None:
+    """The line that tells of an event; None for events that need none."""
+    match event:
+        case ToolCall():
+            return Piece("call", f"→ {event.name}({arguments(event.args)})")
+        case ToolResult():
+            return _result(event)
+        case RunFailed():
+            return Piece("failed", f"failed: {visible(event.message)}{_id(event.error_id)}")
+        case RunLimited():
+            return Piece("warning", f"[stopped: the limit of {event.limit} is reached]")
+        case RunCancelled():
+            return Piece("note", "[stopped]")
+        case RunInterrupted():
+            return Piece("warning", f"[interrupted: {one_line(event.reason)}]")
+        case InputDropped():
+            return Piece("warning", f"[not answered: {one_line(event.reason)}]")
+        case SessionReset():
+            return Piece("note", "[a new conversation]")
+        case Warned():
+            return Piece("warning", f"warning: {one_line(event.message)}")
+        case ErrorStoreFailed():
+            return Piece("warning", f"warning: the error of {event.tool} was not stored")
+        case _:
+            return None
+
+
+def _result(event: ToolResult) -> Piece:
+    head = f"{event.name} {duration(event.ms)}"
+    if event.ok:
+        return Piece("done", f"✓ {head}")
+    said = event.preview.removeprefix(f"Tool '{event.name}' failed: ")
+    why = "cancelled" if event.outcome.startswith("cancelled") else first_line(said)
+    return Piece("failed", f"✗ {head}: {why}{_id(event.error_id)}")
+
+
+def _id(error_id: str | None) -> str:
+    return f"  [{error_id}]" if error_id else ""
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, cut to 100 characters."""
+    lines = (line.strip() for line in text.splitlines())
+    return cut(one_line(next((line for line in lines if line), "")), 100)
+
+
+def arguments(args: JsonObject) -> str:
+    """Arguments as one short line: ``path="a.txt", limit=3``."""
+    shown = ", ".join(f"{visible(k)}={cut(_literal(v), ARGUMENT_CHARS)}" for k, v in args.items())
+    return cut(shown, ARGUMENTS_CHARS)
+
+
+def _literal(value: object) -> str:
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def duration(ms: float) -> str:
+    """Milliseconds for people: ``3 ms``, ``1.2 s``."""
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+
+
+def cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks, tabs and anything that steers a terminal."""
+    return " ".join(visible(text).split())
+
+
+# Control characters, and the marks that reorder what is written after them.
+_STEERING = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {code: "\ufffd" for code in _STEERING if chr(code) not in "\n\t"} | {ord("\r"): ""}
+
+
+def visible(text: str) -> str:
+    """The text with a mark in place of every character that steers a terminal."""
+    return text.translate(_VISIBLE)

@@ -1,0 +1,75 @@
+"""Prints pieces: the answer on standard output, everything else where a person sees it.
+
+When standard output is no terminal, it gets nothing but the answers, each when it is whole, and
+all other lines go to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+import attrs
+
+from motet.cli.render import Kind, Piece
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES: dict[Kind, str] = {
+    "text": "",
+    "call": "cyan",
+    "done": "green",
+    "failed": "red",
+    "warning": "yellow",
+    "note": "dim",
+}
+
+
+@attrs.define
+class Screen:
+    """Where a session is shown. A line always begins at the left, also after streamed text."""
+
+    answers: TextIO
+    notes: Console
+    live: bool
+    """Whether answers are shown while they are made."""
+    _open: bool = False
+    """Whether the last text left its line unfinished."""
+
+    @classmethod
+    def standard(cls) -> Screen:
+        """The screen on this process's standard streams."""
+        live = sys.stdout.isatty()
+        return cls(sys.stdout, console(sys.stdout if live else sys.stderr), live)
+
+    def show(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if piece.kind == "text":
+                self.write(piece.text)
+            else:
+                self.line(piece.text, piece.kind)
+
+    def write(self, text: str) -> None:
+        """More of an answer."""
+        self.answers.write(text)
+        self.answers.flush()
+        self._open = not text.endswith("\n")
+
+    def end(self) -> None:
+        """The answer is complete: whatever follows begins a new line."""
+        if self._open:
+            self.write("\n")
+
+    def line(self, text: str, kind: Kind = "note") -> None:
+        """A line, or several, of their own."""
+        self.end()
+        self.notes.print(text, style=STYLES[kind], markup=False, highlight=False, soft_wrap=True)
+
+
+def console(file: TextIO) -> Console:
+    """A console of rich; importing it is left until something is printed."""
+    from rich.console import Console
+
+    return Console(file=file, highlight=False, emoji=False)

@@ -1,0 +1,118 @@
+"""``motet serve``: a host behind its gateway, until a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import attrs
+import structlog
+import trio
+
+from motet.actors.gateway.auth import new_token
+from motet.actors.host import Host
+from motet.cli.exits import OK
+from motet.cli.logs import log_to_stderr
+from motet.cli.render import cut, one_line
+from motet.cli.setup import Setup, opened
+from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
+from motet.protocols.errors import ConfigError
+
+TOKEN_VARIABLE = "MOTET_TOKEN"
+
+
+def serve(setup: Setup, listen: str | None, token_file: Path | None) -> int:
+    """Serve until SIGINT or SIGTERM; a second one ends the process at once."""
+    gateway = gateway_config(setup.config.gateway, listen, token_file)
+    log_to_stderr()
+    # A server never keeps its state in memory because the right place happens to be in use.
+    trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway))
+    return OK
+
+
+def gateway_config(
+    config: GatewayConfig, listen: str | None, token_file: Path | None
+) -> GatewayConfig:
+    """The configured gateway with what the command line and the environment add.
+
+    Raises ``ConfigError`` for an address or a token that cannot be one.
+    """
+    if listen is not None:
+        split_listen(listen)
+        config = attrs.evolve(config, listen=listen)
+    tokens = [_token(text, source) for text, source in _tokens(token_file)]
+    return attrs.evolve(config, tokens=(*config.tokens, *tokens))
+
+
+def _tokens(token_file: Path | None) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if token_file is not None:
+        found.append((_read_or_make(token_file), str(token_file)))
+    if variable := os.environ.get(TOKEN_VARIABLE):
+        found.append((variable, f"the environment variable {TOKEN_VARIABLE}"))
+    return found
+
+
+def _token(text: str, source: str) -> TokenConfig:
+    try:
+        return TokenConfig(token=text.strip(), user="local", role="admin")
+    except ValueError as error:
+        raise ConfigError(
+            f"{source}: {error}; `motet serve --token-file NEW_FILE` makes one"
+        ) from None
+
+
+def _read_or_make(file: Path) -> str:
+    """The token in a file; a file that is not there gets a new one, for its owner's eyes only."""
+    try:
+        return file.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        token = new_token()
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as new:
+            new.write(token + "\n")
+        print(f"a new token is in {file}")
+        return token
+
+
+async def _serve(setup: Setup, config: GatewayConfig) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            leaving = trio.Event()
+            nursery.start_soon(_watch, signals, leaving)
+            async with opened(setup, _never) as host:
+                _announce(setup, host, config, await host.serve(config))
+                await leaving.wait()
+            nursery.cancel_scope.cancel()
+    structlog.get_logger("motet").info("stopped")
+
+
+async def _watch(signals: AsyncIterator[int], leaving: trio.Event) -> None:
+    """The first signal asks for an orderly end, the second one does not wait for it."""
+    log = structlog.get_logger("motet")
+    name = signal.Signals(await anext(signals)).name
+    log.info("stopping: runs are ended and clients told; once more ends at once", signal=name)
+    leaving.set()
+    os._exit(128 + await anext(signals))
+
+
+def _never(message: str) -> None:
+    raise AssertionError(message)
+
+
+def _announce(setup: Setup, host: Host, config: GatewayConfig, url: str) -> None:
+    """Tell the person, or a script that waits for the first line, that clients may connect."""
+    print(f"motet serves {url}")
+    for agent in host.agents():
+        print(f"  agent    {agent.name} ({agent.model})")
+    print(f"  state    {setup.state}")
+    needed = "clients need one" if config.tokens else "not needed, only this machine is served"
+    print(f"  token    {needed}")
+    for run in host.interrupted:
+        text = cut(one_line(run.text), 60)
+        print(f"  interrupted by the end of the last host: {run.run_id} {run.session}: {text}")
+    sys.stdout.flush()

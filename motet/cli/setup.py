@@ -1,0 +1,104 @@
+"""What a command works with: the configuration, its agents, and a host opened on its state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from motet.actors.agent.definition import AnyAgent
+from motet.actors.config import CONFIG_FILE, DEFAULT_AGENTS, build_agents, load_config
+from motet.actors.host import Host, open_host
+from motet.actors.storage.errors import StorageError
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import UnknownName
+
+
+@attrs.frozen
+class Setup:
+    """A loaded configuration.
+
+    Attributes:
+        file: where it came from; None: nobody wrote one.
+        state: directory of the database.
+        chosen: whether somebody chose ``state``, so that no other will do.
+    """
+
+    config: HostConfig
+    file: Path | None
+    state: Path
+    chosen: bool
+
+    @property
+    def source(self) -> str:
+        return self.file.name if self.file else "the built-in configuration"
+
+    def with_model(self, agent: str, model: str | None) -> Setup:
+        """The same, where ``agent`` uses another model."""
+        if model is None:
+            return self
+        agents = dict(self.config.agents or DEFAULT_AGENTS)
+        agents[self.name(agent)] = attrs.evolve(agents[self.name(agent)], model=model)
+        return attrs.evolve(self, config=attrs.evolve(self.config, agents=agents))
+
+    def name(self, agent: str | None) -> str:
+        """The name of an agent there is; None: the first one. Raises ``UnknownName``."""
+        known = tuple(self.config.agents or DEFAULT_AGENTS)
+        if agent is None:
+            return known[0]
+        if agent not in known:
+            raise UnknownName("agent", agent, known)
+        return agent
+
+    def agents(self) -> tuple[AnyAgent, ...]:
+        root = self.file.parent if self.file else Path.cwd()
+        return build_agents(self.config, source=self.source, root=root)
+
+
+def load_setup(config: Path | None, state: Path | None) -> Setup:
+    """The configuration that was asked for, else ``motet.toml`` here, else the built-in one."""
+    file = config or _found_here()
+    loaded = load_config(file) if file else HostConfig(workspace=str(Path.cwd()))
+    chosen = state or (Path(loaded.state) if loaded.state else None)
+    return Setup(
+        config=loaded,
+        file=file.absolute() if file else None,
+        state=chosen or default_state(),
+        chosen=chosen is not None,
+    )
+
+
+def _found_here() -> Path | None:
+    here = Path(CONFIG_FILE)
+    return here if here.is_file() else None
+
+
+def default_state() -> Path:
+    """The state of a user who chose none: outside of any workspace, where no tool can reach."""
+    base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    return Path(base, "motet")
+
+
+@asynccontextmanager
+async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Host]:
+    """A host with the agents of the setup.
+
+    When nobody chose where its state is, and that place is in use or unusable, it keeps its state
+    in memory and says so. Raises as ``open_host`` does.
+    """
+    agents = setup.agents()
+    async with AsyncExitStack() as stack:
+        try:
+            host = await stack.enter_async_context(
+                open_host(setup.state, config=setup.config, agents=agents)
+            )
+        except StorageError as error:
+            if setup.chosen:
+                raise
+            warn(f"this conversation is not stored: {error}")
+            memory = attrs.evolve(setup.config, state=None)
+            host = await stack.enter_async_context(open_host(config=memory, agents=agents))
+        yield host

@@ -1,0 +1,111 @@
+"""What a state directory holds, read beside the host that may have it open.
+
+Nothing here takes the host's lock or writes: the database is opened read-only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from motet.actors.errors.store import list_query
+from motet.actors.storage.errors import StorageError
+from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
+from motet.actors.storage.readers import Readers
+from motet.protocols.errors import ListErrors, NotFound, StoredError
+from motet.protocols.storage import Row
+
+COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary"
+RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
+
+
+def database_file(state: Path) -> Path:
+    return state / DATABASE_FILE
+
+
+@asynccontextmanager
+async def reading(state: Path) -> AsyncGenerator[Readers]:
+    """Readers of the database in a state directory. Raises ``NotFound`` when there is none."""
+    file = database_file(state)
+    if not file.is_file():
+        raise NotFound(f"there is nothing stored in {state} yet: no host has used it")
+    readers = Readers(Location(state, str(file), 0, _nothing), connections=1)
+    try:
+        yield readers
+    finally:
+        await readers.aclose()  # Awaits while being cancelled: connections have to be closed.
+
+
+async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:
+    """Stored errors, newest first."""
+    sql, params = list_query(request)
+    return tuple(_error(row) for row in await readers.read(sql, params))
+
+
+async def stored_error(readers: Readers, error_id: str) -> StoredError:
+    """One stored error. Raises ``NotFound``."""
+    rows = await readers.read(f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?", (error_id,))
+    if not rows:
+        raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
+    return _error(rows[0])
+
+
+@attrs.frozen
+class Overview:
+    """A database in figures; ``runs`` counts them by status."""
+
+    size: int
+    version: int
+    runs: dict[str, int]
+
+
+async def overview(readers: Readers, file: Path) -> Overview:
+    """Raises ``StorageError`` for a database that cannot be read."""
+    ((version,),) = await readers.read("PRAGMA user_version")
+    runs = await readers.read(RUNS_BY_STATUS) if version else ()
+    counts = {str(status): int(count or 0) for status, count in runs}
+    return Overview(file.stat().st_size, int(version or 0), counts)
+
+
+def lock_owner(state: Path) -> int | None:
+    """The process of the host that has a state directory open; 0: not known; None: nobody has.
+
+    Raises ``StorageError`` when the lock file cannot be read.
+    """
+    try:
+        descriptor = os.open(state / LOCK_FILE, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{state / LOCK_FILE} cannot be read: {error.strerror}") from None
+    try:
+        # A shared lock, held for no longer than this call, is refused while a host holds its own.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0)
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _nothing() -> None:
+    """There is no lock to give back."""
+
+
+def _error(row: Row) -> StoredError:
+    identity, timestamp, session, tool, raw, summary = row
+    return StoredError(
+        id=str(identity),
+        timestamp=float(timestamp or 0),
+        session_id=str(session),
+        tool_name=str(tool),
+        raw_error=msgspec.json.decode(str(raw), type=dict[str, object]),
+        short_summary=str(summary),
+    )
