@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.events.subscription import subscribe
-from motet.actors.hooks.chain import HookFn
+from motet.actors.hooks.hookset import GateFn, HookFn, ObserverFn
 from motet.actors.result import RunResult
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
@@ -47,7 +47,8 @@ from motet.protocols.sessions import (
 from motet.runtime import ActorDead
 
 D = TypeVar("D")
-F = TypeVar("F", bound=HookFn)
+GateT = TypeVar("GateT", bound=GateFn)
+ObserverT = TypeVar("ObserverT", bound=ObserverFn)
 
 
 class Host:
@@ -83,6 +84,28 @@ class Host:
     def status(self) -> HostStatus:
         return self._tree.status()
 
+    @overload
+    def on(
+        self,
+        point: Literal["before_tool"],
+        *,
+        match: str = ...,
+        on_error: OnError | None = ...,
+        timeout: float = ...,
+        priority: int = ...,
+    ) -> Callable[[GateT], GateT]: ...
+
+    @overload
+    def on(
+        self,
+        point: Literal["after_tool"],
+        *,
+        match: str = ...,
+        on_error: OnError | None = ...,
+        timeout: float = ...,
+        priority: int = ...,
+    ) -> Callable[[ObserverT], ObserverT]: ...
+
     def on(
         self,
         point: Point,
@@ -91,14 +114,15 @@ class Host:
         on_error: OnError | None = None,
         timeout: float = 5.0,
         priority: int = 100,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[Any], Any]:
         """Register a hook: a gate at ``before_tool``, an observer at ``after_tool`` (G10).
 
         ``match``: tool names, ``|`` between patterns. ``on_error`` None: ``block`` for gates,
         ``continue`` for observers. Lower ``priority`` runs first. ``timeout`` in seconds.
+        Raises ``ConfigError`` for a hook that could never work.
         """
 
-        def register(fn: F) -> F:
+        def register(fn: HookFn) -> HookFn:
             self._tree.hooks.add(
                 point, fn, match=match, on_error=on_error, timeout=timeout, priority=priority
             )
