@@ -1,10 +1,10 @@
 """The session store: transcripts, runs and idempotency keys, durable before they are answered.
 
-It writes through the one writer and reads through the readers, and keeps nothing in memory: what
-it answers is what is on disk. Its handlers run beside each other, so that they share commits
-instead of waiting for each other's. Invariants: an accepted input is on disk (G15); a session
-belongs to the user who made it, to others it does not exist (G16); each stored transcript has one
-result for each call (G7).
+It writes through the one writer and reads through the readers. What it answers is what is on disk:
+in memory it keeps only the steps that are on their way there. Its handlers run beside each other,
+so that they share commits instead of waiting for each other's. Invariants: an accepted input is on
+disk (G15); a session belongs to the user who made it, to others it does not exist (G16); each
+stored transcript has one result for each call (G7).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
+import trio
 
 from motet.actors.agent.transcript import close_calls
 from motet.actors.sessions import store_rows as rows
@@ -65,7 +66,7 @@ SessionStoreMessage: TypeAlias = (
 )
 
 AT_ONCE = 256
-"""Handlers of one kind that may wait for commits together."""
+"""Requests of one kind, and steps, that may wait for commits together."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class SessionStore(Actor[SessionStoreMessage]):
         self._readers = readers
         self._clock = clock
         self._lost = 0
+        self._unwritten: dict[str, list[Statement]] = {}
+        self._room = trio.Semaphore(AT_ONCE)
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(self._lost)
@@ -133,15 +136,35 @@ class SessionStore(Actor[SessionStoreMessage]):
     async def begin(self, message: BeginRun) -> None:
         await self._journal(message.run_id, sql.begin(message.run_id, self._clock()))
 
-    @handles(RecordStep, concurrent=AT_ONCE)
+    @handles(RecordStep)
     async def record_step(self, message: RecordStep) -> None:
-        await self._journal(message.run_id, sql.record(message.run_id, message.step, message.row))
+        """Takes its turn, so that a later intent of the run finds it among the unwritten."""
+        await self._room.acquire()
+        (step,) = sql.record(message.run_id, message.step, message.row)
+        self._unwritten.setdefault(message.run_id, []).append(step)
+        self.start_soon(self._write_step, message.run_id, step)
+
+    async def _write_step(self, run_id: str, step: Statement) -> None:
+        try:
+            await self._journal(run_id, (step,))
+        finally:
+            unwritten = self._unwritten[run_id]
+            unwritten.remove(step)
+            if not unwritten:
+                del self._unwritten[run_id]
+            self._room.release()
 
     @handles(RecordIntent, concurrent=AT_ONCE)
     async def record_intent(self, request: RecordIntent) -> None:
-        """Raises ``NotFound`` for a run that is unknown or has ended: its calls must not start."""
+        """Takes the steps along that are still on their way: to write one twice is harmless.
+
+        So each step told before is on disk with the intent, whichever commit comes first. Raises
+        ``NotFound`` for a run that is unknown or has ended: its calls must not start.
+        """
+        steps = self._unwritten.get(request.run_id, ())
+        intent = sql.record(request.run_id, request.step, request.row, must=True)
         try:
-            await self._write(sql.record(request.run_id, request.step, request.row, must=True))
+            await self._write((*steps, *intent))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
 

@@ -11,13 +11,14 @@ from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
-from motet.runtime import ActorRef, open_system
+from motet.runtime import ActorRef, System, open_system
 
 
 @attrs.frozen
 class Opened:
     """A running database. ``actor`` is there for its statistics only."""
 
+    system: System
     ref: ActorRef[Transact]
     actor: Database
     readers: Readers
@@ -46,7 +47,7 @@ async def open_database(location: Location) -> AsyncGenerator[Opened]:
 
         ref = await system.start(build, name="database")
         readers = Readers(location)
-        opened = Opened(ref, actors[0], readers)
+        opened = Opened(system, ref, actors[0], readers)
         await opened.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT UNIQUE)")
         try:
             yield opened

@@ -1,0 +1,186 @@
+"""After the end of a host, however it ended: each accepted input is answered or interrupted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.agent.transcript import violations
+from motet.actors.sessions.store_rows import INTERRUPTED, recovered
+from motet.actors.sessions.store_sql import encode
+from motet.actors.storage.location import Location
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    ToolMessage,
+    UserMessage,
+)
+from motet.protocols.sessions import (
+    BeginRun,
+    GetRun,
+    ListRuns,
+    ReadHistory,
+    RecordIntent,
+    RecordStep,
+    RecoverRuns,
+    RunInfo,
+)
+from tests.actors.sessions.store_builders import ANSWER, ASKS, CALL, RESULT, ROWS, open_store
+
+CLOSING = AssistantMessage(INTERRUPTED, note="interrupted")
+
+# Accepts three inputs, has one begin a call, answers one, says so, and waits to be killed.
+HOST = """
+import sys, trio
+from motet.actors.storage.location import Location
+from motet.protocols.sessions import BeginRun, RecordIntent
+from tests.actors.sessions.store_builders import ASKS, open_store
+
+async def main():
+    with Location.directory(sys.argv[1]) as location:
+        async with open_store(location) as store:
+            await store.complete("done")
+            await store.accept("working")
+            await store.ref.tell(BeginRun("working"))
+            await store.ref.ask(RecordIntent("working", 0, ASKS))
+            await store.accept("queued")
+            print("acknowledged", flush=True)
+            await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+async def test_inputs_of_a_killed_host_are_answered_or_interrupted(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOST, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"acknowledged\n"
+        host.kill()
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            interrupted = await store.ref.ask(RecoverRuns())
+            assert [(run.run_id, run.status) for run in interrupted] == [
+                ("working", "interrupted"),
+                ("queued", "interrupted"),
+            ]
+            runs = await store.ref.ask(ListRuns())
+            assert {run.run_id: run.status for run in runs} == {
+                "done": "completed",
+                "working": "interrupted",
+                "queued": "interrupted",
+            }
+            transcript = await store.transcript()
+            assert violations(transcript) == ()
+            assert transcript[:6] == (*ROWS, UserMessage("hi"), ASKS)
+            assert isinstance(transcript[6], ToolMessage)
+            assert transcript[6].outcome == "unknown"
+            assert transcript[7:] == (CLOSING, UserMessage("hi"), CLOSING)
+
+
+async def test_recovering_again_finds_nothing(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            await store.accept("r1")
+            (run,) = await store.ref.ask(RecoverRuns())
+            assert run.run_id == "r1"
+            assert await store.ref.ask(RecoverRuns()) == ()
+            assert await store.transcript() == (UserMessage("hi"), CLOSING)
+            assert await store.database.execute("SELECT * FROM steps") == ()
+
+
+async def test_a_step_told_before_an_intent_is_on_disk_with_it(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            await store.accept("r1")
+            await store.ref.tell(BeginRun("r1"))
+            await store.ref.ask(RecordIntent("r1", 0, ASKS))
+            await store.ref.tell(RecordStep("r1", 1, RESULT))
+            await store.ref.ask(RecordIntent("r1", 2, AssistantMessage("", (Call("c2", "t"),))))
+            await store.ref.ask(RecoverRuns())
+            rows = await store.ref.ask(ReadHistory("s"))
+            assert [row.row for row in rows[:3]] == [UserMessage("hi"), ASKS, RESULT]
+            run = await store.ref.ask(GetRun("r1"))
+            assert run is not None
+            assert run.detail == "the host stopped"
+
+
+async def test_a_journal_row_that_cannot_be_read_does_not_stop_the_recovery(
+    tmp_path: Path,
+) -> None:
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            await store.accept("r1")
+            await store.ref.ask(RecordIntent("r1", 0, ASKS))
+            await store.database.execute("INSERT INTO steps VALUES ('r1', 1, 'not json')")
+            await store.database.execute("INSERT INTO steps VALUES ('r1', 2, 7)")
+            (run,) = await store.ref.ask(RecoverRuns())
+            assert run.run_id == "r1"
+            assert violations(await store.transcript()) == ()
+
+
+def test_an_answer_that_was_journalled_is_not_called_missing() -> None:
+    run = RunInfo("r", "s", "a", "u", "running", "hi", 0.0, 0.0)
+    rows: tuple[ChatMessage, ...] = (ASKS, RESULT, ANSWER)
+    steps = [(step, encode(row)) for step, row in enumerate(rows)]
+    assert recovered(run, steps) == ROWS
+
+
+TURNS = st.lists(st.integers(0, 3), max_size=4)
+
+
+@given(TURNS, st.randoms(use_true_random=False), st.booleans())
+def test_any_part_of_a_journal_makes_a_valid_transcript(
+    turns: list[int], random: Random, answered: bool
+) -> None:
+    """Law: whatever rows of a journal survived, the recovered transcript breaks no rule (G7)."""
+    journal: list[ChatMessage] = []
+    for turn, calls in enumerate(turns):
+        asked = tuple(Call(f"c{turn}.{index}", CALL.name) for index in range(1, calls + 2))
+        results = [ToolMessage(call.id, call.name, "ok") for call in asked]
+        random.shuffle(results)
+        journal += [AssistantMessage("", asked), *results]
+    if answered:
+        journal.append(ANSWER)
+    steps = [(step, encode(row)) for step, row in enumerate(journal) if random.random() < 0.7]
+    run = RunInfo("r", "s", "a", "u", "running", "hi", 0.0, 0.0)
+    transcript = recovered(run, steps)
+    assert violations(transcript) == ()
+    assert isinstance(transcript[-1], AssistantMessage)
+    assert not transcript[-1].calls
+
+
+def test_any_two_hosts_one_after_the_other_keep_every_input(tmp_path: Path) -> None:
+    """A host that is cancelled anywhere leaves only inputs that the next one lists."""
+
+    async def first(steps: int, acknowledged: list[str]) -> None:
+        with Location.directory(tmp_path) as location, trio.CancelScope() as scope:
+            async with open_store(location) as store, trio.open_nursery() as nursery:
+
+                async def send(run_id: str) -> None:
+                    await store.accept(run_id, session=run_id)
+                    acknowledged.append(run_id)
+
+                for index in range(4):
+                    nursery.start_soon(send, f"{steps:02}-{index}")
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+    async def second() -> list[str]:
+        with Location.directory(tmp_path) as location:
+            async with open_store(location) as store:
+                await store.ref.ask(RecoverRuns())
+                return sorted(run.run_id for run in await store.ref.ask(ListRuns(limit=1000)))
+
+    acknowledged: list[str] = []
+    for steps in range(12):
+        trio.run(first, steps, acknowledged)
+        assert trio.run(second) == sorted(acknowledged)
