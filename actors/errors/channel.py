@@ -106,8 +106,8 @@ class ErrorChannel:
         )
         try:
             self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
-        except Exception:
-            log.exception("error_store_failed_event_lost", run_id=run_id)
+        except Exception as error:
+            log.error("error_store_failed_event_lost", run_id=run_id, error=raw_error(error))
 
 
 class _Description(msgspec.Struct, frozen=True):
@@ -130,6 +130,6 @@ def _described(error: object, code: str) -> _Description:
         text = redact_text(error_text(error))
         return _Description(text, code, classify(error, code), raw_error(error, code))
     except Exception:  # an error made to be unreadable must not end the run it is reported in
-        log.exception("error_not_readable", type=type_name(error))
         name = type_name(error)
+        log.warning("error_not_readable", type=name)
         return _Description(name, "", "unknown", {"message": name})

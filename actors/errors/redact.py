@@ -21,11 +21,12 @@ PHONE = "[PHONE_REDACTED]"
 SSN = "[SSN_REDACTED]"
 CARD = "[CARD_REDACTED]"
 
-# A token neither begins nor ends in the middle of a word.
-_OPEN, _SHUT = r"(?<![0-9A-Za-z_])", r"(?![0-9A-Za-z_])"
+# A token neither begins nor ends in the middle of a word, nor beside the mark that replaced
+# another one: there it was in the middle of a word when that one was found.
+_OPEN, _SHUT = r"(?<![0-9A-Za-z_\]])", r"(?![0-9A-Za-z_\[])"
 # The same for digits, which also must not be part of a decimal, a date or a version. It stands
 # after the first character: a pattern that begins with a character class is searched faster.
-_FIRST, _LAST = r"(?<![\w.-].)", r"(?![\w-])(?!\.\d)"
+_FIRST, _LAST = r"(?<![\w.\]-].)", r"(?![\w\[-])(?!\.\d)"
 
 _KEYS = re.compile(
     _OPEN + r"(?:"
@@ -62,7 +63,7 @@ _AUTHORIZATION = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(bearer\s{1,3})((?=[a-z._~+/=-]*[0-9])[0-9a-z._~+/=-]{8,})", re.IGNORECASE)
-_LONG_HEX = re.compile(r"(?<![0-9A-Za-z_])(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
+_LONG_HEX = re.compile(_OPEN + r"(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
 
 # The first letter stands for itself: see _FIRST.
 _PASSWORD = r"(?<=p)(?P<password>ass(?:word|wd|phrase)|wd(?!=/))"
@@ -80,8 +81,8 @@ _NAME_ENDS = re.compile(_NAME + r"\Z")
 _SECRET_LENGTH = 8
 
 _EMAIL = re.compile(
-    r"(?<![\w.%+-])(?!git@)[\w.%+-]+@(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
-    r"(?!(?:png|jpe?g|gif|svg|webp|js|py)\b)[A-Za-z]{2,24}(?![\w-])"
+    r"(?<![\w.%+\]-])(?!git@)[\w.%+-]+@(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
+    r"(?!(?:png|jpe?g|gif|svg|webp|js|py)\b)[A-Za-z]{2,24}(?![\w\[-])"
 )
 _CARD = re.compile(
     r"[2-6]" + _FIRST + r"(?:\d{3}(?P<a>[ -]?)\d{4}(?P=a)\d{4}(?P=a)\d{4}"
@@ -93,7 +94,7 @@ _CARD_BRAND = re.compile(
 )
 _SSN = re.compile(r"\d" + _FIRST + r"(?<!9)\d\d(?<!000)(?<!666)-(?!00)\d{2}-(?!0000)\d{4}" + _LAST)
 _PHONE = re.compile(
-    r"[+(1-9](?<![\w.+-].)(?:"
+    r"[+(1-9](?<![\w.+\]-].)(?:"
     r"(?:(?:(?<=\+)1|(?<=1))[ .-]\(?[2-9]|(?<=\()[2-9]|(?<=[2-9]))\d{2}"
     r"(?:\) ?|(?P<s>[.-]))\d{3}(?(s)(?P=s)|[ .-])\d{4}"
     r"|(?<=\+)[1-9](?:[ .()-]{0,2}\d){9,14}"

@@ -33,7 +33,8 @@ class EventBus(Actor[Publish]):
     """Takes :class:`Publish`; a task of the actor journals and delivers what has come together.
 
     Ephemeral events are dropped when more than ``capacity`` events wait; for durable ones the
-    teller waits. Counters are kept in ``fanout``.
+    teller waits. Counters are kept in ``fanout``. A stop delivers all that was taken; what the
+    mailbox still holds then becomes dead letters, so stop those who publish first.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")

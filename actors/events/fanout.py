@@ -13,6 +13,7 @@ from typing import TypeAlias, cast
 import attrs
 import structlog
 
+from motet.actors.errors.raw import raw_error
 from motet.protocols.events import EventRecord
 
 Sink: TypeAlias = Callable[[EventRecord], None]
@@ -65,10 +66,10 @@ class Fanout:
                 continue
             try:
                 listener.sink(record)
-            except Exception:
+            except Exception as error:
                 self.broken_sinks += 1
                 self._detach(listener)
-                log.exception("event_sink_detached", stream=record.stream)
+                log.error("event_sink_detached", stream=record.stream, error=raw_error(error))
             else:
                 self.delivered += 1
 

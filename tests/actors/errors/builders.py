@@ -1,0 +1,77 @@
+"""Builders for tests of the error channel: a store on a real database, requests, warnings."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+
+from motet.actors.errors.channel import ErrorChannel
+from motet.actors.errors.store import ErrorProtocol, ErrorStore
+from motet.actors.storage.database import Database
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.protocols.errors import StoreError
+from motet.protocols.events import AnyEvent
+from motet.protocols.storage import Row, Transact
+from motet.runtime import Actor, ActorRef, System, handles, open_system
+
+
+@attrs.define
+class Opened:
+    """A running store and the system it runs in."""
+
+    system: System
+    store: ActorRef[ErrorProtocol]
+    readers: Readers
+
+
+@asynccontextmanager
+async def open_store(
+    location: Location,
+    clock: Callable[[], float] = time.time,
+    hex_source: Callable[[int], str] = secrets.token_hex,
+    keep_raw: bool = False,
+) -> AsyncGenerator[Opened]:
+    readers = Readers(location)
+    async with open_system() as system:
+        database = await system.start(lambda: Database(location), name="database")
+        store = await system.start(
+            lambda: ErrorStore(database, readers, clock, hex_source, keep_raw=keep_raw),
+            name="errors",
+        )
+        try:
+            yield Opened(system, store, readers)
+        finally:
+            await readers.aclose()
+
+
+class FakeDatabase(Actor[Transact]):
+    """Answers as its script says: ``script(n)`` of the n-th transaction, from 0."""
+
+    def __init__(self, script: Callable[[int], tuple[tuple[Row, ...], ...]]) -> None:
+        self.script = script
+        self.asked = 0
+
+    @handles(Transact, concurrent=8)
+    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
+        assert message.statements
+        self.asked += 1
+        return self.script(self.asked - 1)
+
+
+@attrs.define
+class Warnings:
+    """What a channel warned of."""
+
+    events: list[tuple[str, AnyEvent]] = attrs.field(factory=list[tuple[str, AnyEvent]])
+
+    def channel(self, store: ActorRef[ErrorProtocol] | None) -> ErrorChannel:
+        return ErrorChannel(store, lambda run_id, event: self.events.append((run_id, event)))
+
+
+def failure(message: str = "boom", session: str = "s1", tool: str = "t") -> StoreError:
+    return StoreError(session, tool, {"message": message}, message)

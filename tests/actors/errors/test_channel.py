@@ -1,0 +1,189 @@
+"""From a failed call to what the model reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from motet.actors.errors.channel import Reported
+from motet.actors.errors.format import NO_TEXT
+from motet.actors.errors.store import ErrorProtocol, ErrorStore
+from motet.actors.storage.errors import DiskFull
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.protocols.errors import GetError, ListErrors
+from motet.protocols.events import ErrorStoreFailed
+from motet.protocols.storage import Row, Transact
+from motet.runtime import Actor, ActorRef, handles, open_system
+from tests.actors.errors.builders import FakeDatabase, Warnings, open_store
+
+
+@pytest.fixture
+def location() -> Iterator[Location]:
+    with Location.memory() as location:
+        yield location
+
+
+async def report(
+    store: ActorRef[ErrorProtocol] | None,
+    error: object,
+    warnings: Warnings,
+    tool: str = "X",
+    code: str = "",
+) -> Reported:
+    channel = warnings.channel(store)
+    return await channel.report(session="s1", run_id="run_1", tool=tool, error=error, code=code)
+
+
+async def test_a_failure_is_stored_and_the_model_gets_summary_and_id(location: Location) -> None:
+    async with open_store(location) as opened:
+        told = await report(opened.store, TimeoutError("boom\ntrace"), Warnings())
+        assert told.error_id is not None
+        stored = await opened.store.ask(GetError(told.error_id, "s1"))
+    assert told.kind == "timeout"
+    assert told.text.splitlines()[:2] == [
+        "Tool 'X' failed: boom",
+        f"[Error ID: {told.error_id}]",
+    ]
+    assert stored is not None
+    assert stored.raw_error["message"] == "boom\ntrace"
+    assert (stored.tool_name, stored.short_summary) == ("X", "boom")
+
+
+async def test_the_code_of_an_error_object_reaches_the_summary(location: Location) -> None:
+    async with open_store(location) as opened:
+        error = {"code": "SQL_ERROR", "message": "Syntax error"}
+        assert (
+            "Code SQL_ERROR: Syntax error" in (await report(opened.store, error, Warnings())).text
+        )
+        told = await report(opened.store, "Syntax error", Warnings(), code="E7")
+        assert "Code E7: Syntax error" in told.text
+
+
+async def test_without_a_store_the_model_gets_the_error_itself() -> None:
+    warnings = Warnings()
+    assert await report(None, "boom\ntrace", warnings) == Reported(
+        "Error: boom\ntrace", None, "unknown"
+    )
+    assert warnings.events == []
+
+
+@pytest.mark.parametrize("tool", ["get_error_detail", "get_error_details"])
+async def test_a_failed_look_up_is_not_itself_stored(location: Location, tool: str) -> None:
+    async with open_store(location) as opened:
+        error = {"code": "ERROR_NOT_FOUND", "message": "no error err_x"}
+        told = await report(opened.store, error, Warnings(), tool)
+        assert told.text == "Tool error: ERROR_NOT_FOUND - no error err_x"
+        assert told.error_id is None
+        assert await opened.store.ask(ListErrors()) == ()
+
+
+@pytest.mark.parametrize("error", ["", None, {}, "\n \0"])
+async def test_an_error_that_says_nothing_is_not_stored(location: Location, error: object) -> None:
+    async with open_store(location) as opened:
+        told = await report(opened.store, error, Warnings())
+        assert told.error_id is None
+        assert await opened.store.ask(ListErrors()) == ()
+    if error != "\n \0":
+        assert told.text == NO_TEXT
+
+
+async def test_neither_text_nor_fallback_shows_a_secret(location: Location) -> None:
+    error = "cannot open postgres://u:p@h:5432/db"
+    async with open_store(location) as opened:
+        assert "u:p" not in (await report(opened.store, error, Warnings())).text
+    assert (await report(None, error, Warnings())).text == "Error: cannot open [REDACTED]"
+
+
+async def test_a_secret_is_not_saved_by_being_cut_in_half(location: Location) -> None:
+    key = "sk-" + "a1" * 20
+    async with open_store(location) as opened:
+        told = await report(opened.store, "x" * 80 + f" {key}", Warnings())
+    assert "sk-" not in told.text
+
+
+class Stuck(Actor[Transact]):
+    """A database that never answers."""
+
+    @handles(Transact, concurrent=8)
+    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
+        assert message.statements
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3600)
+        return ()
+
+
+async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
+    location: Location, autojump_clock: MockClock
+) -> None:
+    """Also when what it waits for cannot be cancelled."""
+    warnings = Warnings()
+    async with open_system() as system:
+        database = await system.start(Stuck, name="database")
+        store = await system.start(lambda: ErrorStore(database, Readers(location)), name="errors")
+        before = trio.current_time()
+        told = await report(store, "boom", warnings)
+        assert trio.current_time() - before == pytest.approx(0.25)
+        assert told == Reported("Error: boom", None, "unknown")
+    ((run_id, event),) = warnings.events
+    assert run_id == "run_1"
+    assert event == ErrorStoreFailed("X", "no answer within 250 ms")
+
+
+async def test_a_store_that_fails_is_said_counted_and_logged(location: Location) -> None:
+    def full(n: int) -> tuple[tuple[Row, ...], ...]:
+        raise DiskFull(f"no room, {n}")
+
+    warnings = Warnings()
+    async with open_system() as system:
+        database = await system.start(lambda: FakeDatabase(full), name="database")
+        store = await system.start(lambda: ErrorStore(database, Readers(location)), name="errors")
+        channel = warnings.channel(store)
+        with structlog.testing.capture_logs() as logs:
+            told = await channel.report(session="s", run_id="r", tool="X", error="boom")
+    assert told.text == "Error: boom"
+    assert (channel.stored, channel.failures) == (0, 1)
+    assert warnings.events == [("r", ErrorStoreFailed("X", "no room, 0"))]
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [
+        ("error_store_failed", "warning")
+    ]
+
+
+async def test_a_dead_store_and_a_failing_listener_end_no_run(location: Location) -> None:
+    def unwilling(run_id: str, event: object) -> None:
+        raise RuntimeError(f"{run_id}: {event}")
+
+    async with open_store(location) as opened:
+        await opened.store.stop()
+        channel = Warnings().channel(opened.store)
+        channel.warn = unwilling
+        told = await channel.report(session="s", run_id="r", tool="X", error="boom")
+    assert told.text == "Error: boom"
+
+
+class Unreadable(Exception):
+    """Every way to read it fails, even the names of its attributes."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RecursionError(name)
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+async def test_an_error_made_to_be_unreadable_is_reported_by_its_class(location: Location) -> None:
+    async with open_store(location) as opened:
+        told = await report(opened.store, Unreadable(), Warnings())
+    assert "Unreadable" in told.text
+
+
+async def test_cancellation_passes(location: Location) -> None:
+    async with open_store(location) as opened:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await report(opened.store, "boom", Warnings())
+    assert scope.cancelled_caught

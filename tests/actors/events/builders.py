@@ -1,0 +1,111 @@
+"""Builders for tests of events: a bus on a real database, records, a sink that remembers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from motet.actors.events.bus import CAPACITY, EventBus
+from motet.actors.events.fanout import Fanout
+from motet.actors.events.journal import EventJournal
+from motet.actors.storage.database import Database
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
+from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
+from motet.protocols.storage import Row, Transact
+from motet.runtime import ActorRef, System, handles, open_system
+
+STREAM = "session:user:alice"
+
+
+class FaultyDatabase(Database):
+    """A real database that fails or waits first, when ``before`` does; counts transactions."""
+
+    def __init__(self, location: Location, opened: Opened) -> None:
+        super().__init__(location)
+        self._opened = opened
+
+    @handles(Transact, concurrent=8)
+    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
+        self._opened.transactions += 1
+        self._opened.before()
+        return await super().transact(message)
+
+
+@attrs.define
+class Opened:
+    """A running bus. ``before`` is called before each transaction and may raise."""
+
+    readers: Readers
+    fanout: Fanout
+    journal: EventJournal
+    before: Callable[[], None] = lambda: None
+    transactions: int = 0
+    _bus: ActorRef[Publish] | None = None
+    _database: ActorRef[Transact] | None = None
+
+    @property
+    def bus(self) -> ActorRef[Publish]:
+        assert self._bus is not None
+        return self._bus
+
+    async def start(self, system: System, location: Location, capacity: int) -> None:
+        database = await system.start(lambda: FaultyDatabase(location, self), name="database")
+        self._database = database
+        clock = itertools.count(1_000.0).__next__
+        self._bus = await system.start(
+            lambda: EventBus(database, self.fanout, clock, capacity), name="events"
+        )
+
+    async def publish(self, *events: AnyEvent, stream: str = STREAM) -> None:
+        for event in events:
+            await self.bus.tell(Publish(stream, event, "run_1"))
+
+    async def taken(self) -> None:
+        """Until the bus has taken all that was told: what its mailbox holds at a stop is lost."""
+        while self.bus.statistics().queued:
+            await trio.lowlevel.checkpoint()
+
+    async def stop_database(self) -> None:
+        assert self._database is not None
+        await self._database.stop()
+
+    def listen(self, stream: str = STREAM) -> list[EventRecord]:
+        """A list that the stream's records are appended to."""
+        seen: list[EventRecord] = []
+        self.fanout.attach(stream, seen.append)
+        return seen
+
+
+@asynccontextmanager
+async def open_bus(location: Location, capacity: int = CAPACITY) -> AsyncGenerator[Opened]:
+    readers, fanout = Readers(location), Fanout()
+    opened = Opened(readers, fanout, EventJournal(readers, fanout))
+    async with open_system() as system:
+        await opened.start(system, location, capacity)
+        try:
+            yield opened
+        finally:
+            await opened.taken()
+            await opened.bus.stop()
+            await readers.aclose()
+
+
+def text(n: int) -> MessageAdded:
+    return MessageAdded("user", "alice", f"text {n}", n)
+
+
+def delta(at: int = 0, words: str = "x", i: int = 0) -> TextDelta:
+    return TextDelta(i, at, words)
+
+
+def record(event: AnyEvent, seq: int | None = None, stream: str = STREAM) -> EventRecord:
+    return EventRecord(stream, event, 1.0, seq, "run_1")
+
+
+def numbers(records: list[EventRecord]) -> list[int]:
+    return [each.seq for each in records if each.seq is not None]
