@@ -6,6 +6,7 @@ that answers differently the second time is not asked a second time.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
@@ -105,7 +106,7 @@ async def connect(host: str, port: int, addresses: Sequence[Address]) -> trio.So
             reason = "no answer"
         except OSError as error:
             sock.close()
-            reason = error.strerror or "refused"
+            reason = os.strerror(error.errno) if error.errno else str(error)
         except BaseException:
             sock.close()
             raise

@@ -6,8 +6,7 @@ import codecs
 import re
 import zlib
 
-_AUTO = zlib.MAX_WBITS | 32
-_RAW = -zlib.MAX_WBITS
+_GZIP = zlib.MAX_WBITS | 16
 _CHARSETS = re.compile(
     r"utf-?(8|16|32)|ascii|latin|iso-?8859|iso2022|cp\d|koi8|gb|hz|big5|euc|shift|mac|tis|johab"
 )
@@ -34,8 +33,10 @@ class Body:
     def __init__(self, encoding: str, limit: int) -> None:
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise ValueError(encoding)
-        self._inflate = None if encoding in ("", "identity") else zlib.decompressobj(_AUTO)
-        self._may_be_raw = encoding == "deflate"
+        self._plain = encoding in ("", "identity")
+        self._inflate = None if encoding == "deflate" else zlib.decompressobj(_GZIP)
+        self._begin: bytes = b""
+        self._whole_members = 0
         self._limit = limit
         self._received = 0
         self._data = bytearray()
@@ -44,7 +45,7 @@ class Body:
     def add(self, data: bytes) -> bool:
         """Take the next bytes as received; true when there is no room for more."""
         self._received += len(data)
-        if self._inflate is None:
+        if self._plain:
             self._keep(data)
         else:
             self._decompress(data)
@@ -52,23 +53,26 @@ class Body:
         return self.cut
 
     def _decompress(self, data: bytes) -> None:
+        if self._inflate is None:
+            data = self._begin + data
+            if len(data) < 2:
+                self._begin = data
+                return
+            self._inflate = zlib.decompressobj(_window(data))
         while data and not self.cut:
-            assert self._inflate is not None
             room = self._limit - len(self._data) + 1
             try:
                 self._keep(self._inflate.decompress(data, room))
             except zlib.error:
-                # "deflate" means zlib by the standard, and no header at all to some servers.
-                if not self._may_be_raw or self._data:
+                if not self._whole_members:
                     raise
-                self._inflate = zlib.decompressobj(_RAW)
-                self._may_be_raw = False
-                continue
-            self._may_be_raw = False
+                # Some servers pad; like browsers, leave it at what came whole.
+                return
             data = self._inflate.unconsumed_tail
             if self._inflate.eof:
+                self._whole_members += 1
                 data = self._inflate.unused_data
-                self._inflate = zlib.decompressobj(_AUTO)
+                self._inflate = zlib.decompressobj(_GZIP)
 
     def _keep(self, data: bytes) -> None:
         room = self._limit - len(self._data)
@@ -78,6 +82,12 @@ class Body:
     @property
     def data(self) -> bytes:
         return bytes(self._data)
+
+
+def _window(begin: bytes) -> int:
+    """How to read "deflate": zlib by the standard, and without its header from some servers."""
+    is_zlib = begin[0] & 0x0F == 8 and int.from_bytes(begin[:2], "big") % 31 == 0
+    return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
 
 
 def decode(data: bytes, charset: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
@@ -40,7 +41,8 @@ def readable(html: str, base: str) -> tuple[str, str]:
     reader = _Reader(base)
     # Not close(): it takes what is incomplete at the end apart in quadratic time. A tag of our own
     # flushes the last words instead.
-    reader.feed(html[:MAX_HTML] + "<br>")
+    with suppress(AssertionError):  # how the parser of some Python versions gives up
+        reader.feed(html[:MAX_HTML] + "<br>")
     return reader.title(), reader.text()
 
 
@@ -55,6 +57,12 @@ class _Reader(HTMLParser):
         self._depth = 0
         self._link: str | None = None
         self._verbatim = 0
+
+    def parse_html_declaration(self, i: int) -> int:
+        """Take ``<![...>`` as the comment that browsers take it for; the parser may refuse it."""
+        if self.rawdata.startswith("<![", i):
+            return self.parse_bogus_comment(i)
+        return super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)

@@ -27,6 +27,9 @@ Parts: TypeAlias = tuple[str, ...]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+MAX_PATH = 4000
+"""The longest absolute path in bytes: what is deeper, ordinary programs cannot remove again."""
+
 _ALLOWED = "allowed are paths inside the workspace {root}, such as 'notes/plan.md'"
 
 _KINDS = {
@@ -34,7 +37,7 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFLNK: "a symbolic link in a circle, or one made just now",
     stat.S_IFDIR: "a folder",
     stat.S_IFREG: "a file",
 }
@@ -73,6 +76,10 @@ def locate(root: Path, path: str) -> Parts:
     with explained(path):
         base = os.path.realpath(root)
         resolved = os.path.realpath(os.path.join(base, os.fsdecode(_encoded(path))))
+    if len(os.fsencode(resolved)) > MAX_PATH:
+        raise ToolFailure(
+            f"{path[:80]!r}... is too long; {MAX_PATH} bytes are allowed", kind="validation"
+        )
     if resolved == base:
         return ()
     inside = resolved.startswith(base.rstrip("/") + "/")

@@ -7,7 +7,9 @@ this machine is tried out before the first command, since user namespaces may be
 from __future__ import annotations
 
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +40,9 @@ MARGIN = 10.0
 """Seconds that the tool's own time-out is longer than the command's, which ends it better."""
 
 _UNSAFE_HINT = "or configure shell mode 'unsafe' to run commands unconfined, as the host's own user"
-_MEMORY_WORDS = ("MemoryError", "Cannot allocate memory", "bad_alloc", "out of memory")
+_MEMORY_WORDS = re.compile(
+    r"MemoryError|cannot allocate memory|bad_alloc|out of memory|memory exhausted", re.IGNORECASE
+)
 
 
 @attrs.define(eq=False)
@@ -59,6 +63,8 @@ class Shell:
         """
         seconds = self._seconds(timeout)
         _check_command(command)
+        if sys.platform != "linux":
+            raise ToolFailure("the shell tool needs Linux", code="NO_SANDBOX", kind="permission")
         if self.config.mode == "off":
             raise ToolFailure("the shell is switched off (shell mode 'off')", kind="permission")
         folder = os.path.realpath(workspace)
@@ -188,7 +194,7 @@ def _result(done: Finished, seconds: float, config: ShellConfig, note: str) -> s
     if done.code == 0 and not done.timed_out:
         return done.output or "[no output]"
     reason = f"ran longer than {seconds:g} s and was ended" if done.timed_out else _ending(done)
-    if not done.timed_out and any(word in done.output for word in _MEMORY_WORDS):
+    if not done.timed_out and _MEMORY_WORDS.search(done.output):
         reason += f"; each process may allocate {config.memory_mb} MiB"
     last = "\n".join(done.output.rstrip().splitlines()[-5:])[-500:]
     message = f"the command {reason}" + (f"; {note}" if note else "")

@@ -1,0 +1,54 @@
+"""A workspace, a way to call a tool in it, and whether this machine can confine a command."""
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Tool
+from motet.protocols.sessions import LOCAL
+
+Call: TypeAlias = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def context(workspace: Path) -> Context[object]:
+    return Context(
+        deps=None,
+        run_id="run_1",
+        session="agent:main:main",
+        agent="main",
+        principal=LOCAL,
+        call_id="call_1",
+        workspace=workspace,
+    )
+
+
+@pytest.fixture
+def call(context: Context[object]) -> Call:
+    """Calls a tool as the executor does; its result as text."""
+
+    async def call(tool: Tool, **arguments: object) -> str:
+        return str(await tool.run(context, tool.accepts.check(dict(arguments))))
+
+    return call
+
+
+@pytest.fixture
+def sandbox() -> None:
+    """For tests that need bubblewrap. Where nothing may be left out, its absence is a failure."""
+    if shutil.which("bwrap") is None:
+        if os.environ.get("CI"):
+            pytest.fail("bubblewrap is not installed: apt install bubblewrap")
+        pytest.skip("bubblewrap is not installed")
