@@ -6,7 +6,7 @@ whatever way, ends all runs, stores their transcripts and closes the database.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -170,7 +170,7 @@ class Host:
         limits: Limits | None = None,
         principal: Principal = LOCAL,
         key: str | None = None,
-    ) -> AsyncIterator[RunStream]:
+    ) -> AsyncGenerator[RunStream]:
         """Answer one input and watch it: ``async with host.stream(...) as run: async for ...``.
 
         Leaving the block early cancels the run and waits until all it started has ended.
@@ -317,7 +317,7 @@ class Host:
         )
 
     @asynccontextmanager
-    async def _owned(self, run: Run) -> AsyncIterator[Ack]:
+    async def _owned(self, run: Run) -> AsyncGenerator[Ack]:
         """A run that belongs to this block: it has ended when the block is left."""
         try:
             yield await self._deliver(run)
@@ -387,7 +387,7 @@ async def open_host(
     agents: Sequence[AnyAgent] = (),
     workspace: str | Path | None = None,
     check_messages: bool = False,
-) -> AsyncIterator[Host]:
+) -> AsyncGenerator[Host]:
     """Run a host for the length of the block.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -102,23 +102,23 @@ class Tree:
 @asynccontextmanager
 async def grow(
     state: str | Path | None, workspace: Path, config: HostConfig, *, check_messages: bool
-) -> AsyncIterator[Tree]:
+) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
     with Location.directory(state) if state is not None else Location.memory() as location:
         readers = Readers(location)
         models = ModelCatalog(_providers(config.models))
+        table = RunTable()
         try:
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
-                tree = await _plant(system, location, readers, models, workspace, config)
+                tree = await _plant(system, location, readers, models, table, workspace, config)
                 try:
                     yield tree
                 finally:
-                    # Whoever waits for a run must be let go before the actors end.
-                    for run in list(tree.table.runs.values()):
-                        run.cancel("the host is closing")
+                    table.cancel(list(table.slots), "the host is closing")
         finally:
+            table.close("the host has closed")
             # Awaits while being cancelled: connections and files have to be closed.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await models.aclose()
@@ -130,11 +130,12 @@ async def _plant(
     location: Location,
     readers: Readers,
     models: ModelCatalog,
+    table: RunTable,
     workspace: Path,
     config: HostConfig,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
-    table, hooks, fanout, catalog = RunTable(), HookSet(), Fanout(), ToolCatalog()
+    hooks, fanout, catalog = HookSet(), Fanout(), ToolCatalog()
     database = await system.start(lambda: Database(location), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
     error_store = await system.start(lambda: ErrorStore(database, readers), name="errors")

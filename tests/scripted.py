@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -77,7 +77,7 @@ class Scripted:
         self._steps += steps
 
     @asynccontextmanager
-    async def request(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         self.requests.append(request)
         self.asked.set()
         assert self._steps, "the script is over, and the model was asked again"

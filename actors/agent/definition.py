@@ -18,7 +18,7 @@ from motet.protocols.models import Model
 from motet.protocols.tools import Effects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from motet.actors.result import RunResult
     from motet.actors.stream import RunStream
@@ -173,7 +173,7 @@ class Agent(Generic[D]):
         """The events of one answer, from a host in memory that lives for this block only."""
 
         @asynccontextmanager
-        async def streaming() -> AsyncIterator[RunStream]:
+        async def streaming() -> AsyncGenerator[RunStream]:
             from motet.actors.host import open_host
 
             async with open_host() as host, host.stream(self, text, deps=deps) as run:

@@ -46,25 +46,23 @@ class Session(Actor[Submit]):
 
     @handles(Submit, concurrent=16)
     async def submit(self, message: Submit) -> Ack:
-        run = self.services.table.runs[message.run_id]
+        table = self.services.table
+        run = table.runs[message.run_id]
         try:
-            # The outcome of a commit is ambiguous to whoever is cancelled during it.
-            with trio.CancelScope(shield=True):
-                accepted = await self._store(run)
-                if not accepted.duplicate:
-                    await self._announce(run)
+            accepted = await self._store(run)
         except BaseException:
-            self.services.table.refuse(run)
+            table.refuse(run)
             raise
         if accepted.duplicate:
-            self.services.table.refuse(run)
+            table.refuse(run)
             return Ack(accepted.run_id, "duplicate")
-        if self.services.table.stale(run):
-            self.start_soon(self._drop, run)
+        position = table.enqueue(run)
+        if position is None:
+            # A stop overtook it on its way to disk: on record as dropped, never run.
+            self.start_soon(drop, run, self.services)
             return Ack(run.id, "accepted")
-        position = self.services.table.enqueue(run)
         self._pump()
-        return Ack(run.id, "queued" if position > 0 else "accepted", max(position, 0))
+        return Ack(run.id, "queued" if position else "accepted", position)
 
     async def _store(self, run: Run) -> Accepted:
         new = NewInput(
@@ -76,14 +74,16 @@ class Session(Actor[Submit]):
             key=run.key,
             body_hash=body_hash(run.session, run.agent.name, run.text),
         )
-        return await self.services.store.ask(AcceptInput(new))
+        # Shielded: the outcome of a commit would be ambiguous to whoever is cancelled during it.
+        with trio.CancelScope(shield=True):
+            accepted = await self.services.store.ask(AcceptInput(new))
+            if not accepted.duplicate:
+                await self._announce(run)
+            return accepted
+        raise AssertionError("nobody cancels this scope")
 
     async def _announce(self, run: Run) -> None:
         await self.services.emit(run, events.InputAccepted(run.text, run.principal.user, run.key))
-
-    async def _drop(self, run: Run) -> None:
-        """An input that a stop overtook on its way to disk: on record as dropped, never run."""
-        await drop(run, self.services)
 
     def _pump(self) -> None:
         run = self.services.table.start_next(self.key)

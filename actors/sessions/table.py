@@ -114,17 +114,18 @@ class RunTable:
             run.end(run.ends_as("dropped", "the input was not stored"))
             self.runs.pop(run.id, None)
 
-    def enqueue(self, run: Run) -> int:
-        """Queue a run whose input is on disk; returns its place, 0 when nothing is before it."""
+    def enqueue(self, run: Run) -> int | None:
+        """Queue a run whose input is on disk; its place, 0 when nothing is before it.
+
+        None when a stop came while the input was on its way: then it is not queued.
+        """
         slot = self.slot(run.session)
         slot.arriving -= 1
         run.state = "queued"
+        if run.generation != slot.generation or run.stop_reason:
+            return None
         slot.queue.append(run)
         return len(slot.queue) - (0 if slot.active else 1)
-
-    def stale(self, run: Run) -> bool:
-        """Whether a stop came between the run's arrival and now."""
-        return run.generation != self.slot(run.session).generation or bool(run.stop_reason)
 
     def start_next(self, session: str) -> Run | None:
         """The next queued run, now active; None when one is active or none waits."""
@@ -165,9 +166,10 @@ class RunTable:
     def cancel_run(self, run: Run, reason: str) -> list[Run]:
         """Cancel one run; returns it if it was queued and will therefore never start."""
         run.cancel(reason)
-        if run.state != "queued":
+        queue = self.slot(run.session).queue
+        if run not in queue:
             return []
-        self.slot(run.session).queue.remove(run)
+        queue.remove(run)
         return [run]
 
     def may(self, principal: Principal, run: Run) -> bool:

@@ -1,0 +1,134 @@
+"""The run table: what a stop reaches, whatever state an input is in."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.agent.definition import Agent
+from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
+from motet.protocols.limits import Limits
+from motet.protocols.sessions import Principal, QueueFull
+
+AGENT = Agent("a")
+
+
+def run(number: int, session: str = "s", user: str = "alice") -> Run:
+    return Run(f"run_{number}", session, AGENT, Principal(user), "text", Limits())
+
+
+async def test_a_run_goes_from_arriving_over_queued_and_running_to_ended() -> None:
+    table = RunTable()
+    one, two = run(1), run(2)
+    for item in (one, two):
+        table.admit(item)
+    assert table.enqueue(one) == 0
+    assert table.start_next("s") is one
+    assert table.enqueue(two) == 1
+    assert table.start_next("s") is None
+
+    table.finish(one, one.ends_as("completed", ""))
+
+    assert one.ended.is_set()
+    assert table.start_next("s") is two
+
+
+async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
+    table = RunTable()
+    late = run(1)
+    table.admit(late)
+    table.cancel(["s"], "stopped")
+    assert table.enqueue(late) is None
+    assert table.start_next("s") is None
+
+
+async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> None:
+    table = RunTable()
+    late, other = run(1), run(2)
+    table.admit(late)
+    table.admit(other)
+    assert table.cancel_run(late, "stopped") == []
+    assert table.enqueue(late) is None
+    assert table.enqueue(other) == 0
+
+
+async def test_inputs_on_their_way_count_against_the_queue() -> None:
+    table = RunTable()
+    for number in range(QUEUE_CAPACITY):
+        table.admit(run(number))
+    with pytest.raises(QueueFull):
+        table.admit(run(99))
+
+
+async def test_only_ones_own_sessions_are_stopped_unless_admin() -> None:
+    table = RunTable()
+    for item in (run(1, "s", "alice"), run(2, "t", "bob")):
+        table.admit(item)
+        table.enqueue(item)
+    assert table.owned(Principal("alice")) == ["s"]
+    assert sorted(table.owned(Principal("root", "admin"))) == ["s", "t"]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["admit", "enqueue", "start", "finish", "stop", "stop one", "refuse"]),
+        st.integers(0, 5),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_no_order_of_events_loses_a_run_or_starts_two(steps: list[tuple[str, int]]) -> None:
+    """Law: whatever happens in whatever order, a session has at most one active run, every
+    admitted run can be brought to its end, and then the session is idle."""
+
+    async def play() -> None:
+        table = RunTable()
+        seen: list[Run] = []
+        for number, (step, pick) in enumerate(steps):
+            target = seen[pick % len(seen)] if seen else None
+            apply(table, step, target, seen, number)
+            active = [item for item in seen if item.state == "running"]
+            assert len(active) <= 1
+        for item in seen:
+            if item.state == "arriving" and table.enqueue(item) is None:
+                table.finish(item, item.ends_as("dropped", ""))
+        table.close("over")
+        assert all(item.ended.is_set() and item.result for item in seen)
+        assert table.runs == {}
+        slot = table.slot("s")
+        slot.queue.clear()
+        assert slot.idle
+
+    trio.run(play)
+
+
+def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], number: int) -> None:
+    if step == "admit":
+        fresh = run(number)
+        try:
+            table.admit(fresh)
+        except QueueFull:
+            return
+        seen.append(fresh)
+    elif step == "start":
+        table.start_next("s")
+    elif step == "stop":
+        _, dropped = table.cancel(["s"], "stopped")
+        for item in dropped:
+            table.finish(item, item.ends_as("dropped", ""))
+    elif target is None:
+        return
+    elif step == "enqueue" and target.state == "arriving":
+        if table.enqueue(target) is None:
+            table.finish(target, target.ends_as("dropped", ""))
+    elif step == "finish" and target.state == "running":
+        table.finish(target, target.ends_as("completed", ""))
+    elif step == "refuse":
+        table.refuse(target)
+    elif step == "stop one":
+        for item in table.cancel_run(target, "stopped"):
+            table.finish(item, item.ends_as("dropped", ""))
