@@ -62,8 +62,8 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(location: Location) -> AsyncGenerator[Store]:
-    async with open_database(location) as database:
+async def open_store(location: Location, *, check_messages: bool = True) -> AsyncGenerator[Store]:
+    async with open_database(location, check_messages=check_messages) as database:
         clock = Clock()
         actors: list[SessionStore] = []
 

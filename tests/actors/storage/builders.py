@@ -36,9 +36,11 @@ def note(text: str) -> Transact:
 
 
 @asynccontextmanager
-async def open_database(location: Location) -> AsyncGenerator[Opened]:
+async def open_database(
+    location: Location, *, check_messages: bool = True
+) -> AsyncGenerator[Opened]:
     """A database with a table ``notes (text UNIQUE)`` beside the tables of the schema."""
-    async with open_system() as system:
+    async with open_system(check_messages=check_messages) as system:
         actors: list[Database] = []
 
         def build() -> Database:
