@@ -42,17 +42,20 @@ sub-protocol <code>{SUBPROTOCOL}</code>; its first frame is a <code>connect</cod
 
 @attrs.frozen
 class Head:
-    """One request head. ``raw`` is all that was received from its first byte on."""
+    """One request head. ``early``: the client went on before it was answered."""
 
     method: str
     path: str
     version: str
     headers: dict[str, str]
-    raw: bytes
     has_body: bool
+    early: bool
 
     def wants_websocket(self) -> bool:
         return "websocket" in self.tokens("upgrade") and "upgrade" in self.tokens("connection")
+
+    def offers_subprotocol(self) -> bool:
+        return SUBPROTOCOL in self.tokens("sec-websocket-protocol")
 
     def tokens(self, name: str) -> list[str]:
         """A comma-separated header in lower case."""
@@ -98,16 +101,34 @@ def upgrade_fault(head: Head) -> Response | None:
         return plain(404, "Not found. WebSocket is at /ws.")
     if head.method != "GET":
         return plain(405, "A WebSocket handshake is a GET.", ("allow", "GET"))
-    if head.version != "1.1" or head.has_body:
-        return plain(400, "A WebSocket handshake is HTTP/1.1 without a body.")
+    if head.version != "1.1" or head.has_body or head.early:
+        return plain(400, "A WebSocket handshake is HTTP/1.1 alone, with nothing after it.")
     if head.headers.get("sec-websocket-version") != "13":
         return plain(426, "WebSocket version 13 is wanted.", ("sec-websocket-version", "13"))
     if not _is_nonce(head.headers.get("sec-websocket-key", "")):
         return plain(400, "Sec-WebSocket-Key is not 16 bytes in base64.")
     offered = head.headers.get("sec-websocket-protocol")
-    if offered is not None and SUBPROTOCOL not in head.tokens("sec-websocket-protocol"):
+    if offered is not None and not head.offers_subprotocol():
         return plain(400, f"The sub-protocol here is {SUBPROTOCOL}, not {offered[:80]}.")
     return None
+
+
+def handshake_of(head: Head) -> bytes:
+    """A handshake that was found right, in plain form, for a WebSocket library to accept.
+
+    It gets nothing else, so that it cannot stumble over a header that nobody here looks at.
+    """
+    lines = [
+        "GET /ws HTTP/1.1",
+        "Host: localhost",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        f"Sec-WebSocket-Key: {head.headers['sec-websocket-key']}",
+    ]
+    if head.offers_subprotocol():
+        lines.append(f"Sec-WebSocket-Protocol: {SUBPROTOCOL}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
 def _is_nonce(key: str) -> bool:
@@ -123,7 +144,7 @@ class HttpConnection:
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self._stream = stream
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        self._raw = b""
+        self._begun = False
         self._head_only = False
 
     async def next_head(self) -> Head | None:
@@ -134,7 +155,7 @@ class HttpConnection:
             except h11.RemoteProtocolError as error:
                 status = error.error_status_hint
                 raise BadRequest(status, f"Not a request that can be read: {error}.") from None
-        if self._raw:
+        if self._begun:
             raise BadRequest(408, "The request did not come in time.")
         return None
 
@@ -146,10 +167,12 @@ class HttpConnection:
             if event is not h11.NEED_DATA:
                 return None
             data = await self._stream.receive_some(HEAD_BYTES)
-            self._raw += data
+            self._begun = self._begun or bool(data)
             self._h11.receive_data(bytes(data))
 
     def _head(self, request: h11.Request) -> Head:
+        method = request.method.decode("ascii")
+        self._head_only = method == "HEAD"
         headers: dict[str, str] = {}
         for name, value in request.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")
@@ -159,11 +182,10 @@ class HttpConnection:
             headers.get("host", "").encode("ascii")
         except ValueError:
             raise BadRequest(400, "Not a target or host that can be read.") from None
-        method = request.method.decode("ascii")
-        self._head_only = method == "HEAD"
         ended = isinstance(self._h11.next_event(), h11.EndOfMessage)
         version = request.http_version.decode("ascii")
-        return Head(method, path, version, headers, self._raw, has_body=not ended)
+        early = bool(self._h11.trailing_data[0])
+        return Head(method, path, version, headers, has_body=not ended, early=early)
 
     async def respond(self, response: Response) -> bool:
         """Send an answer; true when another request may follow."""
@@ -194,7 +216,8 @@ class HttpConnection:
     def _start_next(self) -> bool:
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
-        self._raw = bytes(self._h11.trailing_data[0])
+        self._head_only = False
+        self._begun = bool(self._h11.trailing_data[0])
         self._h11.start_next_cycle()
         return True
 

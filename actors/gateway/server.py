@@ -27,6 +27,7 @@ from motet.actors.gateway.http import (
     Head,
     HttpConnection,
     Response,
+    handshake_of,
     linger,
     page,
     plain,
@@ -175,8 +176,8 @@ async def _websocket(
     try:
         await serve_websocket(
             stream,
-            head.raw,
-            subprotocol="sec-websocket-protocol" in head.headers,
+            handshake_of(head),
+            subprotocol=head.offers_subprotocol(),
             frame_limit=context.settings.limits.frame,
             session=Connection(context, peer, bearer(head.headers)),
         )

@@ -191,6 +191,8 @@ class Streams:
             if not subscription.verified:
                 self._close(subscription)
                 return False
+        # What was kept aside may be all there is: then no delta of it is lost.
+        self._splice(subscription)
         if subscription.phase != "held":
             return False
         limit = self._limits.page_events

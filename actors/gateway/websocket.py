@@ -43,7 +43,7 @@ class Session(Protocol):
 
 
 class ReplayingStream(trio.abc.HalfCloseableStream):
-    """A stream that first gives back what was read from it already."""
+    """A stream that first gives what was read from it already."""
 
     def __init__(self, stream: trio.abc.HalfCloseableStream, received: bytes) -> None:
         self._stream = stream
@@ -72,17 +72,17 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
 
 async def serve_websocket(
     stream: trio.abc.HalfCloseableStream,
-    received: bytes,
+    handshake: bytes,
     *,
     subprotocol: bool,
     frame_limit: int,
     session: Session,
 ) -> None:
-    """Accept the handshake in ``received``, run the session, close as it says.
+    """Accept the handshake, which was read already, run the session, close as it says.
 
     Raises what the session raises; when cancelled it closes first, as the session says.
     """
-    replaying = ReplayingStream(stream, received)
+    replaying = ReplayingStream(stream, handshake)
     async with _cancelled_inside() as scope, trio.open_nursery() as pump:
         socket: WebSocketConnection | None = None
         with scope:

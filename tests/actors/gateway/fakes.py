@@ -368,5 +368,22 @@ async def connected(
         yield client
 
 
+async def stuck_client(
+    nursery: trio.Nursery, context: Context, stream: str
+) -> trio.abc.AsyncResource:
+    """A client that subscribes to a stream and then reads no more; close what is returned."""
+    theirs, ours = trio.testing.lockstep_stream_pair()
+    nursery.start_soon(serve_stream, context, theirs, "stuck")
+    async with trio.open_nursery() as reading:
+        socket = await wrap_client_stream(
+            reading, cast("trio.SocketStream", ours), "localhost", "/ws"
+        )
+        client = Client(socket)
+        await client.result("connect")
+        await client.result("subscribe", stream=stream)
+        reading.cancel_scope.cancel()
+    return ours
+
+
 def context_of(host: FakeHost, settings: Settings | None = None) -> Context:
     return Context(host, settings or Settings(), now=lambda: 1000.0)
