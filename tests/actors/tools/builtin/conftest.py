@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -45,10 +46,19 @@ def call(context: Context[object]) -> Call:
     return call
 
 
-@pytest.fixture
-def sandbox() -> None:
-    """For tests that need bubblewrap. Where nothing may be left out, its absence is a failure."""
+@pytest.fixture(scope="session")
+def why_no_sandbox() -> str:
+    """Why bubblewrap cannot confine a command on this machine, empty when it can."""
     if shutil.which("bwrap") is None:
-        if os.environ.get("CI"):
-            pytest.fail("bubblewrap is not installed: apt install bubblewrap")
-        pytest.skip("bubblewrap is not installed")
+        return "bubblewrap is not installed"
+    user = () if os.geteuid() == 0 else ("--unshare-user",)
+    words = ["bwrap", *user, "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return f"bubblewrap does not work here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@pytest.fixture
+def sandbox(why_no_sandbox: str) -> None:
+    """For tests that need bubblewrap. Where nothing may be left out, its absence is a failure."""
+    if why_no_sandbox:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(why_no_sandbox)

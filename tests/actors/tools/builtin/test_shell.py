@@ -162,6 +162,27 @@ class TestNothingIsLeft:
                     await trio.lowlevel.wait_readable(fd)
         assert processes_with(marker) == {}
 
+    async def test_after_the_guard_itself_was_killed(
+        self, confined: Shell, workspace: Path, ready: Path, marker: str
+    ) -> None:
+        async def fails() -> None:
+            with pytest.raises(ToolFailure, match="killed by SIGKILL"):
+                await confined.run(workspace, tree("a daemon", marker))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fails)
+            with await running(ready), ExitStack() as stack:
+                found = processes_with(marker)
+                started = [os.pidfd_open(pid) for pid in found]
+                for fd in started:
+                    stack.callback(os.close, fd)
+                (guard,) = (pid for pid, words in found.items() if "guard.py" in words)
+                os.kill(guard, signal.SIGKILL)
+                with trio.fail_after(20):
+                    for fd in started:
+                        await trio.lowlevel.wait_readable(fd)
+        assert processes_with(marker) == {}
+
 
 class TestConfined:
     async def test_it_works_in_the_workspace(self, confined: Shell, workspace: Path) -> None:
