@@ -229,11 +229,10 @@ class Incarnation:
         if running >= handler.concurrent or self.nursery is None or self._context is None:
             return
         self._concurrent[kind] = running + 1
+        nursery, name = self.nursery, f"{self.cell.path} {handler.method}"
         # This runs in the sender's task: without a context of its own, the handler would see the
         # sender's context variables.
-        name = f"{self.cell.path} {handler.method}"
-        start = partial(self.nursery.start_soon, self._run_concurrent, kind, name=name)
-        self._context.run(start)
+        self._context.run(lambda: nursery.start_soon(self._run_concurrent, kind, name=name))
 
     async def _run_concurrent(self, kind: type[Message]) -> None:
         mailbox = self.cell.mailbox

@@ -109,5 +109,14 @@ class ActorRef(Generic[P_contra]):
         """Counters over all incarnations; see :class:`Statistics`."""
         return self._cell.statistics()
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorRef) and other._is_of(self._cell)
+
+    def __hash__(self) -> int:
+        return hash(self._cell)
+
+    def _is_of(self, cell: Cell) -> bool:
+        return self._cell is cell
+
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path} {self._cell.state}>"

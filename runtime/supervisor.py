@@ -163,8 +163,6 @@ class Supervisor:
                 await self._undo_start(cell)
         if not cell.was_ready:
             error = cell.failed_with
-            if isinstance(error, StartFailed):
-                raise error
             reason = f"on_start raised {error!r}" if error is not None else "it was stopped"
             raise StartFailed(cell.path, reason) from error
         return cell

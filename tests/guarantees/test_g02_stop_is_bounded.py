@@ -204,7 +204,7 @@ async def test_cancelling_the_block_runs_every_clean_up_in_order_within_its_budg
 async def test_an_error_in_the_block_comes_out_as_it_is_after_the_clean_ups() -> None:
     log: list[str] = []
 
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(ValueError, match="mine"):  # noqa: PT012 (the block is what is tested)
         async with open_system("s") as system:
             await system.start(lambda: Unit(log), name="a")
             raise ValueError("mine")
@@ -232,29 +232,27 @@ def test_stopping_a_random_tree_takes_no_longer_than_its_grace(seed: int) -> Non
     grace = chance.choice((0, 1, 3, 10))
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            async with open_system("s") as system:
-                before = _tasks()
-                for number in range(chance.randrange(1, 4)):
-                    clean_up = chance.choice((0, 1, 2, 100))
-                    children = chance.randrange(3)
-                    await system.start(
-                        lambda c=clean_up, n=children: Unit([], c, n), name=str(number)
-                    )
-                for info in system.snapshot():
-                    ref = system.find(info.path)
-                    for _ in range(chance.randrange(3)):
-                        assert ref is not None
-                        nursery.start_soon(_ignore_death, ref.ask(Run(chance.randrange(20))))
-                await trio.sleep(chance.randrange(3))
-                began = trio.current_time()
+        async with trio.open_nursery() as nursery, open_system("s") as system:
+            before = _tasks()
+            for number in range(chance.randrange(1, 4)):
+                clean_up = chance.choice((0, 1, 2, 100))
+                children = chance.randrange(3)
+                unit = partial(Unit, [], clean_up, children)
+                await system.start(unit, name=str(number))
+            for info in system.snapshot():
+                ref = system.find(info.path)
+                for _ in range(chance.randrange(3)):
+                    assert ref is not None
+                    nursery.start_soon(_ignore_death, ref.ask(Run(chance.randrange(20))))
+            await trio.sleep(chance.randrange(3))
+            began = trio.current_time()
 
-                report = await system.stop(grace)
+            report = await system.stop(grace)
 
-                assert trio.current_time() - began <= grace
-                assert report.still_running == ()
-                assert system.snapshot() == ()
-                await wait_all_tasks_blocked()
-                assert _tasks() == before - 1  # the root's supervisor has ended too
+            assert trio.current_time() - began <= grace
+            assert report.still_running == ()
+            assert system.snapshot() == ()
+            await wait_all_tasks_blocked()
+            assert _tasks() == before - 1  # the root's supervisor has ended too
 
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -169,7 +169,7 @@ async def test_a_system_error_in_a_handler_ends_the_system_and_settles_the_ask()
         except ActorDead:
             outcomes.append("dead")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the block is what is tested)
         async with open_system() as system, trio.open_nursery() as nursery:
             ref = await system.start(Interrupted, name="interrupted")
             nursery.start_soon(asker, ref)

@@ -264,9 +264,7 @@ async def test_more_failures_than_allowed_escalate_to_the_parent_and_then_to_the
             assert child is not None
             await child.tell(message)
 
-    with pytest.raises(
-        RestartLimitExceeded, match="/system gave up: more than 1 restarts"
-    ) as caught:
+    with pytest.raises(RestartLimitExceeded, match="/system gave up") as caught:  # noqa: PT012
         async with open_system(supervision=Supervision(intensity=1)) as system:
             parent = await system.start(Parent, name="parent")
             for _ in range(4):

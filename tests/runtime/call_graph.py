@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import trio
 from trio.testing import MockClock
@@ -154,7 +155,7 @@ class World(trio.abc.Instrument):
     async def main(self) -> None:
         async with open_system() as system:
             for index in range(NODES):
-                node = await system.start(lambda i=index: Node(self, i), name=str(index))
+                node = await system.start(partial(Node, self, index), name=str(index))
                 self.nodes.append(node)
             async with trio.open_nursery() as nursery:
                 for asker in range(ASKERS):

@@ -1,0 +1,40 @@
+"""The life cycle is a table: complete, closed, and strict about what is not in it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.runtime.lifecycle import TRANSITIONS, LifeEvent, LifeState, is_alive, next_state
+
+STATES: tuple[LifeState, ...] = get_args(LifeState)
+EVENTS: tuple[LifeEvent, ...] = get_args(LifeEvent)
+
+
+def test_every_state_has_a_row_and_every_row_leads_to_a_state() -> None:
+    assert set(TRANSITIONS) == set(STATES)
+    for row in TRANSITIONS.values():
+        assert set(row) <= set(EVENTS)
+        assert set(row.values()) <= set(STATES)
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=30))
+def test_death_is_final_and_mail_is_refused_for_ever_once_it_was(events: list[LifeEvent]) -> None:
+    """Law: along every path, dead stays dead and nothing that refuses mail accepts it again."""
+    state: LifeState = "new"
+    for event in events:
+        before = state
+        if event in TRANSITIONS[state]:
+            state = next_state(state, event, "x")
+        if before == "dead":
+            assert state == "dead"
+        if not is_alive(before):
+            assert not is_alive(state)
+
+
+def test_an_impossible_change_names_the_actor_its_state_and_what_may_happen() -> None:
+    with pytest.raises(RuntimeError, match=r"/s/a: 'ready' cannot happen in state 'new'.*begin"):
+        next_state("new", "ready", "/s/a")
