@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ from motet.actors.events.subscription import subscribe
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
 from motet.cli.interrupts import Interrupts
+from motet.cli.logs import log_to_stderr
 from motet.cli.person import Bell, Person, remember, see_off
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, default_state, opened
@@ -28,6 +30,7 @@ def chat(setup: Setup, agent: str, session: str | None) -> int:
     """Talk until the person leaves; the exit code. Raises what ended the conversation."""
     interactive = sys.stdin.isatty()
     key = session or new_session()
+    log_to_stderr(logging.ERROR)
     screen = Screen.standard()
     talk = Talk(setup, agent, key, screen, Bell())
     if interactive:

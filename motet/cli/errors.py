@@ -19,7 +19,6 @@ from motet.cli.stored import reading, stored_error, stored_errors
 from motet.protocols.errors import ConfigError, ListErrors, StoredError
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
-PIPE_WIDTH = 250
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -103,6 +102,4 @@ def _print_table(errors: tuple[StoredError, ...]) -> None:
         cells = (error.session_id, error.tool_name, error.short_summary)
         shown = [Text(one_line(cell)) for cell in cells]
         table.add_row(clock_time(error.timestamp)[5:16], *shown, error.id)
-    out = console(sys.stdout)
-    # A pipe has no edge: whoever filters lines wants whole ones.
-    out.print(table, width=None if out.is_terminal else PIPE_WIDTH)
+    console(sys.stdout).print(table)

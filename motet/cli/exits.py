@@ -8,6 +8,7 @@ from typing import cast
 from motet.protocols.errors import ConfigError, InputValidation, LimitReached, MotetError
 from motet.protocols.errors import RunCancelled as Cancelled
 from motet.protocols.sessions import RunStatus
+from motet.runtime import StartFailed
 
 OK = 0
 FAILED = 1
@@ -48,18 +49,20 @@ def explained(error: BaseException) -> str:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors inside of nested groups, in order."""
+    """The errors inside of nested groups and failed starts, in order."""
     if isinstance(error, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", error).exceptions
         for member in members:
             yield from leaves(member)
+    elif isinstance(error, StartFailed) and isinstance(error.__cause__, MotetError):
+        yield error.__cause__
     else:
         yield error
 
 
 def _sentence(error: BaseException) -> str:
     match error:
-        case MotetError():
+        case MotetError() | StartFailed():
             return str(error)
         case OSError() if error.strerror:
             return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

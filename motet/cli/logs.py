@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import structlog
+from structlog.typing import EventDict, Processor
+
+# What it logs of an actor that does not start is what the command says when it ends.
+RUNTIME = logging.getLogger("motet.runtime")
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def log_to_stderr(level: int) -> None:
     """Send what motet logs, through structlog or the standard library, to standard error."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+    shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(sys.stderr.isatty()),
-            ],
-        )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *_renderers(terminal=sys.stderr.isatty()),
+        ],
     )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=level, force=True)
 
 
-def _renderers(terminal: bool) -> list[structlog.typing.Processor]:
+@contextmanager
+def starting() -> Generator[None]:
+    """While a host starts: an actor that fails then ends the command, which says why."""
+    level = RUNTIME.level
+    RUNTIME.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        RUNTIME.setLevel(level)
+
+
+def _renderers(*, terminal: bool) -> list[Processor]:
+    """Tracebacks never show the values of variables: these may be secrets."""
     if terminal:
-        return [structlog.dev.ConsoleRenderer()]
-    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        tracebacks = [] if os.environ.get("MOTET_DEBUG") else [_without_traceback]
+        plain = structlog.dev.plain_traceback
+        return [*tracebacks, structlog.dev.ConsoleRenderer(exception_formatter=plain)]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def _without_traceback(_: object, __: str, event: EventDict) -> EventDict:
+    event.pop("exc_info", None)
+    return event

@@ -112,6 +112,8 @@ class Person:
             self.conversation.say(line)
 
     def _interrupted(self, number: int) -> None:
+        if self.interactive:
+            print(file=sys.stderr)  # The terminal has written ^C where the cursor was.
         if number != signal.SIGINT:
             self._leave()
         elif not self._at_prompt:
@@ -120,7 +122,7 @@ class Person:
             self._leave()
         else:
             self._warned = True
-            print("\nCtrl-C again, Ctrl-D or /quit leaves", file=sys.stderr)
+            print("Ctrl-C again, Ctrl-D or /quit leaves", file=sys.stderr)
 
     def _stop(self) -> None:
         """The first Ctrl-C stops the run, one more while it is stopping leaves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import trio
 from motet.actors.result import RunResult
 from motet.actors.stream import RunStream
 from motet.cli.exits import code_of_status
+from motet.cli.logs import log_to_stderr
 from motet.cli.render import Rendering
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
@@ -44,6 +46,7 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
         text = sys.stdin.read()
     if not text.strip():
         raise InputValidation("the text is empty: say something")
+    log_to_stderr(logging.ERROR)
     screen = Screen.standard()
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))
     if json:

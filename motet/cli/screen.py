@@ -26,6 +26,9 @@ STYLES: dict[Kind, str] = {
     "note": "dim",
 }
 
+PIPE_WIDTH = 250
+"""A pipe has no edge: whoever filters lines wants whole ones."""
+
 
 @attrs.define
 class Screen:
@@ -72,4 +75,5 @@ def console(file: TextIO) -> Console:
     """A console of rich; importing it is left until something is printed."""
     from rich.console import Console
 
-    return Console(file=file, highlight=False, emoji=False)
+    width = None if file.isatty() else PIPE_WIDTH
+    return Console(file=file, width=width, highlight=False, emoji=False)

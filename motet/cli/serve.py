@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ import trio
 from motet.actors.gateway.auth import new_token
 from motet.actors.host import Host
 from motet.cli.exits import OK
-from motet.cli.logs import log_to_stderr
+from motet.cli.logs import log_to_stderr, starting
 from motet.cli.render import cut, one_line
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
@@ -28,7 +29,7 @@ TOKEN_VARIABLE = "MOTET_TOKEN"
 def serve(setup: Setup, listen: str | None, token_file: Path | None) -> int:
     """Serve until SIGINT or SIGTERM; a second one ends the process at once."""
     gateway = gateway_config(setup.config.gateway, listen, token_file)
-    log_to_stderr()
+    log_to_stderr(logging.INFO)
     # A server never keeps its state in memory because the right place happens to be in use.
     trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway))
     return OK
@@ -85,7 +86,9 @@ async def _serve(setup: Setup, config: GatewayConfig) -> None:
             leaving = trio.Event()
             nursery.start_soon(_watch, signals, leaving)
             async with opened(setup, _never) as host:
-                _announce(setup, host, config, await host.serve(config))
+                with starting():
+                    url = await host.serve(config)
+                _announce(setup, host, config, url)
                 await leaving.wait()
             nursery.cancel_scope.cancel()
     structlog.get_logger("motet").info("stopped")
@@ -106,7 +109,7 @@ def _never(message: str) -> None:
 
 def _announce(setup: Setup, host: Host, config: GatewayConfig, url: str) -> None:
     """Tell the person, or a script that waits for the first line, that clients may connect."""
-    print(f"motet serves {url}")
+    print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
     print(f"  state    {setup.state}")

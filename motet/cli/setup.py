@@ -13,8 +13,11 @@ from motet.actors.agent.definition import AnyAgent
 from motet.actors.config import CONFIG_FILE, DEFAULT_AGENTS, build_agents, load_config
 from motet.actors.host import Host, open_host
 from motet.actors.storage.errors import StorageError
+from motet.cli.exits import explained
+from motet.cli.logs import starting
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
+from motet.runtime import StartFailed
 
 
 @attrs.frozen
@@ -91,14 +94,14 @@ async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Ho
     """
     agents = setup.agents()
     async with AsyncExitStack() as stack:
-        try:
-            host = await stack.enter_async_context(
-                open_host(setup.state, config=setup.config, agents=agents)
-            )
-        except StorageError as error:
-            if setup.chosen:
-                raise
-            warn(f"this conversation is not stored: {error}")
-            memory = attrs.evolve(setup.config, state=None)
-            host = await stack.enter_async_context(open_host(config=memory, agents=agents))
+        with starting():
+            try:
+                stored = open_host(setup.state, config=setup.config, agents=agents)
+                host = await stack.enter_async_context(stored)
+            except (StorageError, StartFailed) as error:
+                if setup.chosen:
+                    raise
+                warn(f"this conversation is not stored: {explained(error)}")
+                memory = attrs.evolve(setup.config, state=None)
+                host = await stack.enter_async_context(open_host(config=memory, agents=agents))
         yield host
