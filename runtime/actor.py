@@ -118,7 +118,11 @@ class Actor(Generic[P]):
 
     def child(self, name: str) -> ActorRef[Any] | None:
         """The child of that name, alive or waiting for its restart."""
-        return self.children.get(name)
+        from motet.runtime.ref import ActorRef
+
+        supervisor = self._cell.supervisor
+        cell = supervisor.cells.get(name) if supervisor is not None else None
+        return ActorRef[Any](cell) if cell is not None else None
 
     @property
     def children(self) -> dict[str, ActorRef[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell"]
 
+M = TypeVar("M", bound=Message)
+
 _log = logging.getLogger("motet.runtime")
 
 
@@ -48,6 +50,7 @@ class Cell:
         "failed_with",
         "generation",
         "handlers",
+        "kind",
         "leaving",
         "life",
         "mailbox",
@@ -94,6 +97,7 @@ class Cell:
         self._task: trio.lowlevel.Task | None = None
         self._cleaning: trio.CancelScope | None = None
         self._actor: Actor[Any] | None = self._build()
+        self.kind = type(self._actor).__name__
         self.handlers = self._actor.__motet_handlers__
         self.mailbox = Mailbox(
             self.path,
@@ -104,12 +108,11 @@ class Cell:
 
     # ------------------------------------------------------------------ sending
 
-    def admit(self, message: Message) -> Message:
+    def admit(self, message: M) -> M:
         """The message to send: refused if foreign, copied if the system checks messages."""
         kind = type(message)
         if kind not in self.handlers:
-            actor = type(self.life.actor).__name__ if self.life is not None else "the actor"
-            raise NotInProtocol(self.path, actor, kind, self.handlers)
+            raise NotInProtocol(self.path, self.kind, kind, self.handlers)
         return round_trip(message) if self.system.check_messages else message
 
     def work_for(self, kind: type[Message]) -> Work:
@@ -273,9 +276,11 @@ class Cell:
             if self.state != "stopping":
                 self._change("fail" if orderly else "stop")
             # Shielded, so that clean-up runs whoever cancels; its parts are bounded by budgets.
-            with trio.CancelScope(shield=True):
-                await self._clean_up()
-            self._end(cancelled=not orderly)
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._clean_up()
+            finally:
+                self._end(cancelled=not orderly)
 
     async def _live(self) -> None:
         try:

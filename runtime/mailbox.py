@@ -139,6 +139,8 @@ class Mailbox:
     async def put_when_room(self, message: Message) -> None:
         """As ``put_or_overflow``, but the policy ``wait`` waits. Cancelled: nothing was sent."""
         if self.spec.overflow != "wait" or self.closed is not None:
+            # A mailbox that drops makes no sender wait: nothing else would let other tasks run.
+            await trio.lowlevel.checkpoint()
             self.put_or_overflow(message)
             return
         waiting = _WaitingTell(message, current_task())

@@ -38,8 +38,8 @@ class ActorRef(Generic[P_contra]):
     async def tell(self, message: P_contra) -> None:
         """Send without an answer; waits while the mailbox is full, if it was declared so.
 
-        Order per sender is kept. Cancelled while waiting: nothing was sent. Does not give other
-        tasks a turn when there is room, so that telling stays cheap; the capacity bounds it.
+        Order per sender is kept. Cancelled while waiting: nothing was sent. A checkpoint only if
+        the mailbox is full, so that telling stays cheap.
         """
         checked = self._cell.admit(message)
         if not self._mailbox.put(checked):
@@ -78,8 +78,7 @@ class ActorRef(Generic[P_contra]):
         for its end (G1).
         """
         checked = self._cell.admit(request)
-        assert isinstance(checked, StreamRequest)
-        return open_stream(self._mailbox, request, self._cell.work_for(type(request)))
+        return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
 
     async def stop(self, *, grace: float | None = None) -> StopReport:
         """Stop the actor and all below it for ever; return within ``grace`` seconds (G2).

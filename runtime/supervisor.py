@@ -17,6 +17,7 @@ import trio
 from motet.runtime.errors import ActorDead, NameTaken, RestartLimitExceeded, StartFailed
 from motet.runtime.stopping import StopPlan, at_once, within
 from motet.runtime.supervision import ChildTable, Decision, ExitKind, Restart, Supervision
+from motet.runtime.waits import current_work
 
 if TYPE_CHECKING:
     from motet.runtime.actor import Actor
@@ -56,6 +57,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """The supervisor's task: serve until closed, then stop the children in reverse order."""
+        current_work.set(None)  # inherited from the actor's turn, which waits for nothing here
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -95,12 +97,13 @@ class Supervisor:
 
     async def _execute(self, decision: Decision, now: float) -> None:
         for name in decision.stops:
-            await self._halt(self.cells[name], leave=name in decision.removes)
+            # One that somebody stopped while this waited for another is gone.
+            if name in self.cells:
+                await self._halt(self.cells[name], leave=name in decision.removes)
         for name in decision.removes:
             if name in self.cells:
                 self._bury(self.cells[name], "it ended, and its restart type wants no restart")
         for name in decision.starts:
-            # A child that somebody stopped meanwhile is gone.
             if name in self.cells:
                 self._due[name] = now + decision.delay
 
@@ -126,6 +129,8 @@ class Supervisor:
         spec = self._table.supervision
         limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period)
         limit.__cause__ = error
+        self.closing = True
+        self._serving.cancel()
         self._escalate(limit)
 
     async def _stop_children(self) -> None:

@@ -115,15 +115,11 @@ async def open_system(
     more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
     """
+    system: System | None = None
     try:
         async with trio.open_nursery() as nursery:
-            system = System(
-                name,
-                supervision or Supervision(),
-                check_messages,
-                chance,
-                nursery.cancel_scope.cancel,
-            )
+            spec = supervision or Supervision()
+            system = System(name, spec, check_messages, chance, nursery.cancel_scope.cancel)
             nursery.start_soon(system.run, name=f"/{name} (supervisor)")
             try:
                 yield system
@@ -133,6 +129,8 @@ async def open_system(
                 with trio.CancelScope(shield=True):
                     await system.end()
     except BaseExceptionGroup as group:
+        if system is not None and system.failure is not None:
+            raise system.failure  # noqa: B904 (its cause is the child's error; this is its context)
         # One error needs no group around it: the nurseries are not the user's.
         raise only_error(group) from None
     if system.failure is not None:
