@@ -38,9 +38,10 @@ def test_every_command_is_known_in_any_case_and_explained(name: str) -> None:
 def test_an_unknown_command_names_the_nearest_and_the_escape() -> None:
     command = parse_command("/stpo now")
     assert command == Command("stpo", "now", known=False)
-    assert complaint(command) is not None
-    assert "/stop?" in str(complaint(command))
-    assert "//stpo" in str(complaint(command))
+    why = complaint(Command("stpo", "now", known=False))
+    assert why is not None
+    assert "/stop?" in why
+    assert "//stpo" in why
 
 
 def test_new_with_a_text_does_nothing_so_that_the_text_is_not_lost() -> None:
