@@ -9,13 +9,16 @@ recursive.
 
 The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask.settle`.
 
-Choices not taken. A reply channel or event per ask costs two more objects and can be answered after
-the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one scope
+A time limit does the same from the system's timers.
+
+Choices not taken. A reply channel or event per ask costs two more objects and can be answered
+after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one scope
 which is replaced only after it was used (``incarnation.py``).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,17 +28,20 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, w
 
 from motet.protocols.messages import Message
 from motet.runtime.errors import ActorDead, AskTimeout
+from motet.runtime.timers import Timers
 from motet.runtime.waits import Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
     from motet.runtime.mailbox import Mailbox
 
-__all__ = ["Ask", "Result", "ask", "ask_within"]
+__all__ = ["Ask", "Result", "ask"]
 
 Result = outcome.Value[object] | outcome.Error
 
 # The outcome of an envelope that was found too late: only its deadline can say what follows.
 _EXPIRED: Final = object()
+# The outcome of an envelope whose own time limit has passed.
+_TIMED_OUT: Final = object()
 
 
 class Ask:
@@ -45,6 +51,7 @@ class Ask:
         "cancelled_at",
         "deadline",
         "home",
+        "limit",
         "mailbox",
         "message",
         "raise_cancel",
@@ -52,16 +59,25 @@ class Ask:
         "settled",
         "target",
         "task",
+        "timed_out",
     )
 
     def __init__(
-        self, mailbox: Mailbox, message: Message, target: Work, task: Task, deadline: float
+        self,
+        mailbox: Mailbox,
+        message: Message,
+        target: Work,
+        task: Task,
+        deadline: float,
+        limit: float = math.inf,
     ) -> None:
         self.mailbox = mailbox
         self.message = message
         self.target = target
         self.task = task
-        self.deadline = deadline
+        self.deadline = deadline  # of the asker's scopes, when it asked
+        self.limit = limit  # of the ask itself; both in Trio's clock
+        self.timed_out = False
         self.home: deque[Any] | None = None  # the deque that holds it; Any: two kinds of deque
         self.scope: trio.CancelScope | None = None
         self.raise_cancel: RaiseCancelT | None = None
@@ -77,6 +93,15 @@ class Ask:
         self.cancel()
         return Abort.FAILED
 
+    def time_out(self) -> None:
+        """The ask's own limit has passed: withdraw, or cancel the handler and go on waiting."""
+        self.timed_out = True
+        if self.home is not None:
+            self.mailbox.withdraw(self)
+            self._settle_unhandled()
+        elif not self.settled:
+            self.cancel()
+
     def cancel(self) -> None:
         """Cancel the running handler."""
         self.cancelled_at = trio.current_time()
@@ -86,8 +111,8 @@ class Ask:
     def begin(self, scope: trio.CancelScope) -> bool:
         """The handler is about to start in ``scope``; False if its asker's deadline has passed."""
         self.home = None
-        if self.deadline <= trio.current_time():
-            self._expire()
+        if (self.deadline < math.inf or self.limit < math.inf) and self._is_late():
+            self._settle_unhandled()
             return False
         self.scope = scope
         return True
@@ -111,42 +136,50 @@ class Ask:
     def _cancelled(self) -> Result:
         if self.raise_cancel is not None:
             return outcome.capture(self.raise_cancel)
+        if self.timed_out:
+            return outcome.Value(_TIMED_OUT)
         return outcome.Error(ActorDead(self.mailbox.path, "it ended while handling the request"))
 
     def _deliver(self, result: Result) -> None:
         reschedule(self.task, result)
 
-    def _expire(self) -> None:
+    def _is_late(self) -> bool:
+        now = trio.current_time()
+        self.timed_out = self.limit <= now
+        return self.timed_out or self.deadline <= now
+
+    def _settle_unhandled(self) -> None:
         self.settled = True
-        self._deliver(outcome.Value(_EXPIRED))
+        self._deliver(outcome.Value(_TIMED_OUT if self.timed_out else _EXPIRED))
 
 
-async def ask(mailbox: Mailbox, request: Message, target: Work) -> object:
+async def ask(
+    mailbox: Mailbox, request: Message, target: Work, timers: Timers, seconds: float | None = None
+) -> object:
     """Put ``request`` in ``mailbox`` and wait for its one outcome (G1, G3, G11)."""
     work = current_work.get()
+    if work is not None:
+        refuse_cycle(work, target)
+    limit = math.inf if seconds is None else trio.current_time() + seconds
     while True:
         deadline = trio.current_effective_deadline()
-        envelope = Ask(mailbox, request, target, current_task(), deadline)
-        if work is None:
+        envelope = Ask(mailbox, request, target, current_task(), deadline, limit)
+        timer = None if limit == math.inf else timers.start(limit, envelope.time_out)
+        if work is not None:
+            work.waits.append(envelope)
+        try:
             mailbox.offer(envelope)
             result: object = await wait_task_rescheduled(envelope.abort)
-        else:
-            refuse_cycle(work, target)
-            work.waits.append(envelope)
-            try:
-                mailbox.offer(envelope)
-                result = await wait_task_rescheduled(envelope.abort)
-            finally:
+        finally:
+            if timer is not None:
+                timers.stop(timer)
+            if work is not None:
                 work.waits.remove(envelope)
+        if result is _TIMED_OUT:
+            assert seconds is not None
+            raise AskTimeout(mailbox.path, type(request), seconds)
         if result is not _EXPIRED:
             return result
         # The deadline passed while the actor was busy, before Trio looked at its clock. This
         # checkpoint raises Cancelled, unless somebody moved the deadline: then ask again.
         await trio.lowlevel.checkpoint()
-
-
-async def ask_within(mailbox: Mailbox, request: Message, target: Work, seconds: float) -> object:
-    """As :func:`ask`; AskTimeout if there is no answer in time, after the handler's clean-up."""
-    with trio.move_on_after(seconds):
-        return await ask(mailbox, request, target)
-    raise AskTimeout(mailbox.path, type(request), seconds)

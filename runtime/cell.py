@@ -117,7 +117,7 @@ class Cell:
 
     def work_for(self, kind: type[Message]) -> Work:
         """What an ask of this kind waits for: the turn, or a concurrent handler of its own."""
-        return self.turn if self.handlers[kind].in_turn else Work(self.path)
+        return Work(self.path) if kind in self.mailbox.stashes else self.turn
 
     # ------------------------------------------------------------------ life, for the supervisor
 

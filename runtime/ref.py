@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime.ask import ask, ask_within
+from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
 from motet.runtime.stopping import wait_bounded, within
@@ -62,10 +62,7 @@ class ActorRef(Generic[P_contra]):
         cell = self._cell
         checked = cell.admit(request)
         target = cell.work_for(type(checked))
-        if timeout is None:
-            answer = await ask(self._mailbox, checked, target)
-        else:
-            answer = await ask_within(self._mailbox, checked, target, timeout)
+        answer = await ask(self._mailbox, checked, target, cell.system.timers, timeout)
         return cast(R, answer)  # `handles` made the checkers compare the handler's type with R
 
     def stream(

@@ -133,7 +133,7 @@ class StreamAsk(Ask):
         self._send.close()
         self._ended.set()
 
-    def _expire(self) -> None:
+    def _settle_unhandled(self) -> None:
         # The reader is cancelled by the same deadline; this is for one that moved it.
         self.settled = True
         self._deliver(outcome.Error(AskTimeout(self.mailbox.path, type(self.message), 0)))

@@ -20,6 +20,7 @@ from motet.runtime.ref import ActorRef
 from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
+from motet.runtime.timers import Timers
 
 __all__ = ["System", "open_system"]
 
@@ -41,6 +42,7 @@ class System:
         self.check_messages = check_messages
         self.chance = chance
         self.dead_letters = DeadLetters()
+        self.timers = Timers()
         self.failure: Exception | None = None
         self._cancel = cancel
         self._root = Supervisor(self, f"/{name}", supervision, self._fail)
@@ -121,6 +123,7 @@ async def open_system(
             spec = supervision or Supervision()
             system = System(name, spec, check_messages, chance, nursery.cancel_scope.cancel)
             nursery.start_soon(system.run, name=f"/{name} (supervisor)")
+            nursery.start_soon(system.timers.run, name=f"/{name} (timers)")
             try:
                 yield system
                 await system.stop()
@@ -128,6 +131,7 @@ async def open_system(
                 # Shielded: the clean-ups run whoever cancels; each has its budget.
                 with trio.CancelScope(shield=True):
                     await system.end()
+                    system.timers.close()
     except BaseExceptionGroup as group:
         if system is not None and system.failure is not None:
             raise system.failure  # noqa: B904 (its cause is the child's error; this is its context)

@@ -1,0 +1,87 @@
+"""The time limits of asks: one task for a whole system instead of one cancel scope per ask.
+
+Setting up a scope with a deadline costs more than the ask itself. Here an ask with a limit is one
+entry in a heap; entries of asks that were answered are thrown away in bulk. Invariant: the task
+sleeps until the earliest entry or an earlier time, so no limit is noticed late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+import trio
+
+__all__ = ["Timer", "Timers"]
+
+_SLACK = 64  # dead entries that are not worth a clean-up
+
+
+class Timer:
+    """One time limit: calls ``fire`` at ``when`` in Trio's clock, unless stopped before."""
+
+    __slots__ = ("fire", "when")
+
+    def __init__(self, when: float, fire: Callable[[], None]) -> None:
+        self.when = when
+        self.fire: Callable[[], None] | None = fire
+
+
+class Timers:
+    """The time limits of one system. ``fire`` runs in the timers' task and must not raise."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._numbers = count()
+        self._live = 0
+        self._sleep = trio.CancelScope()
+        # Shielded: clean-ups that run during a cancellation have time limits too.
+        self._all = trio.CancelScope(shield=True)
+        self._until = math.inf
+
+    def start(self, when: float, fire: Callable[[], None]) -> Timer:
+        """Call ``fire()`` at ``when``."""
+        timer = Timer(when, fire)
+        heappush(self._heap, (when, next(self._numbers), timer))
+        self._live += 1
+        if when < self._until:
+            self._until = when
+            self._sleep.deadline = when
+        return timer
+
+    def stop(self, timer: Timer) -> None:
+        """Forget a timer; no harm if it has fired."""
+        if timer.fire is None:
+            return
+        timer.fire = None
+        self._live -= 1
+        if len(self._heap) > 2 * self._live + _SLACK:
+            self._heap = [entry for entry in self._heap if entry[2].fire is not None]
+            heapify(self._heap)
+
+    def __len__(self) -> int:
+        """How many entries are held, stopped ones included."""
+        return len(self._heap)
+
+    async def run(self) -> None:
+        """Fire what is due, sleep until the next; until closed."""
+        with self._all:
+            while True:
+                self._fire_due(trio.current_time())
+                self._until = self._heap[0][0] if self._heap else math.inf
+                with trio.CancelScope(deadline=self._until) as self._sleep:
+                    await trio.sleep_forever()
+
+    def close(self) -> None:
+        """End the task. Only after the last ask has."""
+        self._all.cancel()
+
+    def _fire_due(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now:
+            timer = heappop(self._heap)[2]
+            fire, timer.fire = timer.fire, None
+            if fire is not None:
+                self._live -= 1
+                fire()
