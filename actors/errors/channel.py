@@ -17,7 +17,7 @@ import trio
 from motet.actors.errors.classify import classify
 from motet.actors.errors.format import failure_text, fallback_text
 from motet.actors.errors.raw import raw_error
-from motet.actors.errors.redact import redact_text
+from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.store import ErrorProtocol
 from motet.actors.errors.summary import error_code, error_text, summarize
 from motet.actors.errors.text import first_line, type_name
@@ -107,7 +107,9 @@ class ErrorChannel:
         try:
             self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
         except Exception as error:
-            log.error("error_store_failed_event_lost", run_id=run_id, error=raw_error(error))
+            log.error(
+                "error_store_failed_event_lost", run_id=run_id, error=redact(raw_error(error))
+            )
 
 
 class _Description(msgspec.Struct, frozen=True):

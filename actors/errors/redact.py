@@ -1,8 +1,8 @@
 """Secrets and personal data out of text and JSON values, before they are stored.
 
 Rules match whole tokens of an unambiguous shape: a Unix time, a row id, a hash or an error id is
-never one. Laws: redacting twice changes nothing more, the time is linear in the text, and a
-value keeps its structure. Source: errors specification section 2 (contradiction 16).
+never one. Laws: redacting twice changes nothing more where words stand apart, the time is linear
+in the text, and a value keeps its structure. Source: errors specification section 2.
 
 Every repetition is either bounded or starts only where the one before it cannot have started
 (a look-behind for its own alphabet); that is what keeps hostile text linear.

@@ -14,6 +14,7 @@ import attrs
 import structlog
 
 from motet.actors.errors.raw import raw_error
+from motet.actors.errors.redact import redact
 from motet.protocols.events import EventRecord
 
 Sink: TypeAlias = Callable[[EventRecord], None]
@@ -69,7 +70,9 @@ class Fanout:
             except Exception as error:
                 self.broken_sinks += 1
                 self._detach(listener)
-                log.error("event_sink_detached", stream=record.stream, error=raw_error(error))
+                log.error(
+                    "event_sink_detached", stream=record.stream, error=redact(raw_error(error))
+                )
             else:
                 self.delivered += 1
 
