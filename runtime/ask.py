@@ -12,8 +12,8 @@ The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask
 A time limit does the same from the system's timers.
 
 Choices not taken. A reply channel or event per ask costs two more objects and can be answered
-after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one scope
-which is replaced only after it was used (``incarnation.py``).
+after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one
+scope, which is replaced only after it was used (``incarnation.py``).
 """
 
 from __future__ import annotations
