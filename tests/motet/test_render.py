@@ -1,0 +1,135 @@
+"""Events become lines: each message once and whole, and nothing that steers the terminal."""
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.cli.render import Piece, Rendering, arguments, duration, first_line, visible
+from motet.protocols.events import (
+    Activity,
+    AnyEvent,
+    InputDropped,
+    MessageAdded,
+    RunCancelled,
+    RunFailed,
+    RunLimited,
+    RunRetrying,
+    RunStarted,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Warned,
+)
+from motet.protocols.models import Usage
+
+
+def shown(rendering: Rendering, *events: AnyEvent) -> str:
+    pieces = [piece for event in events for piece in rendering.pieces(event)]
+    return "".join(piece.text for piece in pieces if piece.kind == "text")
+
+
+def lines(*events: AnyEvent) -> list[Piece]:
+    rendering = Rendering()
+    return [piece for event in events for piece in rendering.pieces(event)]
+
+
+def answer(text: str, i: int = 0) -> MessageAdded:
+    return MessageAdded("assistant", "helper", text, i)
+
+
+@given(st.text(st.characters(exclude_categories=("Cc", "Cs", "Cf"))), st.data())
+def test_a_message_is_shown_once_and_whole_whatever_becomes_of_its_deltas(
+    text: str, data: st.DataObject
+) -> None:
+    """Law: after its ``message`` event exactly the text was shown, any deltas lost or merged."""
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)) | {0, len(text)})
+    spans = list(pairwise(cuts))
+    kept = [span for span in spans if data.draw(st.booleans())]
+    deltas = [TextDelta(0, start, text[start:end]) for start, end in kept]
+
+    assert shown(Rendering(), *deltas, answer(text)) == text
+    assert shown(Rendering(stream=False), *deltas, answer(text)) == text
+
+
+def test_deltas_are_shown_as_they_come_and_off_a_terminal_only_whole_messages() -> None:
+    delta = TextDelta(0, 0, "Hel")
+
+    assert shown(Rendering(), delta) == "Hel"
+    assert shown(Rendering(stream=False), delta) == ""
+
+
+def test_withdrawn_text_is_said_to_be_and_then_shown_anew() -> None:
+    rendering = Rendering()
+    shown(rendering, TextDelta(0, 0, "Paris is"))
+
+    (piece,) = rendering.pieces(RunRetrying(1, 1500, "stream cut", 0, withdrawn=True))
+
+    assert piece == Piece(
+        "warning", "the text above is withdrawn; trying again in 1.5 s: stream cut"
+    )
+    assert shown(rendering, TextDelta(0, 0, "Rome"), answer("Rome is")) == "Rome is"
+
+
+def test_text_that_was_never_shown_is_not_called_withdrawn() -> None:
+    (piece,) = lines(RunRetrying(1, 200, "busy", 0, withdrawn=True))
+    assert piece.text == "trying again in 200 ms: busy"
+
+
+def test_message_numbers_begin_anew_with_each_run() -> None:
+    rendering = Rendering()
+    first = shown(rendering, RunStarted("a", "demo"), answer("one"))
+    second = shown(rendering, RunStarted("a", "demo"), answer("two!"))
+    assert first + second == "onetwo!"
+
+
+def test_calls_and_results_are_one_line_each() -> None:
+    call = ToolCall("c1", "read", {"path": "a\nb.txt", "limit": 3, "long": "x" * 90})
+    good = ToolResult("c1", "read", True, "done", "text", 12.3)
+    bad = ToolResult(
+        "c2", "read", False, "failed", "Tool 'read' failed: no\nmore", 2100, 1, "err_1"
+    )
+    gone = ToolResult("c3", "read", False, "cancelled_while_running", "x", 5)
+
+    texts = [piece.text for piece in lines(call, good, bad, gone)]
+
+    assert texts[0].startswith('→ read(path="a\\nb.txt", limit=3, long="xxxx')
+    assert texts[0].endswith("…)")
+    assert texts[1:] == ["✓ read 12 ms", "✗ read 2.1 s: no  [err_1]", "✗ read 5 ms: cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "text"),
+    [
+        (RunFailed(Usage(), "Llm", "no key", "err_2"), "failed", "failed: no key  [err_2]"),
+        (RunLimited(Usage(), "turns"), "warning", "[stopped: the limit of turns is reached]"),
+        (RunCancelled(Usage(), "stopped by alice"), "note", "[stopped]"),
+        (InputDropped("stopped"), "warning", "[not answered: stopped]"),
+        (Warned("bus", "slow\x1b[2J"), "warning", "warning: slow\ufffd[2J"),
+    ],
+)
+def test_how_a_run_ends_is_said(event: AnyEvent, kind: str, text: str) -> None:
+    assert [(piece.kind, piece.text) for piece in lines(event)] == [(kind, text)]
+
+
+def test_what_needs_no_line_has_none() -> None:
+    assert lines(Activity("tool"), MessageAdded("user", "me", "hi")) == []
+
+
+@given(st.text())
+def test_nothing_visible_steers_a_terminal(text: str) -> None:
+    """Law: only line breaks and tabs are left of the control characters; the rest is unchanged."""
+    result = visible(text)
+    assert not [c for c in result if unicodedata.category(c) == "Cc" and c not in "\n\t"]
+    assert visible(result) == result
+    assert visible("plain\ttext\n") == "plain\ttext\n"
+
+
+def test_short_forms() -> None:
+    assert duration(999.4) == "999 ms"
+    assert duration(61_000) == "61.0 s"
+    assert first_line("\n\n  word \n more") == "word"
+    assert arguments({}) == ""
+    assert arguments({"a": {"b": [1]}}) == 'a={"b": [1]}'
