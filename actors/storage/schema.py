@@ -105,7 +105,24 @@ CREATE TABLE tokens (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_RESULTS = """
+CREATE TABLE results (                      -- large and binary tool results, read back in pages
+    id TEXT PRIMARY KEY,
+    session TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    size INTEGER NOT NULL,                  -- bytes of the content
+    sha256 TEXT NOT NULL,                   -- of the content
+    packing TEXT NOT NULL,
+    held INTEGER NOT NULL,                  -- bytes of data
+    created REAL NOT NULL,
+    used REAL NOT NULL,
+    pinned INTEGER NOT NULL DEFAULT 0,
+    data TEXT NOT NULL
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS)
 VERSION = len(MIGRATIONS)
 
 
