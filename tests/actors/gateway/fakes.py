@@ -369,7 +369,7 @@ async def connected(
 
 
 async def stuck_client(
-    nursery: trio.Nursery, context: Context, stream: str
+    nursery: trio.Nursery, context: Context, stream: str, *, after: int | None = None
 ) -> trio.abc.AsyncResource:
     """A client that subscribes to a stream and then reads no more; close what is returned."""
     theirs, ours = trio.testing.lockstep_stream_pair()
@@ -380,7 +380,7 @@ async def stuck_client(
         )
         client = Client(socket)
         await client.result("connect")
-        await client.result("subscribe", stream=stream)
+        await client.result("subscribe", stream=stream, after=after)
         reading.cancel_scope.cancel()
     return ours
 

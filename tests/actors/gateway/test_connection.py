@@ -14,6 +14,7 @@ from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_toke
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
 from motet.protocols.events import Warned
+from motet.protocols.host import HostStatus
 from motet.protocols.sessions import QueueFull
 from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
 
@@ -350,3 +351,18 @@ async def test_a_tick_tells_the_heads_of_the_streams() -> None:
         context.beat()
         events = await client.until("tick")
         assert events[-1].data == {"heads": {"session:a": 2}}
+
+
+async def test_a_fault_in_a_connection_closes_it_with_1011(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(FakeHost):
+        def status(self) -> HostStatus:
+            raise RuntimeError("deep trouble")
+
+    context = context_of(Broken())
+    async with opened(context) as client:
+        await client.post("connect")
+        assert await client.close_code() == wire.CLOSE_INTERNAL
+    assert context.failed == 1
+    assert "deep trouble" in caplog.text

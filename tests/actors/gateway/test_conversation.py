@@ -74,6 +74,10 @@ def seqs(events: list[Json]) -> list[object]:
     return [event["seq"] for event in events if "seq" in event]
 
 
+def texts(events: list[Json], name: str) -> list[str]:
+    return [str(fields(event["data"])["text"]) for event in events if event["event"] == name]
+
+
 def fields(value: object) -> Json:
     return msgspec.convert(value, Json)
 

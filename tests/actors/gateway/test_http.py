@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
+from motet.protocols.sessions import Principal
 from tests.actors.gateway.fakes import FakeHost, connected, context_of
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
@@ -92,7 +93,9 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"404", b"200"]
 
 
-async def test_a_request_with_a_body_is_answered_and_then_closed() -> None:
+async def test_a_request_with_a_body_is_answered_and_then_closed(
+    autojump_clock: MockClock,
+) -> None:
     request = head("POST", "/", **{"Content-Length": "5"}) + b"hello" + head("GET", "/")
     answer = await exchange(request, eof=False)
     assert status_of(answer) == 405
@@ -158,6 +161,23 @@ async def test_a_host_that_cannot_tell_its_status_is_503() -> None:
             raise RuntimeError("no")
 
     assert status_of(await exchange(head("GET", "/healthz"), context=context_of(Failing()))) == 503
+
+
+async def test_a_failure_of_the_gateway_itself_ends_that_connection_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken:
+        def has_tokens(self) -> bool:
+            return True
+
+        def find(self, token_digest: str, now: float) -> Principal | None:
+            raise LookupError(f"{token_digest} at {now}")
+
+    context = context_of(FakeHost(), Settings(tokens=Broken()))
+    request = upgrade(Authorization=f"Bearer {new_token()}")
+    assert await exchange(request, context=context) == b""
+    assert context.failed == 1
+    assert "LookupError" in caplog.text
 
 
 edits = st.lists(st.tuples(st.integers(0, 250), st.binary(max_size=6)), min_size=1, max_size=8)

@@ -74,6 +74,14 @@ def test_merging_never_changes_the_text_of_a_message(
         assert got == text
 
 
+def test_deltas_with_a_hole_between_them_or_of_other_messages_do_not_merge() -> None:
+    box = Outbox()
+    for event in (TextDelta(0, 0, "ab"), TextDelta(0, 5, "c"), TextDelta(1, 6, "d")):
+        box.offer(published(event))
+    box.offer(published(TextDelta(1, 7, "e"), stream="session:b"))
+    assert (len(box), box.merged) == (4, 0)
+
+
 def test_above_half_other_ephemerals_are_dropped_and_those_that_merge_are_not() -> None:
     box = Outbox(SMALL)
     box.offer(published(TextDelta(0, 0, "a")))
