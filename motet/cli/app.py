@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -140,56 +141,43 @@ def serve(
     raise typer.Exit(run_server(load_setup(config, state), listen, token_file))
 
 
-errors = typer.Typer(help="Look at stored errors of tools.", invoke_without_command=True)
-app.add_typer(errors, name="errors")
+class Look(StrEnum):
+    """What ``motet errors`` shows."""
 
-BySession = Annotated[
-    str | None, typer.Option("--session", "-s", metavar="KEY", help="Only those of this session.")
-]
-ByTool = Annotated[
-    str | None, typer.Option("--tool", metavar="NAME", help="Only those of this tool.")
-]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or a date: 2026-11-21.")
-]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")]
+    LIST = "list"
+    SHOW = "show"
 
 
-@errors.callback()
-def errors_root(context: typer.Context, config: Config = None, state: State = None) -> None:
-    """Look at stored errors of tools: a table, or one of them whole. A host may go on meanwhile."""
+@app.command(
+    epilog=examples("motet errors --tool shell --since 12h", "motet errors show err_2026...")
+)
+def errors(
+    look: Annotated[Look, typer.Argument(help="A table, or one error whole.")] = Look.LIST,
+    error_id: Annotated[str, typer.Argument(metavar="ID", help="The one to show.")] = "",
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+    ] = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+    ] = 20,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at the stored errors of tools, also while a host runs."""
+    from motet.cli.errors import list_errors, show_error
     from motet.cli.setup import load_setup
 
-    context.obj = load_setup(config, state)
-    if context.invoked_subcommand is None:
-        context.invoke(errors_list, context)
-
-
-@errors.command("list")
-def errors_list(
-    context: typer.Context,
-    session: BySession = None,
-    tool: ByTool = None,
-    since: Since = None,
-    limit: Limit = 20,
-    json: Json = False,
-) -> None:
-    """The newest errors as a table."""
-    from motet.cli.errors import list_errors
-
-    raise typer.Exit(list_errors(context.obj, session, tool, since, limit, json=json))
-
-
-@errors.command("show")
-def errors_show(
-    context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", help="err_20261121_070501_a1b2c3")],
-    json: Json = False,
-) -> None:
-    """One error with all that is known of it."""
-    from motet.cli.errors import show_error
-
-    raise typer.Exit(show_error(context.obj, id, json=json))
+    setup = load_setup(config, state)
+    if look is Look.SHOW:
+        raise typer.Exit(show_error(setup, error_id, json=json))
+    raise typer.Exit(list_errors(setup, session, tool, since, limit, json=json))
 
 
 @app.command()

@@ -37,7 +37,7 @@ def chat(setup: Setup, agent: str, session: str | None) -> int:
         remember(default_state() / "chat_history")
         screen.line(f"{agent} · session {key} · /help, Ctrl-C stops, Ctrl-D leaves")
     thread = threading.Thread(target=talk.run, name="motet host")
-    with Interrupts() as interrupts:
+    with Interrupts(talk.bell.rope) as interrupts:
         thread.start()
         try:
             talk.started.wait()

@@ -45,7 +45,9 @@ def list_errors(
 
 
 def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
-    """Print one error whole."""
+    """Print one error whole. Raises ``NotFound``."""
+    if not error_id:
+        raise ConfigError("which one? give its id: motet errors show ID")
     error = trio.run(_one, setup.state, error_id)
     if json:
         print(msgspec.json.encode(error).decode())

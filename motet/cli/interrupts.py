@@ -24,18 +24,25 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Holds the signals for the length of its ``with`` block."""
+    """Holds the signals for the length of its ``with`` block.
 
-    def __init__(self) -> None:
+    ``wakeup``: a non-blocking descriptor that gets a byte with each signal. A ``select`` on its
+    other end misses none, not even one that comes just before it begins.
+    """
+
+    def __init__(self, wakeup: int) -> None:
+        self._wakeup = wakeup
         self._waiting = False
         self._pending: int | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._came) for number in SIGNALS}
+        self._wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # it came from there
 

@@ -38,12 +38,15 @@ class Conversation(Protocol):
 
 
 class Bell:
-    """Rung by the conversation's thread; the person waits for it beside the keyboard."""
+    """Rung by the conversation's thread; the person waits for it beside the keyboard.
+
+    Whoever writes a byte to ``rope`` wakes the person, and rings for nothing.
+    """
 
     def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
+        self._reader, self.rope = os.pipe()
         os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        os.set_blocking(self.rope, False)
         self.heard = 0
         self.over = False
 
@@ -67,7 +70,7 @@ class Bell:
 
     def _sound(self) -> None:
         with suppress(BlockingIOError):  # It is full of rings that nobody has heard yet.
-            os.write(self._writer, b"!")
+            os.write(self.rope, b"!")
 
 
 @attrs.define(eq=False)
@@ -170,7 +173,7 @@ def see_off(thread: Thread, interrupts: Interrupts) -> None:
     while thread.is_alive():
         try:
             with interrupts.waiting():
-                thread.join(None if told else PATIENCE)
+                thread.join(PATIENCE)
         except Interrupted as interrupted:
             if interrupted.number == signal.SIGINT:
                 os._exit(128 + signal.SIGINT)

@@ -82,6 +82,13 @@ class Process:
         self.seen += before + text
         return before
 
+    def press(self, key: str, until: str) -> None:
+        """Press a key until it says so: a line editor may miss a Ctrl-C between two reads."""
+        while until not in self.said:
+            self.type(key)
+            self._read(1.0)
+        self.expect(until)
+
     def end(self) -> int:
         """Wait for its end; its exit code."""
         while self._read(PATIENCE):

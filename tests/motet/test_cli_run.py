@@ -63,7 +63,7 @@ def test_a_model_without_its_key_fails_and_says_which(tmp_path: Path) -> None:
         (["run", "helper", "  "], "the text is empty"),
         (["run", "helper", "hi", "-c", "gone.toml"], "no configuration file"),
         (["run", "helper"], "Missing argument 'TEXT'"),
-        (["errors", "list", "--since", "soon"], "give 30m, 12h, 7d, or a date"),
+        (["errors", "--since", "soon"], "give 30m, 12h, 7d, or a date"),
         (["serve", "--listen", "here"], "give HOST:PORT"),
     ],
 )
