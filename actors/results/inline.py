@@ -1,0 +1,167 @@
+"""What of a tool's result enters the transcript: all of it, or a head, its size and an id.
+
+Laws: the text has at most :data:`INLINE_LIMIT` bytes and no binary; text within the limit stays
+as it is; an id is shown only after its content is on disk; a store that fails costs the rest of
+the result, never the run. One rule for all results. Source: errors specification, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import cast
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.format import result_text
+from motet.actors.errors.redact import redact_text
+from motet.actors.errors.summary import error_text, summarize
+from motet.actors.results.binary import omitted, without_binary
+from motet.actors.results.messages import Kind, ResultProtocol, StoreResult
+from motet.actors.results.packing import checksum
+from motet.actors.results.units import is_array, page, units
+from motet.runtime import ActorRef
+
+INLINE_LIMIT = 16_384
+"""Bytes of UTF-8."""
+HEAD_LIMIT = 4_096
+STORE_DEADLINE = 5.0
+"""Seconds a result waits for the store."""
+BINARIES_STORED = 16
+"""Of one result; more of them are noted without an id."""
+_NOTE_ROOM = 512
+
+
+class Inlined(msgspec.Struct, frozen=True):
+    """``text`` is for the model.
+
+    Attributes:
+        size: bytes of the whole text, without binary.
+        result_id: the stored text, None when it is all here or could not be stored.
+        binary_ids: stored binary parts.
+        problem: why something could not be stored, for a warning; empty when nothing failed.
+    """
+
+    text: str
+    size: int
+    result_id: str | None = None
+    binary_ids: tuple[str, ...] = ()
+    problem: str = ""
+
+
+async def inline(
+    store: ActorRef[ResultProtocol] | None,
+    *,
+    session: str,
+    tool: str,
+    value: object,
+    limit: int = INLINE_LIMIT,
+) -> Inlined:
+    """Decide what a model is given of ``value``: text, bytes, or anything with a JSON form.
+
+    ``store`` None: what does not fit is cut. Raises nothing; cancellation passes, and then
+    nothing that was not shown needs an id.
+    """
+    shelf = _Shelf(store, session, tool)
+    text = result_text(await _cleaned(shelf, value))
+    size = len(text.encode())
+    ids = tuple(shelf.ids.values())
+    if size <= limit:
+        return Inlined(text, size, None, ids, shelf.problem)
+    kind: Kind = "json" if is_array(text) else "text"
+    result_id = await shelf.put(kind, text.encode())
+    pieces = units(text, kind)
+    if result_id is None:
+        return Inlined(_cut(pieces, size, limit, shelf.problem), size, None, ids, shelf.problem)
+    return Inlined(_head(pieces, kind, size, result_id), size, result_id, ids, shelf.problem)
+
+
+@attrs.define
+class _Shelf:
+    """The store for one result; after its first failure it is not asked again."""
+
+    store: ActorRef[ResultProtocol] | None
+    session: str
+    tool: str
+    ids: dict[str, str] = attrs.field(factory=dict[str, str])
+    problem: str = ""
+
+    async def put(self, kind: Kind, content: bytes) -> str | None:
+        if self.store is None or self.problem:
+            return None
+        self.problem = f"no answer within {STORE_DEADLINE:g} s"
+        with trio.move_on_after(STORE_DEADLINE):
+            try:
+                info = await self.store.ask(StoreResult(self.session, self.tool, kind, content))
+            except Exception as error:
+                self.problem = summarize(redact_text(error_text(error)))
+            else:
+                self.problem = ""
+                return info.id
+        return None
+
+    async def put_binary(self, data: bytes) -> None:
+        result_id = await self.put("binary", data)
+        if result_id is not None:
+            self.ids[checksum(data)] = result_id
+
+    def note(self, data: bytes) -> str:
+        return omitted(data, self.ids.get(checksum(data)))
+
+
+async def _cleaned(shelf: _Shelf, value: object) -> object:
+    """The value with a note for each of its binaries, which are stored first."""
+    value = _builtins(value)
+    found: dict[str, bytes] = {}
+
+    def collect(data: bytes) -> str:
+        found[checksum(data)] = data
+        return shelf.note(data)
+
+    cleaned = without_binary(value, collect)
+    if not found or shelf.store is None:
+        return cleaned
+    for data in list(found.values())[:BINARIES_STORED]:
+        await shelf.put_binary(data)
+    return without_binary(value, shelf.note)
+
+
+def _builtins(value: object) -> object:
+    """Structs, dataclasses and times in JSON's types, bytes as they are; else the value itself."""
+    if isinstance(value, str | bytes | bytearray):
+        return value
+    if isinstance(value, memoryview):
+        return cast("memoryview[int]", value).tobytes()
+    try:
+        return msgspec.to_builtins(
+            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=_path
+        )
+    except Exception:  # reading a foreign object may raise anything; its text says it has no form
+        return value
+
+
+def _path(value: object) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str) -> str:
+    first = page(pieces, 0, max(len(pieces), 1), HEAD_LIMIT)
+    what = "items" if kind == "json" else "lines"
+    return (
+        f"{first.text.rstrip()}\n\n"
+        f"[Result ID: {result_id}] {size} bytes, {first.total} {what}; "
+        f"the first {first.returned} are above.\n"
+        f'Use get_tool_result("{result_id}", offset={first.next_offset}) for more.'
+    )
+
+
+def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
+    """As much as fits of a result whose rest is lost, and why."""
+    room = limit - _NOTE_ROOM
+    kept = "".join(pieces).encode()[: max(room, 0)].decode("utf-8", "ignore")
+    why = f", the rest could not be stored: {problem}" if problem else ""
+    return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"

@@ -1,0 +1,74 @@
+"""What the result store is asked, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from motet.protocols.messages import Request
+
+Kind: TypeAlias = Literal["text", "json", "binary"]
+"""``json``: an array, paged by its items. ``text``: paged by lines. ``binary``: never shown."""
+
+
+class ResultInfo(msgspec.Struct, frozen=True):
+    """A stored result without its content. ``size`` is in bytes, ``sha256`` in hex.
+
+    ``compressed`` says how it is kept; its content is the same either way.
+    """
+
+    id: str
+    session: str
+    tool: str
+    kind: Kind
+    size: int
+    sha256: str
+    compressed: bool = False
+
+
+class StoredResult(msgspec.Struct, frozen=True):
+    """A stored result with its content, which its checksum has confirmed."""
+
+    info: ResultInfo
+    content: bytes
+
+
+class StoreResult(Request[ResultInfo], frozen=True, tag="results.store"):
+    """Store a result; answered after COMMIT. Older ones that nobody has pinned make room.
+
+    Raises ``ResultTooLarge``, ``ResultsFull`` or another ``StorageError``.
+    """
+
+    session: str
+    tool: str
+    kind: Kind
+    content: bytes
+    pinned: bool = False
+
+
+class ReadResult(Request[StoredResult | None], frozen=True, tag="results.read"):
+    """One result of that session, used from now on; None for an unknown, expired or foreign one.
+
+    Raises ``ResultDamaged`` or another ``StorageError``.
+    """
+
+    id: str
+    session: str
+
+
+class PinResult(Request[bool], frozen=True, tag="results.pin"):
+    """Keep a result from being evicted, or let it go; whether the session has such a result."""
+
+    id: str
+    session: str
+    pinned: bool = True
+
+
+class DropResults(Request[int], frozen=True, tag="results.drop"):
+    """Delete all results of a session, pinned ones too; how many there were."""
+
+    session: str
+
+
+ResultProtocol: TypeAlias = StoreResult | ReadResult | PinResult | DropResults
