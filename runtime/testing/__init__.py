@@ -1,0 +1,52 @@
+"""Deterministic simulation of actors and of anything else on Trio: schedules, faults, laws, replay.
+
+Reading order: ``simulate`` (run a world), ``simulation`` (what a world is given), ``policies`` and
+``scheduler`` (who runs next), ``invariants`` (the laws), ``faults`` and ``sweep``, ``trace`` and
+``replay``, ``guards``; ``strategies`` for Hypothesis.
+"""
+
+from motet.runtime.testing.faults import Fault, FaultKind, InjectedCrash
+from motet.runtime.testing.guards import Guard, NotSimulated
+from motet.runtime.testing.invariants import Violation
+from motet.runtime.testing.policies import DelayBounded, Pct, Policy, Uniform
+from motet.runtime.testing.replay import ReplayDiverged, replay, save
+from motet.runtime.testing.simulate import (
+    GuaranteeBroken,
+    Outcome,
+    SimulationError,
+    World,
+    explore,
+    run,
+)
+from motet.runtime.testing.simulation import Simulation, Stuck
+from motet.runtime.testing.sweep import Finding, SweepReport, sweep
+from motet.runtime.testing.trace import Event, Trace
+
+__all__ = [
+    "DelayBounded",
+    "Event",
+    "Fault",
+    "FaultKind",
+    "Finding",
+    "GuaranteeBroken",
+    "Guard",
+    "InjectedCrash",
+    "NotSimulated",
+    "Outcome",
+    "Pct",
+    "Policy",
+    "ReplayDiverged",
+    "Simulation",
+    "SimulationError",
+    "Stuck",
+    "SweepReport",
+    "Trace",
+    "Uniform",
+    "Violation",
+    "World",
+    "explore",
+    "replay",
+    "run",
+    "save",
+    "sweep",
+]

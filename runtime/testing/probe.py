@@ -1,0 +1,59 @@
+"""The only file of the simulator that looks behind System and ActorRef.
+
+It reads what their public statistics do not say (the declared limits), and gives orders as of now,
+where the public ones are awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from motet.runtime.cell import Cell
+from motet.runtime.stopping import within
+from motet.runtime.system import System
+
+__all__ = ["Limits", "cell_at", "cells", "crash", "limits_of", "stop"]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What an actor declared: messages that may wait, and handlers that may run at once."""
+
+    capacity: int
+    handlers: int
+
+
+def cells(system: System) -> Iterable[Cell]:
+    """Every actor that is there now."""
+    return system._root.tree()  # pyright: ignore[reportPrivateUsage]  # see the module
+
+
+def cell_at(systems: Iterable[System], path: str) -> Cell | None:
+    """The actor at ``path`` in one of the systems."""
+    found = (cell for system in systems for cell in cells(system) if cell.path == path)
+    return next(found, None)
+
+
+def limits_of(cell: Cell) -> Limits:
+    """One handler in the turn, if there is any such, and the concurrent ones."""
+    handlers = cell.handlers.values()
+    in_turn = any(handler.in_turn for handler in handlers)
+    aside = sum(handler.concurrent for handler in handlers if not handler.in_turn)
+    return Limits(cell.mailbox.spec.capacity, in_turn + aside)
+
+
+def crash(cell: Cell, error: Exception) -> bool:
+    """End the incarnation by ``error``; False if there is none to crash."""
+    if cell.life is None or cell.life.nursery is None:
+        return False
+    cell.life.crash(error)
+    return True
+
+
+def stop(cell: Cell, grace: float) -> bool:
+    """Order the end for ever, as ``ActorRef.stop``; False if that was ordered before."""
+    if cell.leaving:
+        return False
+    cell.parent.stop(cell, within(grace))
+    return True

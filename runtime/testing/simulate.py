@@ -1,0 +1,231 @@
+"""Run a world of tasks and actors under a seeded schedule and a virtual clock.
+
+The same world with the same seed, choices and faults gives the same trace byte for byte (G12), as
+long as it draws chance from the simulation or from the ``random`` module, which is seeded for the
+time of the run, and does not iterate over sets of strings, whose order Python randomises.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from motet.runtime.errors import only_error
+from motet.runtime.testing.faults import Fault
+from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, NotSimulated, guarded
+from motet.runtime.testing.invariants import Violation
+from motet.runtime.testing.policies import Policy, Uniform, next_choices, played
+from motet.runtime.testing.scheduler import Scheduler, scheduling
+from motet.runtime.testing.simulation import Recorder, Simulation, logged
+from motet.runtime.testing.trace import Trace
+
+__all__ = ["GuaranteeBroken", "Outcome", "SimulationError", "World", "explore", "run"]
+
+T = TypeVar("T")
+
+# A world is an async function of its simulation.
+World = Callable[[Simulation], Awaitable[T]]
+
+MAX_STEPS = 100_000
+
+
+class SimulationError(Exception):
+    """The simulator itself failed, so the run shows nothing. A defect of it, or of Trio's names."""
+
+
+class GuaranteeBroken(AssertionError):
+    """At least one guarantee did not hold in the run; the report is in the message."""
+
+    def __init__(self, violations: Sequence[Violation], report: str) -> None:
+        listed = "\n".join(map(str, violations))
+        super().__init__(f"{listed}\n\n{report}")
+        self.violations = tuple(violations)
+
+
+@attrs.frozen(eq=False)
+class Outcome(Generic[T]):
+    """What came of a run.
+
+    ``error`` is what escaped the world, or :class:`~.simulation.Stuck`, or a guard's refusal even
+    if the world swallowed it. ``choices`` repeat the schedule whatever policy made it; ``widths``
+    say how many tasks were ready at each choice. ``seconds`` are virtual. ``targets`` are what the
+    world marked, ``struck`` the faults that found theirs.
+    """
+
+    value: T | None
+    error: BaseException | None
+    violations: tuple[Violation, ...]
+    trace: Trace
+    steps: int
+    seconds: float
+    seed: int
+    choices: tuple[int, ...]
+    widths: tuple[int, ...]
+    faults: tuple[Fault, ...]
+    struck: tuple[Fault, ...]
+    targets: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """No error, and no guarantee broken."""
+        return self.error is None and not self.violations
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the trace: equal for equal runs."""
+        return self.trace.hash
+
+    def report(self, last: int = 50) -> str:
+        """What broke, and the last events with a lane for each actor; at most 100 columns."""
+        head = [f"seed {self.seed}, {self.steps} steps, {self.seconds:g} virtual seconds"]
+        head += [f"fault: {fault}" for fault in self.faults]
+        head += [f"choices: {list(self.choices)}"] if len(self.choices) <= 30 else []
+        head += [str(violation) for violation in self.violations]
+        head += [f"error: {self.error!r}"] if self.error is not None else []
+        wrapped = [line[i : i + 100] for line in head for i in range(0, len(line), 100)]
+        return "\n".join([*wrapped, self.trace.report(last)])
+
+    def check(self) -> T:
+        """The world's result; raises :class:`GuaranteeBroken`, or the error with the report."""
+        if self.violations:
+            raise GuaranteeBroken(self.violations, self.report()) from self.error
+        if self.error is not None:
+            self.error.add_note(self.report())
+            raise self.error
+        return self.value  # type: ignore[return-value]  # without an error there is a value
+
+
+def run(
+    world: World[T],
+    *,
+    seed: int = 0,
+    choices: Iterable[int] | None = None,
+    policy: Policy | None = None,
+    faults: Sequence[Fault] = (),
+    clock: MockClock | None = None,
+    guards: Collection[Guard] = DEFAULT_GUARDS,
+    max_steps: int = MAX_STEPS,
+) -> Outcome[T]:
+    """Run ``world`` once, to its end, and say what came of it.
+
+    ``choices`` give the schedule (see ``policies``); without them ``policy`` makes it from
+    ``seed``, by default :class:`Uniform`. The clock stands still while anything can run, and jumps
+    to the next deadline when nothing can. A world that waits for nothing, or takes more than
+    ``max_steps``, is ended with the error :class:`Stuck`, which names its tasks. The log of
+    ``motet`` goes into the trace.
+
+    Raises what is not an Exception (KeyboardInterrupt, a test's skip), and SimulationError.
+    """
+    chooser = played(choices) if choices is not None else (policy or Uniform()).start(seed)
+    scheduler = Scheduler(chooser)
+    clock = clock if clock is not None else MockClock(autojump_threshold=0)
+    sim = Simulation(seed, clock, scheduler, faults)
+    recorder = Recorder(sim, max_steps)
+    scheduler.when_idle(recorder.idle)
+    for fault in faults:
+        if fault.kind == "delay":
+            scheduler.delay(fault.step, fault.length)
+    value, error = _result(world, sim, recorder, guards)
+    sim.trace.forget_tasks()
+    return Outcome(
+        value=value if sim.error is None else None,
+        error=sim.error or error,
+        violations=tuple(sim.violations),
+        trace=sim.trace,
+        steps=scheduler.steps,
+        seconds=clock.current_time(),
+        seed=seed,
+        choices=_trimmed(scheduler.taken),
+        widths=tuple(scheduler.widths),
+        faults=tuple(faults),
+        struck=tuple(sim.struck),
+        targets=tuple(sim.targets),
+    )
+
+
+def explore(
+    world: World[T], *, limit: int = 10_000, seed: int = 0, max_steps: int = MAX_STEPS
+) -> Generator[Outcome[T]]:
+    """Run a tiny world under every schedule, each exactly once, first in, first out at first.
+
+    Raises SimulationError after ``limit`` runs: what was to be exhaustive is not.
+    """
+    choices: tuple[int, ...] | None = ()
+    for _ in range(limit):
+        outcome = run(world, seed=seed, choices=choices, max_steps=max_steps)
+        yield outcome
+        choices = next_choices(outcome.choices, outcome.widths)
+        if choices is None:
+            return
+    raise SimulationError(f"more than {limit} schedules: make the world smaller, or raise limit")
+
+
+def _result(
+    world: World[T], sim: Simulation, recorder: Recorder, guards: Collection[Guard]
+) -> tuple[T | None, BaseException | None]:
+    value: T | None = None
+    error: BaseException | None = None
+    ended = False
+
+    async def main() -> None:
+        nonlocal value, ended
+
+        def note(refusal: NotSimulated) -> None:
+            sim.error = sim.error or refusal
+
+        with guarded(guards, note), trio.CancelScope() as scope:
+            recorder.attach(scope)
+            value = await world(sim)
+            ended = True
+
+    with _prepared(sim):
+        try:
+            trio.run(main, clock=sim.clock, instruments=[recorder])
+        except trio.TrioInternalError as failure:
+            if not sim.scheduler.abandoned:
+                raise SimulationError("Trio's loop failed inside the simulator") from failure
+        except Exception as failure:
+            error = only_error(failure)
+    if ended and sim.error is None:
+        sim.end()
+    _refuse_unsound(sim, recorder)
+    return value, error
+
+
+def _refuse_unsound(sim: Simulation, recorder: Recorder) -> None:
+    """A run whose instruments or chooser died on the way must not count as a clean one."""
+    if sim.scheduler.failure is not None:
+        raise SimulationError("the source of choices failed") from sim.scheduler.failure
+    if not recorder.survived and not sim.scheduler.abandoned:
+        raise SimulationError("Trio dropped the simulator's instrument; its log says why")
+
+
+@contextmanager
+def _prepared(sim: Simulation) -> Generator[None]:
+    """Our scheduler, a seeded ``random``, our log; no garbage collection, whose time is chance."""
+    collecting = gc.isenabled()
+    chance = random.getstate()
+    with scheduling(sim.scheduler), logged(sim):
+        random.seed(sim.seed)
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()
+            random.setstate(chance)
+
+
+def _trimmed(choices: Sequence[int]) -> tuple[int, ...]:
+    """Without the zeros at the end, which mean the same."""
+    end = len(choices)
+    while end and choices[end - 1] == 0:
+        end -= 1
+    return tuple(choices[:end])

@@ -1,0 +1,183 @@
+"""What happened in a run: one line per event, the same bytes for the same run in any process.
+
+Invariants: a line holds no address, no ``id`` and no path of this machine; names of tasks are
+numbered where they repeat, in the order of their first step. Events are kept as they come and
+made into text only when somebody reads them, since most runs are never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from types import CodeType
+
+import msgspec
+import trio
+
+__all__ = ["WIDTH", "Event", "Trace", "lane_of", "normalised", "position", "report"]
+
+WIDTH = 100  # columns of a report
+_LANES = 24  # lanes drawn; those that come later share the last one
+
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
+
+# An event's text, or what it is to be made of.
+What = str | CodeType | None | Callable[[], str]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line: at which step and virtual second, who, and what."""
+
+    step: int
+    time: float
+    who: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.time:.6f} {self.who}: {self.what}"
+
+
+class Trace:
+    """The events of one run, in order."""
+
+    def __init__(self) -> None:
+        self._raw: list[tuple[int, float, str, What]] = []
+        self._labels: dict[trio.lowlevel.Task, str] = {}
+        self._used: dict[str, int] = {}
+
+    def add(self, step: int, time: float, who: str, what: What) -> None:
+        """Note an event; a callable gives its text later, and must always give the same."""
+        self._raw.append((step, time, who, what))
+
+    def label(self, task: trio.lowlevel.Task) -> str:
+        """The name of a task in this trace: unique, and the same in every process."""
+        label = self._labels.get(task)
+        if label is None:
+            name = _short(task.name)
+            number = self._used[name] = self._used.get(name, 0) + 1
+            label = self._labels[task] = name if number == 1 else f"{name} #{number}"
+        return label
+
+    def forget_tasks(self) -> None:
+        """Hold no task any more: the run is over."""
+        self._labels.clear()
+
+    def events(self, last: int | None = None) -> list[Event]:
+        """All events, or the ``last`` ones."""
+        raw = self._raw if last is None else self._raw[-last:]
+        return [Event(step, time, who, _text(what)) for step, time, who, what in raw]
+
+    def lines(self) -> Iterator[str]:
+        """Each event as its line."""
+        return map(str, self.events())
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of all lines, in hexadecimal."""
+        text = "".join(f"{line}\n" for line in self.lines())
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def report(self, last: int = 50) -> str:
+        """The last events with a lane for each actor; at most 100 columns."""
+        return report(self.events(), last)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+def _text(what: What) -> str:
+    if what is None:
+        return "begins"
+    if isinstance(what, str):
+        return normalised(what)
+    if isinstance(what, CodeType):
+        return f"resumes in {what.co_qualname.replace('<locals>.', '')}"
+    return normalised(what())
+
+
+def _short(name: str) -> str:
+    """A task's name without the module that Trio puts before it; those given to actors as is."""
+    if name.startswith("/") or " " in name:
+        return normalised(name)
+    *_, owner, last = ["", *name.rpartition("<locals>.")[2].split(".")]
+    return f"{owner}.{last}" if owner[:1].isupper() else last
+
+
+def normalised(text: str) -> str:
+    """One line, without addresses."""
+    return _ADDRESS.sub("", " ".join(text.split()) if "\n" in text else text)
+
+
+def position(task: trio.lowlevel.Task) -> CodeType | None:
+    """The innermost function outside Trio in which a suspended task will resume; None: no step yet.
+
+    The way :meth:`trio.lowlevel.Task.iter_await_frames` walks, without its frames and lines.
+    """
+    code: CodeType | None = None
+    awaitable: object = task.coro
+    while awaitable is not None:
+        here: CodeType | None = getattr(awaitable, "cr_code", None)
+        if here is None:
+            break  # a generator or an object of C below it: Trio's
+        inner: object = getattr(awaitable, "cr_await", None)
+        kind = _kinds.get(here) or _kind_of(here)
+        if kind == "trio":
+            break
+        if kind == "ours" and inner is not None:
+            code = here
+        awaitable = inner
+    return code
+
+
+_kinds: dict[CodeType, str] = {}
+_TRIO_FOLDER = trio.__file__.removesuffix("__init__.py")
+
+
+def _kind_of(code: CodeType) -> str:
+    file = code.co_filename
+    # What contextlib does says nothing: its caller is named.
+    other = "contextlib" if file == contextlib.__file__ else "ours"
+    kind = _kinds[code] = "trio" if file.startswith(_TRIO_FOLDER) else other
+    return kind
+
+
+# ---------------------------------------------------------------------- for a person
+
+
+def lane_of(who: str) -> str:
+    """The lane of a task: its actor's path; whoever is no actor's has a lane of its own."""
+    return who.partition(" ")[0] if who.startswith("/") else who
+
+
+def report(events: list[Event], last: int = 50) -> str:
+    """The ``last`` events, one line each, with a lane per actor: ``*`` marks who acts."""
+    shown = events[-last:]
+    lanes = list(dict.fromkeys(lane_of(event.who) for event in shown))
+    drawn = lanes[:_LANES]
+    column = {lane: min(index, _LANES - 1) for index, lane in enumerate(lanes)}
+    width = min(len(lanes), _LANES)
+    head = [f"{'lane ' + _letter(i):>19}  {lane}" for i, lane in enumerate(drawn)]
+    if len(lanes) > _LANES:
+        head[-1] += f" and {len(lanes) - _LANES} more"
+    names = " ".join(_letter(index) for index in range(width))
+    body = [_row(event, column[lane_of(event.who)], width) for event in shown]
+    left_out = len(events) - len(shown)
+    first = [f"{left_out} earlier events are not shown"] if left_out else []
+    return "\n".join(
+        line[:WIDTH] for line in [*first, *head, f"{'step':>6} {'time':>11}  {names}", *body]
+    )
+
+
+def _letter(index: int) -> str:
+    return "abcdefghijklmnopqrstuvwxyz"[index]
+
+
+def _row(event: Event, column: int, width: int) -> str:
+    marks = " ".join("*" if index == column else "." for index in range(width))
+    start = f"{event.step:6} {event.time:11.3f}  {marks}  "
+    room = WIDTH - len(start)
+    task = event.who.removeprefix(lane_of(event.who)).strip()
+    text = f"{task}: {event.what}" if task else event.what
+    return start + (text if len(text) <= room else text[: room - 1] + "…")
