@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,9 +40,7 @@ def test_any_changed_character_is_noticed(content: bytes, data: st.DataObject) -
     damaged = packed.data[:at] + other + packed.data[at + 1 :]
     if damaged == packed.data:
         return
-    try:
+    with suppress(ResultDamaged):
         assert unpack(replace(packed, data=damaged)) == content  # bits that base64 ignores
-    except ResultDamaged:
-        pass
     with pytest.raises(ResultDamaged):
         unpack(replace(packed, sha256="0" * 64))

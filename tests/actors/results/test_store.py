@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from motet.actors.results.ledger import ResultsFull, ResultTooLarge
-from motet.actors.results.messages import DropResults, PinResult, ReadResult
+from motet.actors.results.messages import DropResults, PinResult, ReadResult, ResultInfo
 from motet.actors.results.packing import ResultDamaged
 from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import Location
@@ -128,7 +128,7 @@ async def test_ids_that_repeat_are_refused_and_not_tried_for_ever(location: Loca
 async def test_a_smaller_store_keeps_the_newest(location: Location) -> None:
     clock = Clock()
     async with open_results(location, clock) as opened:
-        infos = []
+        infos: list[ResultInfo] = []
         for _ in range(3):
             infos.append(await opened.put("x" * 300))
             clock.now += 1
