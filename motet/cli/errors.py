@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import re
 import sys
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from motet.cli.stored import reading, stored_error, stored_errors
 from motet.protocols.errors import ConfigError, ListErrors, StoredError
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def list_errors(
@@ -69,7 +69,7 @@ def moment(text: str, now: datetime) -> float:
     """Unix seconds of ``30m``, ``12h``, ``7d`` ago or of an ISO date. Raises ``ConfigError``."""
     ago = _AGO.fullmatch(text)
     if ago:
-        return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp()
+        return now.timestamp() - int(ago[1]) * _SECONDS[ago[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

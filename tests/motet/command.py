@@ -142,13 +142,15 @@ def started(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
 
 
 @contextmanager
-def terminal(*arguments: str, cwd: Path) -> Generator[Process]:
+def terminal(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> Generator[Process]:
     """The command at a terminal, where Ctrl-C is a key."""
     ours, theirs = pty.openpty()
     popen = subprocess.Popen(
         command(*arguments),
         cwd=cwd,
-        env=environment(cwd),
+        env=environment(cwd, env),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -1,0 +1,143 @@
+"""``motet errors`` and ``motet doctor``: looking at a state without disturbing its host."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from motet.cli import main
+from motet.cli.errors import moment
+from motet.protocols.errors import ConfigError
+from tests.motet.command import motet, started
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    """The exit code and both streams of a command run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    streams = capsys.readouterr()
+    return ended.value.code, streams.out, streams.err
+
+
+@pytest.mark.slow
+def test_errors_are_listed_filtered_and_shown_while_a_host_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    motet("run", "helper", "fail", "-s", "one", "--state", "st", cwd=tmp_path)
+    motet("run", "helper", "fail", "-s", "two", "--state", "st", cwd=tmp_path)
+    with started("serve", "--state", "st", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
+        server.expect("token")
+
+        _, table, _ = printed(capsys, "errors", "--state", "st")
+        _, narrowed, _ = printed(capsys, "errors", "--json", "--session", "one", "--state", "st")
+        _, nothing, note = printed(capsys, "errors", "--tool", "none", "--state", "st")
+        (error,) = json.loads(narrowed)
+        code, whole, _ = printed(capsys, "errors", "show", error["id"], "--state", "st")
+        code_of_unknown, _, unknown = printed(capsys, "errors", "show", "err_0", "--state", "st")
+        _, health, _ = printed(capsys, "doctor", "--state", "st")
+
+    lines = table.splitlines()
+    assert lines[0].split() == ["time", "session", "tool", "summary", "id"]
+    assert [line.split()[2] for line in lines[1:]] == ["two", "one"]
+    assert lines[2].rstrip().endswith(error["id"])
+    assert (nothing, note) == ("", "no errors in st\n")
+    assert code == 0
+    assert error["raw_error"]["message"] in whole
+    assert "Traceback (most recent call last):\n" in whole
+    assert (code_of_unknown, unknown) == (
+        1,
+        "motet: no stored error 'err_0'; `motet errors` lists them\n",
+    )
+    assert re.search(rf"✓ state +st is in use by process {server.popen.pid}", health)
+
+
+def test_a_state_nobody_used_is_no_failure_to_the_doctor_but_has_no_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "motet.toml").write_text('[tools.shell]\nmode = "off"\n')
+
+    code, health, _ = printed(capsys, "doctor", "--state", "st")
+    errors_code, _, said = printed(capsys, "errors", "--state", "st")
+
+    assert code == 0
+    assert "st is made when it is first used" in health
+    assert "mode 'off' is configured" in health
+    assert (errors_code, said) == (
+        1,
+        "motet: there is nothing stored in st yet: no host has used it\n",
+    )
+    assert not (tmp_path / "st").exists()
+
+
+def test_the_doctor_says_what_is_broken_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    (tmp_path / "motet.toml").write_text(
+        '[tools.shell]\nmode = "off"\n'
+        '[models.anthropic]\napi_key_env = "MY_KEY"\n'
+        '[agents.a]\nmodel = "openai:m"\n[agents.b]\nmodel = "anthropic:m"\n'
+    )
+    (tmp_path / "st").mkdir()
+    (tmp_path / "st" / "motet.db").write_text("this is no database, it only has the name of one")
+
+    code, health, _ = printed(capsys, "doctor", "--state", "st")
+
+    assert code == 1
+    assert "✗ openai" in health
+    assert "OPENAI_API_KEY is not set: export OPENAI_API_KEY=..." in health
+    assert "✓ anthropic package installed, key in MY_KEY" in health
+    assert "sk-secret" not in health
+    assert "damaged or no SQLite database" in health
+
+
+def test_the_doctor_stops_at_a_configuration_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "motet.toml").write_text("[agents")
+
+    code, health, _ = printed(capsys, "doctor")
+
+    assert code == 1
+    assert "✗ config" in health
+    assert "is not valid TOML" in health
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30m", datetime(2026, 11, 21, 11, 30, tzinfo=UTC)),
+        ("2d", datetime(2026, 11, 19, 12, 0, tzinfo=UTC)),
+        ("2026-11-20T10:00:00+00:00", datetime(2026, 11, 20, 10, 0, tzinfo=UTC)),
+    ],
+)
+def test_since_takes_spans_and_dates(text: str, expected: datetime) -> None:
+    assert moment(text, NOW) == expected.timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10y", "2026-13-01"])
+def test_since_refuses_what_is_no_time(text: str) -> None:
+    with pytest.raises(ConfigError, match="give 30m, 12h, 7d"):
+        moment(text, NOW)
+
+
+def test_help_and_version_need_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "motet.toml").write_text("broken")
+
+    assert printed(capsys, "--version")[1].startswith("motet 0.")
+    for name in ("run", "chat", "serve", "errors", "doctor"):
+        assert name in printed(capsys, "--help")[1]
+        assert "--config" in printed(capsys, name, "--help")[1]

@@ -1,0 +1,121 @@
+"""``motet serve`` as a process: who may connect, how it ends, what it tells after a crash."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from motet.cli.serve import gateway_config
+from motet.protocols.config import GatewayConfig, TokenConfig
+from motet.protocols.errors import ConfigError
+from tests.motet.command import UNSAFE_SHELL, Process, motet, started
+
+TOKEN = "mtt_" + "0123456789abcdef" * 2
+LISTEN = ("--listen", "127.0.0.1:0", "--state", "state")
+
+
+def url(server: Process) -> str:
+    server.expect("motet serves ")
+    return server.expect("\n").strip()
+
+
+async def ask(address: str, *requests: tuple[str, Mapping[str, object]]) -> list[dict[str, object]]:
+    """The answers to some requests on one connection."""
+    async with connect(address, subprotocols=[Subprotocol("motet.v1")]) as socket:
+        answers: list[dict[str, object]] = []
+        for number, (method, params) in enumerate(requests):
+            frame = {"type": "req", "id": str(number), "method": method, "params": params}
+            await socket.send(json.dumps(frame))
+            answer: dict[str, object] = {"type": ""}
+            while answer["type"] != "res":
+                answer = json.loads(await socket.recv())
+            answers.append(answer)
+        return answers
+
+
+@pytest.mark.slow
+def test_a_token_file_is_made_once_and_needed_from_then_on(tmp_path: Path) -> None:
+    with started("serve", *LISTEN, "--token-file", "token.txt", cwd=tmp_path) as server:
+        server.expect("a new token is in token.txt")
+        address = url(server)
+        server.expect("clients need one")
+        token = (tmp_path / "token.txt").read_text().strip()
+
+        (right,) = asyncio.run(ask(address, ("connect", {"auth": {"token": token}})))
+        (wrong,) = asyncio.run(ask(address, ("connect", {"auth": {"token": TOKEN}})))
+
+        assert (right["ok"], wrong["ok"]) == (True, False)
+        assert (tmp_path / "token.txt").stat().st_mode & 0o777 == 0o600
+        server.signal(signal.SIGINT)
+        server.expect("stopping: runs are ended")
+        assert server.end() == 0
+    kept = gateway_config(GatewayConfig(), None, tmp_path / "token.txt")
+    assert kept.tokens == (TokenConfig(token=token, role="admin"),)
+
+
+@pytest.mark.slow
+def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "motet.toml").write_text(UNSAFE_SHELL)
+    send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
+        assert sent["ok"] is True
+        server.signal(signal.SIGKILL)
+        server.end()
+
+    doctor = motet("doctor", "--state", "state", cwd=tmp_path)
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        address = url(server)
+        server.expect("interrupted by the end of the last host: run_")
+        server.expect("s: wait 600")
+        history = ("sessions.history", {"session": "s"})
+        _, rows = asyncio.run(ask(address, ("connect", {}), history))
+        server.signal(signal.SIGTERM)
+        assert server.end() == 0
+
+    assert "1 cut off by the end of their host" in doctor.out
+    assert '"wait 600"' in json.dumps(rows)
+
+
+@pytest.mark.slow
+def test_a_server_refuses_what_it_cannot_do_safely_or_at_all(tmp_path: Path) -> None:
+    open_to_all = motet("serve", "--listen", "0.0.0.0:0", "--state", "a", cwd=tmp_path)
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        url(server)
+        twice = motet("serve", *LISTEN, cwd=tmp_path)
+
+    assert open_to_all.code == 2
+    assert open_to_all.err.startswith("motet: refusing to listen on '0.0.0.0' without a token")
+    assert twice.code == 1
+    assert f"used by process {server.popen.pid}" in twice.err
+    assert not [done for done in (open_to_all, twice) if done.out or "Traceback" in done.err]
+
+
+def test_tokens_of_the_configuration_and_the_environment_add_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alice = TokenConfig(token=TOKEN, user="alice", role="viewer")
+    monkeypatch.setenv("MOTET_TOKEN", TOKEN[:-1] + "0")
+
+    config = gateway_config(GatewayConfig(tokens=(alice,)), "localhost:1234", None)
+
+    assert config.listen == "localhost:1234"
+    assert [token.user for token in config.tokens] == ["alice", "local"]
+
+
+def test_a_token_that_is_none_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOTET_TOKEN", "hunter2")
+    with pytest.raises(ConfigError, match="MOTET_TOKEN: token must be 'mtt_'") as caught:
+        gateway_config(GatewayConfig(), None, None)
+    assert "hunter2" not in str(caught.value)
+
+    monkeypatch.delenv("MOTET_TOKEN")
+    with pytest.raises(IsADirectoryError):
+        gateway_config(GatewayConfig(), None, tmp_path)
