@@ -93,28 +93,30 @@ class Person:
                 with interrupts.waiting():
                     lines = self._read() if self._at_prompt else self._wait()
             except Interrupted as interrupted:
-                self._interrupted(interrupted.number)
+                self.interrupted(interrupted.number)
             except EOFError:
                 self._no_more = True
                 if self._at_prompt:
                     self._leave()
             else:
                 for line in lines:
-                    self._heard(line)
+                    self.hear(line)
 
     @property
     def _at_prompt(self) -> bool:
         return self.bell.heard >= self._said
 
-    def _heard(self, line: str) -> None:
-        self._warned = False
+    def hear(self, line: str) -> None:
+        """A line was typed, or came out of the pipe."""
+        self._warned = self._stopping = False
         if line.strip().lower() in QUIT:
             self._leave()
         elif line.strip() and not self._leaving:
             self._said += 1
             self.conversation.say(line)
 
-    def _interrupted(self, number: int) -> None:
+    def interrupted(self, number: int) -> None:
+        """Ctrl-C was pressed, or something else wants the process to end."""
         if self.interactive:
             print(file=sys.stderr)  # The terminal has written ^C where the cursor was.
         if number != signal.SIGINT:
@@ -131,8 +133,9 @@ class Person:
         """The first Ctrl-C stops the run, one more while it is stopping leaves."""
         if self._stopping:
             self._leave()
-        self._stopping = True
-        self.conversation.stop()
+        else:
+            self._stopping = True
+            self.conversation.stop()
 
     def _leave(self) -> None:
         self._leaving = True

@@ -1,0 +1,178 @@
+"""The parts of the command line that need no process."""
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from motet.actors.storage.errors import StorageError
+from motet.cli.exits import code_of_error, code_of_status, explained
+from motet.cli.interrupts import Interrupted, Interrupts
+from motet.cli.logs import log_to_stderr, starting
+from motet.cli.person import Bell, Person
+from motet.cli.setup import default_state, load_setup
+from motet.protocols.errors import ConfigError, LimitReached, MotetError, RunCancelled, UnknownName
+from motet.runtime import StartFailed
+
+
+def failed_start(cause: Exception) -> StartFailed:
+    error = StartFailed("/host/database", f"on_start raised {cause!r}")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ConfigError("no such key"), 2, "no such key"),
+        (MotetError("it is full"), 1, "it is full"),
+        (LimitReached("turns", "20 turns"), 3, "20 turns"),
+        (RunCancelled("stopped"), 4, "stopped"),
+        (PermissionError(13, "Permission denied", "x.txt"), 1, "x.txt: Permission denied"),
+        (ExceptionGroup("g", [ExceptionGroup("h", [ConfigError("deep")])]), 2, "deep"),
+        (ExceptionGroup("g", [MotetError("a"), MotetError("b"), MotetError("a")]), 1, "a\nb"),
+        (failed_start(StorageError("disk full")), 1, "disk full"),
+    ],
+)
+def test_an_error_is_one_sentence_and_an_exit_code(error: Exception, code: int, said: str) -> None:
+    assert (code_of_error(error), explained(error)) == (code, said)
+
+
+def test_a_bug_is_called_one() -> None:
+    assert explained(ZeroDivisionError("by 0")).startswith(
+        "a bug in motet or in a tool: ZeroDivisionError: by 0; set MOTET_DEBUG=1"
+    )
+
+
+def test_the_exit_code_of_a_run_is_that_of_its_status() -> None:
+    codes = {status: code_of_status(status) for status in ("completed", "failed", "limited")}
+    assert codes == {"completed": 0, "failed": 1, "limited": 3}
+    assert code_of_status("cancelled") == code_of_status("dropped") == 4
+
+
+# Setup
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    return tmp_path
+
+
+def test_without_a_file_there_is_a_helper_and_a_state_outside_of_the_workspace(here: Path) -> None:
+    setup = load_setup(None, None)
+
+    assert setup.name(None) == "helper"
+    assert (setup.state, setup.chosen) == (here / "xdg" / "motet", False)
+    assert setup.config.workspace == str(here)
+    assert default_state() == setup.state
+
+
+def test_the_file_here_is_read_and_the_options_win(here: Path) -> None:
+    (here / "motet.toml").write_text('state = "s"\n[agents.a]\n[agents.b]\nmodel = "openai:x"\n')
+
+    setup = load_setup(None, None)
+    changed = setup.with_model("b", "anthropic:y")
+
+    assert (setup.state, setup.chosen) == (here / "s", True)
+    assert load_setup(None, Path("other")).state == Path("other")
+    assert [agent.model_name for agent in setup.agents()] == ["demo", "openai:x"]
+    assert [agent.model_name for agent in changed.agents()] == ["demo", "anthropic:y"]
+    with pytest.raises(UnknownName, match="did you mean 'b'"):
+        setup.name("bb")
+
+
+# Signals
+
+
+def test_a_signal_interrupts_a_wait_and_nothing_else() -> None:
+    bell = Bell()
+    with Interrupts(bell.rope) as interrupts:
+        signal.raise_signal(signal.SIGINT)  # is kept until somebody waits
+        with pytest.raises(Interrupted) as first, interrupts.waiting():
+            raise AssertionError("not reached")
+        with interrupts.waiting():
+            pass
+        with pytest.raises(Interrupted) as second, interrupts.waiting():
+            signal.raise_signal(signal.SIGTERM)
+
+    assert (first.value.number, second.value.number) == (signal.SIGINT, signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Recorded:
+    """A conversation that notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.asked.append(text.strip())
+
+    def stop(self) -> None:
+        self.asked.append("<stop>")
+
+    def leave(self) -> None:
+        self.asked.append("<leave>")
+
+
+def test_ctrl_c_while_busy_stops_once_and_then_leaves() -> None:
+    conversation, bell = Recorded(), Bell()
+    person = Person(conversation, bell, interactive=False)
+    person.hear("work\n")
+
+    person.interrupted(signal.SIGINT)
+    person.interrupted(signal.SIGINT)
+
+    assert conversation.asked == ["work", "<stop>", "<leave>"]
+
+
+def test_blank_lines_are_not_said_and_quit_leaves() -> None:
+    conversation = Recorded()
+    person = Person(conversation, Bell(), interactive=False)
+
+    for line in ("\n", "hi\n", " /QUIT \n", "after\n"):
+        person.hear(line)
+
+    assert conversation.asked == ["hi", "<leave>"]
+
+
+# Logs
+
+
+@pytest.fixture
+def clean_logs() -> Iterator[None]:
+    """Leaves logging as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_logs_off_a_terminal_are_json_lines_without_the_values_of_variables(
+    clean_logs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_to_stderr(logging.INFO)
+    password = "hunter2-is-secret"
+    try:
+        print(len(password) / 0)
+    except ZeroDivisionError:
+        logging.getLogger("motet.gateway").exception("a connection failed")
+    structlog.get_logger("motet").info("started", port=1)
+    with starting():
+        logging.getLogger("motet.runtime").error("what the command says itself")
+
+    printed = capsys.readouterr()
+    first, second = (json.loads(line) for line in printed.err.splitlines())
+    assert printed.out == ""
+    assert (first["event"], first["logger"]) == ("a connection failed", "motet.gateway")
+    assert "ZeroDivisionError" in first["exception"]
+    assert (second["event"], second["port"], second["level"]) == ("started", 1, "info")
+    assert password not in printed.err
