@@ -28,7 +28,7 @@ def log_to_stderr(level: int) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
+        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             *_renderers(terminal=sys.stderr.isatty()),

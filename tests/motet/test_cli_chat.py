@@ -86,8 +86,11 @@ def test_what_is_typed_during_a_run_is_queued_and_a_bare_stop_ends_both(chat: Pr
 def test_at_the_prompt_the_first_ctrl_c_warns_and_the_second_leaves(chat: Process) -> None:
     chat.type("half a li")
     chat.press(CTRL_C, until="Ctrl-C again")
+    chat.expect("Ctrl-C again")
     chat.expect("> ")
+
     chat.press(CTRL_C, until="\n")
+
     assert chat.end() == 0
 
 
