@@ -24,9 +24,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Literal, get_args
 
+import trio
+
 from motet.runtime.testing.scheduler import Patch, patched, thread_cache
 
-__all__ = ["DEFAULT_GUARDS", "Guard", "NotSimulated", "guarded"]
+__all__ = ["DEFAULT_GUARDS", "Guard", "NotSimulated", "Watchman"]
 
 Guard = Literal["socket", "thread", "process", "clock"]
 
@@ -52,27 +54,50 @@ class NotSimulated(RuntimeError):
         self.line = line
 
 
-@contextmanager
-def guarded(guards: Collection[Guard], note: Callable[[NotSimulated], None]) -> Generator[None]:
-    """Refuse what ``guards`` name, in this thread. ``note`` sees every refusal.
+class Watchman:
+    """Refuses while ``on_duty``, in the thread it was made in; ``note`` sees every refusal.
 
     An actor's supervisor might take the error for a crash and restart it: the note remains.
     """
-    unknown = set(guards) - set(get_args(Guard))
-    if unknown:
-        raise ValueError(f"no such guard: {sorted(unknown)}; there are {get_args(Guard)}")
-    thread = threading.get_ident()
-    with patched(_patches(guards, thread, note)):
-        yield
 
+    def __init__(self, guards: Collection[Guard], note: Callable[[NotSimulated], None]) -> None:
+        unknown = set(guards) - set(get_args(Guard))
+        if unknown:
+            raise ValueError(f"no such guard: {sorted(unknown)}; there are {get_args(Guard)}")
+        self.on_duty = False
+        self._guards = guards
+        self._note = note
+        self._thread = threading.get_ident()
 
-def _patches(
-    guards: Collection[Guard], thread: int, note: Callable[[NotSimulated], None]
-) -> Iterator[Patch]:
-    for guard, owner, name in _guarded_names():
-        if guard in guards:
-            before: Callable[..., object] = getattr(owner, name)
-            yield owner, name, _refusing(before, guard, _shown(owner, name), thread, note)
+    @contextmanager
+    def posted(self) -> Generator[None]:
+        """Stand before all that ``guards`` name, for the time of the block."""
+        with patched(self._patches()):
+            try:
+                yield
+            finally:
+                self.on_duty = False
+
+    def _patches(self) -> Iterator[Patch]:
+        for guard, owner, name in _guarded_names():
+            if guard in self._guards:
+                before: Callable[..., object] = getattr(owner, name)
+                yield owner, name, self._refusing(before, guard, _shown(owner, name))
+
+    def _refusing(
+        self, before: Callable[..., object], guard: Guard, what: str
+    ) -> Callable[..., object]:
+        def refuse(*args: object, **kwargs: object) -> object:
+            if not self.on_duty or threading.get_ident() != self._thread:
+                return before(*args, **kwargs)
+            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the documented way
+            if guard == "clock" and _is_library(caller):
+                return before(*args, **kwargs)
+            error = NotSimulated(guard, what, _line(caller))
+            self._note(error)
+            raise error
+
+        return refuse
 
 
 def _guarded_names() -> Iterator[tuple[Guard, object, str]]:
@@ -95,26 +120,6 @@ def _shown(owner: object, name: str) -> str:
     return owner_name if name == "__init__" else f"{owner_name}.{name}"
 
 
-def _refusing(
-    before: Callable[..., object],
-    guard: Guard,
-    what: str,
-    thread: int,
-    note: Callable[[NotSimulated], None],
-) -> Callable[..., object]:
-    def refuse(*args: object, **kwargs: object) -> object:
-        if threading.get_ident() != thread:
-            return before(*args, **kwargs)
-        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the documented way
-        if guard == "clock" and _is_library(caller):
-            return before(*args, **kwargs)
-        error = NotSimulated(guard, what, _line(caller))
-        note(error)
-        raise error
-
-    return refuse
-
-
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "trio", "outcome", "hypothesis", "_pytest"})
 
 
@@ -123,11 +128,30 @@ def _is_library(frame: FrameType) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-def _line(frame: FrameType | None) -> str:
-    """The innermost line that is neither the standard library's nor Trio's."""
-    first = frame
-    while frame is not None and _is_library(frame):
+def _line(caller: FrameType) -> str:
+    """The innermost line that is neither the standard library's nor Trio's.
+
+    A task that Trio started for itself has none: then its parent's.
+    """
+    frame: FrameType | None = caller
+    while frame is not None and not _is_simulator(frame):
+        if not _is_library(frame):
+            return _shown_line(frame, frame.f_lineno)
         frame = frame.f_back
-    found = frame or first
-    assert found is not None
-    return f"{found.f_code.co_filename}:{found.f_lineno} (in {found.f_code.co_name})"
+    nursery = trio.lowlevel.current_task().parent_nursery
+    while nursery is not None:
+        waiting = list(nursery.parent_task.iter_await_frames())
+        for frame, line in reversed(waiting):
+            if not _is_library(frame) and not _is_simulator(frame):
+                return _shown_line(frame, line)
+        nursery = nursery.parent_task.parent_nursery
+    return _shown_line(caller, caller.f_lineno)
+
+
+def _is_simulator(frame: FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.startswith("motet.runtime.testing.")
+
+
+def _shown_line(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_filename}:{line} (in {frame.f_code.co_name})"

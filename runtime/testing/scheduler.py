@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
 
+import outcome
 import trio
 
 from motet.runtime.testing.policies import Chooser
@@ -54,6 +55,7 @@ _TRIOS = ("<init>", "<TrioToken.run_sync_soon task>")
 _IDLE_PASSES = 3
 
 _busy = threading.Lock()
+_dropped: list[frozenset[Task]] = []
 
 
 class Abandoned(Exception):
@@ -104,6 +106,9 @@ class Scheduler:
                 self._before(batch)
             return
         if self.abandoned:
+            # Kept for ever: outside of Trio their coroutines cannot be closed in order, and would
+            # complain of it when they are collected.
+            _dropped.append(frozenset(_run.GLOBAL_RUN_CONTEXT.runner.tasks))
             raise Abandoned
         if not batch:
             self._idle_passes += 1
@@ -263,6 +268,13 @@ def lift_shields(tasks: Iterable[Task]) -> None:
         while status is not None:
             status._scope.shield = False
             status = status._parent
+
+
+def throw(task: Task, error: BaseException) -> None:
+    """Let ``error`` be what the task, which is about to take a step, gets from its wait."""
+    private = cast(Any, task)
+    if private._next_send is not None:  # else it has not begun
+        private._next_send = outcome.Error(error)
 
 
 def thread_cache() -> type:

@@ -19,11 +19,11 @@ from trio.testing import MockClock
 
 from motet.runtime.errors import only_error
 from motet.runtime.testing.faults import Fault
-from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, NotSimulated, guarded
+from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Watchman
 from motet.runtime.testing.invariants import Violation
 from motet.runtime.testing.policies import Policy, Uniform, next_choices, played
 from motet.runtime.testing.scheduler import Scheduler, scheduling
-from motet.runtime.testing.simulation import Recorder, Simulation, logged
+from motet.runtime.testing.simulation import Ended, Recorder, Simulation, logged
 from motet.runtime.testing.trace import Trace
 
 __all__ = ["GuaranteeBroken", "Outcome", "SimulationError", "World", "explore", "run"]
@@ -174,18 +174,18 @@ def _result(
     error: BaseException | None = None
     ended = False
 
+    watchman = Watchman(guards, sim.fail)
+
     async def main() -> None:
         nonlocal value, ended
-
-        def note(refusal: NotSimulated) -> None:
-            sim.error = sim.error or refusal
-
-        with guarded(guards, note), trio.CancelScope() as scope:
+        with trio.CancelScope() as scope:
             recorder.attach(scope)
+            watchman.on_duty = True
             value = await world(sim)
             ended = True
+        watchman.on_duty = False
 
-    with _prepared(sim):
+    with _prepared(sim), watchman.posted():
         try:
             trio.run(main, clock=sim.clock, instruments=[recorder])
         except trio.TrioInternalError as failure:
@@ -193,6 +193,10 @@ def _result(
                 raise SimulationError("Trio's loop failed inside the simulator") from failure
         except Exception as failure:
             error = only_error(failure)
+        except (BaseExceptionGroup, Ended) as failure:
+            others = failure.split(Ended)[1] if isinstance(failure, BaseExceptionGroup) else None
+            if others is not None:
+                raise others from None
     if ended and sim.error is None:
         sim.end()
     _refuse_unsound(sim, recorder)

@@ -2,7 +2,8 @@
 
 Invariants: the instruments never raise, since Trio drops one that does; a defect in a law of the
 user is noted as the error of the run instead. A world that does not end is ended: first it is
-cancelled, then all shields are lifted, at last the loop is dropped.
+cancelled, then all shields are lifted, then every wait raises :class:`Ended`, at last the loop is
+dropped.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from motet.runtime.system import System
 from motet.runtime.testing.faults import Fault, InjectedCrash
 from motet.runtime.testing.invariants import Asks, Turns, Violation, Watch, changes
 from motet.runtime.testing.probe import cell_at, crash, stop
-from motet.runtime.testing.scheduler import Scheduler, lift_shields
+from motet.runtime.testing.scheduler import Scheduler, lift_shields, throw
 from motet.runtime.testing.trace import Trace, normalised, position
 
-__all__ = ["Recorder", "Simulation", "Stuck", "Watcher", "logged", "unfinished"]
+__all__ = ["Ended", "Recorder", "Simulation", "Stuck", "Watcher", "logged", "unfinished"]
 
 _PATIENCE = 1000  # steps between two means of ending a world
 
@@ -39,6 +40,10 @@ class Stuck(Exception):
         listed = "".join(f"\n  {task}" for task in tasks)
         super().__init__(f"{why}; {len(tasks)} unfinished tasks:{listed}")
         self.tasks = tuple(tasks)
+
+
+class Ended(BaseException):
+    """Raised in the tasks of a world that swallows its cancellation."""
 
 
 class Simulation:
@@ -57,7 +62,7 @@ class Simulation:
         self.trace = Trace()
         self.violations: list[Violation] = []
         self.struck: list[Fault] = []
-        self.error: BaseException | None = None  # of the run itself; wins over the world's
+        self.error: Exception | None = None  # of the run itself; wins over the world's
         self.asks = Asks(self.violated)
         self.turns = Turns(self.violated)
         self.watch_list = Watch(self.violated, self._changed)
@@ -123,6 +128,10 @@ class Simulation:
 
     # ------------------------------------------------------------------ for the run
 
+    def fail(self, error: Exception) -> None:
+        """End the run with ``error``, whatever the world makes of it. The first counts."""
+        self.error = self.error or error
+
     def strike(self) -> None:
         """Before a step: apply the faults that are due."""
         for fault in self._faults:
@@ -179,7 +188,7 @@ class Watcher(trio.abc.Instrument):
                 if detail is not None:
                     sim.violated(name, "world", detail)
         except Exception as error:
-            sim.error = sim.error or error
+            sim.fail(error)
 
 
 class Recorder(trio.abc.Instrument):
@@ -209,7 +218,9 @@ class Recorder(trio.abc.Instrument):
             sim.trace.add(step, sim.clock.current_time(), sim.trace.label(task), position(task))
             sim.strike()
         except Exception as error:
-            sim.error = sim.error or error
+            sim.fail(error)
+        if self._forced > 2:
+            throw(task, Ended())
         if step > self._max_steps:
             self._max_steps += _PATIENCE
             self.force(f"the world was still running after {step - 1} steps")
@@ -229,16 +240,16 @@ class Recorder(trio.abc.Instrument):
         self.survived = True
 
     def force(self, why: str) -> None:
-        """End the world by the next means: cancel, lift the shields, drop the loop."""
+        """End the world by the next means: cancel, lift the shields, throw, drop the loop."""
         sim = self._sim
         if sim.error is None:
-            sim.error = Stuck(why, unfinished(sim.trace))
+            sim.fail(Stuck(why, unfinished(sim.trace)))
         self._forced += 1
-        if self._scope is None or self._forced > 2:
+        if self._scope is None or self._forced > 3:
             sim.scheduler.abandoned = True
         elif self._forced == 1:
             self._scope.cancel()
-        else:
+        elif self._forced == 2:
             lift_shields(_tasks_below(trio.lowlevel.current_root_task()))
 
 

@@ -11,7 +11,8 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from types import CodeType
+from types import CodeType, CoroutineType
+from typing import cast
 
 import msgspec
 import trio
@@ -117,17 +118,16 @@ def position(task: trio.lowlevel.Task) -> CodeType | None:
     """
     code: CodeType | None = None
     awaitable: object = task.coro
-    while awaitable is not None:
-        here: CodeType | None = getattr(awaitable, "cr_code", None)
-        if here is None:
-            break  # a generator or an object of C below it: Trio's
-        inner: object = getattr(awaitable, "cr_await", None)
+    # Below the last coroutine there is a generator or an object of C: Trio's.
+    while isinstance(awaitable, CoroutineType):
+        coroutine = cast("CoroutineType[object, object, object]", awaitable)
+        here = coroutine.cr_code
         kind = _kinds.get(here) or _kind_of(here)
         if kind == "trio":
             break
-        if kind == "ours" and inner is not None:
+        awaitable = coroutine.cr_await
+        if kind == "ours" and awaitable is not None:
             code = here
-        awaitable = inner
     return code
 
 
