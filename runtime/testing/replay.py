@@ -24,14 +24,18 @@ __all__ = ["Replay", "ReplayDiverged", "replay", "save"]
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What the file holds. ``world`` is ``module:function``; ``step`` that of the first violation,
-    or the last. ``trace`` has every line, so that a difference can be named."""
+    """What the file holds.
+
+    ``world`` is ``module:function``. ``step`` is that of the first violation, or the last one.
+    ``trace`` has every line, so that a difference can be named.
+    """
 
     versions: dict[str, str]
     world: str
     seed: int
     choices: tuple[int, ...]
     faults: tuple[Fault, ...]
+    max_steps: int
     step: int
     violations: tuple[str, ...]
     error: str | None
@@ -63,6 +67,7 @@ def save(path: str | Path, world: World[Any], outcome: Outcome[Any]) -> Path:
         seed=outcome.seed,
         choices=outcome.choices,
         faults=outcome.faults,
+        max_steps=outcome.max_steps,
         step=step,
         violations=tuple(map(str, outcome.violations)),
         error=repr(outcome.error) if outcome.error is not None else None,
@@ -88,6 +93,7 @@ def replay(path: str | Path) -> Outcome[Any]:
         seed=record.seed,
         choices=record.choices,
         faults=record.faults,
+        max_steps=record.max_steps,
     )
     if outcome.hash != record.hash:
         raise _difference(path, record, tuple(outcome.trace.lines()))

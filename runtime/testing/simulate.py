@@ -71,6 +71,7 @@ class Outcome(Generic[T]):
     faults: tuple[Fault, ...]
     struck: tuple[Fault, ...]
     targets: tuple[str, ...]
+    max_steps: int
 
     @property
     def ok(self) -> bool:
@@ -147,6 +148,7 @@ def run(
         faults=tuple(faults),
         struck=tuple(sim.struck),
         targets=tuple(sim.targets),
+        max_steps=max_steps,
     )
 
 

@@ -101,6 +101,8 @@ def sweep(
     """
     tally = _Tally(world, policy, max_steps)
     for seed in seeds:
+        if len(tally.findings) >= max_findings:
+            break
         undisturbed = tally.run(seed, None)
         for target in _targets(fault, undisturbed, targets):
             step = 1

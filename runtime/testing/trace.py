@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from types import CodeType, CoroutineType
-from typing import cast
+from typing import Any
 
 import msgspec
 import trio
@@ -117,15 +117,14 @@ def position(task: trio.lowlevel.Task) -> CodeType | None:
     The way :meth:`trio.lowlevel.Task.iter_await_frames` walks, without its frames and lines.
     """
     code: CodeType | None = None
-    awaitable: object = task.coro
+    awaitable: Any = task.coro  # Any: cr_await promises nothing
     # Below the last coroutine there is a generator or an object of C: Trio's.
     while isinstance(awaitable, CoroutineType):
-        coroutine = cast("CoroutineType[object, object, object]", awaitable)
-        here = coroutine.cr_code
+        here: CodeType = awaitable.cr_code
         kind = _kinds.get(here) or _kind_of(here)
         if kind == "trio":
             break
-        awaitable = coroutine.cr_await
+        awaitable = awaitable.cr_await
         if kind == "ours" and awaitable is not None:
             code = here
     return code

@@ -32,6 +32,13 @@ def test_a_saved_run_is_replayed(tmp_path: Path) -> None:
     assert record["hash"] == outcome.hash
 
 
+def test_a_run_that_was_ended_is_ended_at_the_same_step(tmp_path: Path) -> None:
+    outcome = run(graph, seed=1, max_steps=60)
+    assert outcome.error is not None
+    again = replay(save(tmp_path / "case.json", graph, outcome))
+    assert type(again.error) is type(outcome.error)
+
+
 def test_the_first_differing_line_is_named_and_so_are_the_versions(tmp_path: Path) -> None:
     path = save(tmp_path / "case.json", lost_update, run(lost_update, seed=3))
     record = json.loads(path.read_text())

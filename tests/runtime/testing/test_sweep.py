@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.lowlevel import Abort, RaiseCancelT
 
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, StartFailed, Supervision, handles, open_system
+from motet.runtime.ask import Ask, Result
 from motet.runtime.testing import (
     Fault,
     FaultKind,
@@ -167,6 +169,39 @@ def test_a_sweep_finds_the_planted_defect_and_nothing_without_it(
     assert "vault" in found.findings[0].broken[0]
     with pytest.raises(AssertionError, match="vault broken"):
         found.check()
+
+
+@pytest.mark.parametrize("kind", ["cancel", "crash", "kill", "stop", "delay"])
+def test_choices_and_fault_repeat_a_run(kind: FaultKind) -> None:
+    """Law: for all faults, run(seed, fault) and run(its choices, fault) have one trace."""
+    target = {"cancel": "asker 0", "delay": ""}.get(kind, "/system/node1")
+    for step in range(10, 40, 3):
+        plan = [Fault(kind, step, target)]
+        outcome = run(small, seed=step, faults=plan)
+        again = run(small, seed=step, choices=outcome.choices, faults=plan)
+        assert again.hash == outcome.hash
+
+
+def test_a_kernel_whose_asker_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original_abort = Ask.abort
+    original_deliver = Ask._deliver  # pyright: ignore[reportPrivateUsage]  # a mutant is made of it
+    let_go: set[Ask] = set()
+
+    def abort(ask: Ask, raise_cancel: RaiseCancelT) -> Abort:
+        if ask.home is not None:
+            return original_abort(ask, raise_cancel)
+        ask.cancel()
+        let_go.add(ask)
+        return Abort.SUCCEEDED
+
+    def deliver(ask: Ask, result: Result) -> None:
+        if ask not in let_go:
+            original_deliver(ask, result)
+
+    monkeypatch.setattr(Ask, "abort", abort)
+    monkeypatch.setattr(Ask, "_deliver", deliver)
+    (finding,) = sweep(small, "cancel", seeds=range(20)).findings
+    assert finding.broken[0].startswith("G1 broken")
 
 
 def test_a_finding_is_repeated_by_its_choices_and_fault() -> None:
