@@ -55,7 +55,7 @@ def test_a_foreign_session_finds_nothing() -> None:
     )
 )
 def test_it_agrees_with_a_list_in_order_of_use(ops: list[tuple[str, int]]) -> None:
-    """Law: bounded; least recently used first; pinned ones only when expired; nothing needlessly."""
+    """Law: bounded; least recently used first; pinned ones only when expired; none needlessly."""
     ledger, model, now = Ledger(1_000, 10), list[Entry](), 0.0
     for number, (op, n) in enumerate(ops):
         match op:

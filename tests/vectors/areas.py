@@ -1,0 +1,24 @@
+"""Which adapter serves which area."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.vectors import areas_compact, areas_errors, areas_host, areas_results
+from tests.vectors.cases import Adapter
+
+ADAPTERS: Mapping[str, Adapter] = {
+    "summary extraction": areas_errors.summary,
+    "error id": areas_errors.error_id,
+    "error store store/get/list filters": areas_errors.store,
+    "tool result formatting": areas_errors.formatting,
+    "get_error_detail errors": areas_errors.detail,
+    "shared memory/get_tool_result": areas_results.results,
+    "compact error formatting + categories": areas_compact.compact,
+    "error tracker escalation": areas_compact.tracker,
+    "context compaction": areas_compact.context,
+    "error strategy table": areas_host.strategy,
+    "extra: circuit breaker": areas_compact.breaker,
+    "extra: PII redaction": areas_compact.redaction,
+}
+"""Areas that are not here belong to later work."""
