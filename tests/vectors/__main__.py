@@ -6,8 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
-
 from tests.vectors.cases import load
 from tests.vectors.runner import report, run_case
 
@@ -19,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         areas = load(chosen.file)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:
         parser.error(f"{chosen.file}: {error}")
     wanted = [area for area in areas if (chosen.area or "").lower() in area.lower()]
     if not wanted:

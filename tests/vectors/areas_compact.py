@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from datetime import date
 from importlib import import_module
+from typing import cast
+
+import msgspec
 
 from motet.actors.agent.prompt import system_prompt
 from motet.actors.errors.compact import compact_error, compact_summary, error_block
@@ -25,6 +28,11 @@ NOW = 1732230214.0
 
 def compact(given: Given) -> Facts:
     error = compact_error(given.text("tool", "t"), _raised(given), NOW, code=given.text("code"))
+    if "error_type" in given:  # an error that is compact already
+        kind, tool = given.get("error_type"), given.text("tool_name", error.tool_name)
+        suggestion = given.get("suggestion") or ""
+        given_fields = {"error_type": kind, "tool_name": tool, "suggestion": suggestion}
+        error = msgspec.convert({**msgspec.to_builtins(error), **given_fields}, CompactError)
     block = error_block(error, given.text("error_id") or None)
     lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
     return {
@@ -33,8 +41,7 @@ def compact(given: Given) -> Facts:
         "line_count": len(block.split("\n")),
         "tool_name": error.tool_name,
         "error_type": error.error_type,
-        "message": error.message,
-        "message_line": lines["message"],
+        "message": lines["message"],
         "suggestion": error.suggestion or None,
         "timestamp": error.timestamp,
     }
@@ -78,10 +85,10 @@ def tracker(given: Given) -> Facts:
         return _scope(state)
     if "determine_next_step" in given:
         return failing_model(given)
-    if "error" in given or "result" in given or "outcome" in given:
-        outcome = _outcome(given)
-        return {"counted": counts_as(outcome) == "error", "outcome": outcome}
-    raise NotUnderstood(str(given))
+    if not {"error", "result", "outcome", "exception", "hook"} & given.fields.keys():
+        raise NotUnderstood(str(given))
+    outcome = _outcome(given)
+    return {"counted": counts_as(outcome) == "error", "outcome": outcome}
 
 
 def _answers(state: ErrorTracker, ops: list[str]) -> list[bool | None]:
@@ -136,8 +143,8 @@ def _scope(state: ErrorTracker) -> Facts:
 
 def _outcome(given: Given) -> Outcome:
     """How a call ended that an input describes by its error, result or outcome."""
-    words = f"{given.get('error', '')} {given.get('outcome', '')}".lower()
-    if "denied" in words or "permission" in words:
+    words = str(given).lower()
+    if any(word in words for word in ("denied", "permission", "skip")):
         return "denied"
     if "cancel" in words:
         return "cancelled_while_running"
@@ -163,11 +170,20 @@ def context(given: Given) -> Facts:
     errors, resolved = given.texts("errors"), given.texts("resolved")
     if len(errors) == 1 and (described := _described(errors[0])):
         return _described_context(described, resolved)
-    state = _failures([("t", text) for text in errors])
+    state = _failures([_tool_and_text(error) for error in given.items("errors")])
+    if "success" in given:
+        state = state.succeeded(given.text("success"))
     for text in resolved:
         state = state.resolved(_first(state, text))
     made = state.render(given.number("max_context_errors", 3))
     return {MAIN: made, "shown": made.count("<error>\n")}
+
+
+def _tool_and_text(error: object) -> tuple[str, str]:
+    if not isinstance(error, dict):
+        return "t", str(error)
+    fields = Given(cast("object", error))
+    return fields.text("tool", fields.text("tool_name", "t")), fields.text("message")
 
 
 def _failures(errors: list[tuple[str, str]]) -> ErrorContext:
@@ -212,18 +228,25 @@ def breaker(given: Given) -> Facts:
         return {MAIN: [policy.delay(int(str(opens))) for opens in given.items("opens")]}
     if "result" in given:
         return {"counts": counts_as(_outcome(given)) == "error"}
-    if "half_open" in given:
+    if "half_open" in given and given.items("half_open"):
         return _driven(_opened(), given.texts("half_open"))
     if "ops" in given:
         return _driven((Breaker(), 0.0), given.texts("ops"))
-    if "concurrent" in given or "probes" in given:
-        state, now = _opened()
-        admitted = 0
-        for _ in range(given.number("concurrent", given.number("probes"))):
-            state, epoch = state.admit(now)
-            admitted += epoch is not None
-        return {MAIN: admitted, "allowed": admitted, "admitted": admitted}
-    raise NotUnderstood(str(given))
+    fields = {**given.fields, **given.sub("half_open").fields}
+    numbers = [value for value in fields.values() if isinstance(value, int)]
+    if len(numbers) != 1:
+        raise NotUnderstood(str(given))
+    return _at_once(numbers[0])
+
+
+def _at_once(calls: int) -> Facts:
+    """How many of so many calls at once a half-open breaker lets through."""
+    state, now = _opened()
+    admitted = 0
+    for _ in range(calls):
+        state, epoch = state.admit(now)
+        admitted += epoch is not None
+    return {MAIN: admitted, "allowed": admitted, "admitted": admitted}
 
 
 def _opened() -> tuple[Breaker, float]:

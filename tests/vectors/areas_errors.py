@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import TypeVar, cast
 
 import attrs
+import msgspec
 import trio
 
 from motet.actors.errors.channel import ErrorChannel, Reported
@@ -67,8 +68,9 @@ def error_id(given: Given) -> Facts:
         return {MAIN: stored.id, "id": stored.id, "timestamp": stored.timestamp}
     if "ids" in given:
         return {"sorted": sorted(given.texts("ids"))}
-    if "samples" in given:
-        ids = [new_id(1.0, token_hex) for _ in range(given.number("samples"))]
+    if "samples" in given or "count" in given:
+        number = given.number("samples", given.number("count"))
+        ids = [new_id(1.0, token_hex) for _ in range(number)]
         return {MAIN: AllOf(one[-6:] for one in ids), "distinct": len(set(ids))}
     if "now" in given:
         made = new_id(_seconds(given.text("now")), lambda n: given.text("random_hex")[: 2 * n])
@@ -99,7 +101,7 @@ def store(given: Given) -> Facts:
         whole = raw_error(given.text("exception_text"))
         stored = trio.run(_store_and_get, Given({"store": {"raw_error": whole}}))
         return {"raw_error": stored.raw_error, "short_summary": stored.short_summary}
-    if "store" in given:
+    if "store" in given or "get" in given:
         return trio.run(_round_trip, given)
     if "caller_session" in given and "rows" not in given:
         return {MAIN: trio.run(_scope, given.text("caller_session"))}
@@ -170,10 +172,19 @@ async def _store_and_get(given: Given) -> StoredError:
 
 
 async def _round_trip(given: Given) -> Facts:
+    """Store and get: in the same session, in another one, or by an id that was never stored."""
+    fields = given.sub("store")
+    own_session = fields.text("session_id", "s1")
+    session = given.text("get_session", given.text("caller_session", own_session))
+    if "get" in given or session != own_session:
+        async with _opened() as ref:
+            made = await ref.ask(StoreError(own_session, "t", {}, "x"))
+            found = await ref.ask(GetError(given.text("get", made.id), session))
+        return {MAIN: found, "get": found, "error": None if found else "not found"}
     stored = await _store_and_get(given)
     own = abs(stored.timestamp - time.time()) < 60
-    fields = {name: getattr(stored, name) for name in stored.__struct_fields__}
-    return {"get": {**fields, "timestamp": stored.timestamp if own else None}, "id": stored.id}
+    row: dict[str, object] = msgspec.to_builtins(stored)
+    return {"get": {**row, "timestamp": stored.timestamp if own else None}, "id": stored.id}
 
 
 async def _stored_as(text: str) -> str:
@@ -221,6 +232,11 @@ def _error(given: Given) -> tuple[object, str]:
             return given.get(key), given.text("code")
     if "store" in given:
         return "boom", ""
+    objects: list[object] = [given.get(key) for key in given.fields if given.sub(key).fields]
+    if objects or "code" in given:
+        return (objects or [given.value])[0], ""
+    if "kind" in given:
+        return "", ""
     raise NotUnderstood(str(given))
 
 
@@ -278,7 +294,7 @@ async def _store_for(
 
 
 def detail(given: Given) -> Facts:
-    if "error_id" in given:
+    if "error_id" in given or not given.fields:
         return trio.run(_detail, given)
     if any(key.startswith("session_") for key in given.fields):
         counts = {key: given.number(key) for key in given.fields if key.endswith("_errors")}

@@ -40,6 +40,10 @@ def strategy(given: Given) -> Facts:
         return _failed_model(ModelFailure("the model failed", kind="unavailable"))
     if given.get("input") == {} or given.get("input") == "":
         return trio.run(_run, Scripted(), "")
+    if point.startswith("event") or "subscriber" in given:
+        return trio.run(_run, Scripted(say("done")), "go")
+    if point.startswith("tool") or "timeout" in given or "limit_s" in given:
+        return _hanging_tool()
     if "policy" in given:
         return _one_call("t", "", ["t"], gate=_broken_policy)
     if "requires" in given:
@@ -156,6 +160,14 @@ def _one_call(name: str, message: str, known: list[str], gate: GateFn | None = N
 def tool_name(name: str) -> str:
     """A dotted name as tools can have it."""
     return name.replace(".", "_")
+
+
+def _hanging_tool() -> Facts:
+    async def hangs() -> None:
+        await trio.sleep_forever()
+
+    hanging = [tool(hangs, name="t", description="hangs", timeout=1)]
+    return trio.run(_call, "t", hanging, None, clock=MockClock(autojump_threshold=0))
 
 
 async def _call(name: str, tools: list[Tool], gate: GateFn | None) -> Facts:

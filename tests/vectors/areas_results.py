@@ -21,7 +21,7 @@ from motet.protocols.chat import JsonObject
 from tests.actors.results.builders import Clock, Opened, open_results
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 
-_PAGED = ("items", "text", "result_id", "reference")
+_PAGED = ("items", "text", "result_id", "reference", "id")
 _SIZED = re.compile(r"(\w+):(\d+)(.*)")
 
 
@@ -92,7 +92,7 @@ async def _page(opened: Opened, given: Given) -> Facts:
     elif "text" in given:
         reference = (await opened.put(given.text("text"))).id
     else:
-        reference = given.get("result_id", given.get("reference"))
+        reference = next(given.get(key) for key in _PAGED if key in given)
     session = given.text("session", given.text("caller_session", "s"))
     answer = await result_page(
         opened.store, session, reference, given.get("offset", 0), given.get("limit")
@@ -114,7 +114,7 @@ class _Shelf:
     got: str | None = None
 
     async def follow(self, given: Given) -> Facts:
-        if "put" not in given:  # what is got was there from the start
+        if "put" not in given and "ttl" in given:  # what is got was there from the start
             await self._put(f"{given.text('get')}:1")
         for key in given.fields:
             for item in given.items(key) or [given.get(key)]:
@@ -159,7 +159,8 @@ class _Shelf:
             self.error = "OUT_OF_MEMORY"
 
     async def _get(self, name: str) -> None:
-        answer = await result_page(self.opened.store, "s", self.names[name].id)
+        info = self.names.get(name)
+        answer = await result_page(self.opened.store, "s", info.id if info else name)
         error = cast("JsonObject", answer.get("error") or {})
         self.error = cast("str | None", error.get("code"))
         self.got = name if answer["success"] else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -81,8 +82,12 @@ class Case:
 
 
 def load(path: Path) -> dict[str, list[Case]]:
-    """The cases of a file by area, in its order. Raises ``msgspec.DecodeError``, ``OSError``."""
-    areas = msgspec.json.decode(path.read_bytes(), type=dict[str, list[dict[str, object]]])
+    """The cases of a file by area, in its order. Raises ``ValueError``, ``OSError``.
+
+    The standard library's decoder takes the lone surrogates that some inputs hold.
+    """
+    decoded: object = json.loads(path.read_bytes())
+    areas = msgspec.convert(decoded, dict[str, list[dict[str, object]]])
     return {
         area: [
             Case(
