@@ -53,7 +53,7 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     return attrs.evolve(
         config,
         state=None if config.state is None else str(file.parent / config.state),
-        workspace=str(file.parent / config.workspace),
+        workspace=None if config.workspace is None else str(file.parent / config.workspace),
     )
 
 

@@ -394,17 +394,17 @@ async def open_host(
         state: directory of the database; one host at a time may use it. None: in memory.
         config: limits, tools, model providers; its ``state`` and ``workspace`` are the defaults.
         agents: known by name from the start; others become known when they first run.
-        workspace: what the file and shell tools see. Default: the configuration's.
+        workspace: what the file and shell tools see; default as :class:`HostConfig` says.
         check_messages: copy every message through msgpack, for tests: what could not cross a
             process never enters a mailbox unnoticed.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
-    used, ``ConfigError`` for a wrong agent. Cancellation ends everything in order: runs first,
-    the database last.
+    used, ``ConfigError`` for a wrong agent or a workspace that holds the state. Cancellation ends
+    everything in order: runs first, the database last.
     """
     config = config or HostConfig()
     place = state or config.state
-    folder = Path(workspace or config.workspace)
+    folder = workspace or config.workspace
     async with grow(place, folder, config, check_messages=check_messages) as tree:
         host = Host(tree)
         for agent in agents:

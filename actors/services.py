@@ -7,9 +7,10 @@ from contextlib import suppress
 from datetime import date, datetime
 
 import attrs
-import structlog
+from structlog.stdlib import BoundLogger
 
 from motet.actors.errors.channel import ErrorChannel
+from motet.actors.log import logger
 from motet.actors.models.directory import Provide
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
@@ -38,7 +39,7 @@ class Services:
     errors: ErrorChannel
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     dropped: int = 0
-    log: structlog.stdlib.BoundLogger = attrs.field(factory=lambda: structlog.get_logger("motet"))
+    log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
 
     async def warn(self, run: Run, source: str, message: str) -> None:
         """Something degraded and the run goes on (seed 001): log it and say so."""

@@ -45,6 +45,7 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
+from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Publish, RunInterrupted, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.models import Model
@@ -101,10 +102,15 @@ class Tree:
 
 @asynccontextmanager
 async def grow(
-    state: str | Path | None, workspace: Path, config: HostConfig, *, check_messages: bool
+    state: str | Path | None,
+    workspace: str | Path | None,
+    config: HostConfig,
+    *,
+    check_messages: bool,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
     with Location.directory(state) if state is not None else Location.memory() as location:
+        folder = _workspace(location, workspace)
         readers = Readers(location)
         models = ModelCatalog(_providers(config.models))
         table = RunTable()
@@ -112,7 +118,7 @@ async def grow(
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
-                tree = await _plant(system, location, readers, models, table, workspace, config)
+                tree = await _plant(system, location, readers, models, table, folder, config)
                 try:
                     yield tree
                 finally:
@@ -123,6 +129,22 @@ async def grow(
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await models.aclose()
                 await readers.aclose()
+
+
+def _workspace(location: Location, chosen: str | Path | None) -> Path:
+    """The directory of the tools, made if need be. Blocks for some disk access.
+
+    Raises ``ConfigError`` when the database would be within reach of the tools.
+    """
+    state = location.path
+    folder = Path(chosen or (state / "workspace" if state else ".")).resolve()
+    if state is not None and state.resolve().is_relative_to(folder):
+        raise ConfigError(
+            f"the state directory {str(state)!r} is inside the workspace {str(folder)!r}, where "
+            "tools could write to it: choose another workspace or state directory"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 async def _plant(
@@ -149,8 +171,8 @@ async def _plant(
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus)
     hooks_ref = await system.start(lambda: Hooks(hooks, partial(_mark, warn)), name="hooks")
-    channel = ErrorChannel(error_store, warn)
-    context = partial(_context, table, workspace.resolve())
+    channel = ErrorChannel(error_store, partial(_publish_of_run, warn, table))
+    context = partial(_context, table, workspace)
     tools = await system.start(
         lambda: ToolExecutor(catalog, hooks, hooks_ref, channel, context), name="tools"
     )
@@ -187,6 +209,14 @@ def _publish(bus: ActorRef[Publish], session: str, event: AnyEvent) -> None:
     """Say that something degraded on the session's stream; never waits, never fails."""
     with suppress(MailboxFull, ActorDead):
         bus.tell_nowait(Publish(f"session:{session}", event))
+
+
+def _publish_of_run(
+    warn: Callable[[str, AnyEvent], None], table: RunTable, run_id: str, event: AnyEvent
+) -> None:
+    run = table.runs.get(run_id)
+    if run is not None:
+        warn(run.session, event)
 
 
 def _mark(warn: Callable[[str, AnyEvent], None], fault: HookFault) -> None:

@@ -122,7 +122,7 @@ class ShellConfig:
         mode: ``sandbox`` needs bubblewrap and refuses without it; ``unsafe`` runs commands with
             all the rights of the host; ``off`` refuses them all.
         timeout: seconds that one command may take.
-        memory_mb: address space of each of its processes.
+        memory_mb: memory that each of its processes may allocate.
         output_chars: how much of its output is kept; half of it from the end.
         network: whether the sandbox reaches the network.
     """
@@ -201,12 +201,15 @@ class HostConfig:
 
     Attributes:
         state: directory of the database; None: in memory.
-        workspace: directory that the file and shell tools see.
+        workspace: directory that the file and shell tools see; None: ``workspace`` in ``state``,
+            or the current directory for a host in memory. The state may not be inside it.
         limits: of the agents of a file that do not set their own.
     """
 
     state: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
-    workspace: str = attrs.field(default=".", validator=_NOT_EMPTY)
+    workspace: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_NOT_EMPTY)
+    )
     limits: Limits = attrs.field(factory=Limits)
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)

@@ -164,7 +164,9 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files_to_ship() -> set[str]:
     of_layers = {path.relative_to(ROOT).as_posix() for path in files_below(*LAYERS)}
-    own = {path.name for path in (ROOT / "motet").iterdir() if path.is_file()}
+    door = ROOT / "motet"
+    own = {path.name for path in door.iterdir() if path.is_file()}
+    own |= {path.relative_to(door).as_posix() for path in files_below("motet/cli")}
     return {f"motet/{name}" for name in of_layers | own}
 
 

@@ -7,11 +7,9 @@ given an id only after the error is on disk. Source: seed 000, errors specificat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import attrs
 import msgspec
-import structlog
 import trio
 
 from motet.actors.errors.classify import classify
@@ -21,6 +19,7 @@ from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.store import ErrorProtocol
 from motet.actors.errors.summary import error_code, error_text, summarize
 from motet.actors.errors.text import first_line, type_name
+from motet.actors.log import logger
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorType, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
@@ -31,7 +30,7 @@ STORE_DEADLINE = 0.25
 DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
 """The tool that shows stored errors, and its alias: its own failures are not stored."""
 
-log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
+log = logger(__name__)
 
 
 class Reported(msgspec.Struct, frozen=True):

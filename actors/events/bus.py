@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
-import structlog
 import trio
 
 from motet.actors.errors.summary import summarize
 from motet.actors.events.fanout import Fanout
 from motet.actors.events.queue import EventQueue
 from motet.actors.events.rows import append, numbered, storable
+from motet.actors.log import logger
 from motet.actors.storage.errors import DatabaseLocked
 from motet.protocols.events import EventRecord, Publish, Warned, is_durable
 from motet.protocols.storage import Row, Transact
@@ -26,7 +26,7 @@ from motet.runtime import Actor, ActorRef, MailboxSpec, handles
 
 CAPACITY = 10_000
 
-log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
+log = logger(__name__)
 
 
 class EventBus(Actor[Publish]):

@@ -8,18 +8,18 @@ were detached, and one that raises is detached and counted (it never reaches a r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import attrs
-import structlog
 
 from motet.actors.errors.raw import raw_error
 from motet.actors.errors.redact import redact
+from motet.actors.log import logger
 from motet.protocols.events import EventRecord
 
 Sink: TypeAlias = Callable[[EventRecord], None]
 
-log = cast("structlog.stdlib.BoundLogger", structlog.get_logger(__name__))
+log = logger(__name__)
 
 
 @attrs.define(eq=False)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import structlog
-
 from motet.actors.hooks.actor import Gate, Observe
 from motet.actors.hooks.hookset import HookSet
+from motet.actors.log import logger
 from motet.protocols.hooks import AfterTool, Allow, Ask, BeforeTool, Decision, Deny
 from motet.runtime import ActorRef
 
 SLACK = 1.0
 """Seconds a chain may take beyond the time-outs of its hooks, waiting for its place included."""
+
+
+log = logger(__name__)
 
 
 class HooksClient:
@@ -48,5 +48,4 @@ class HooksClient:
         try:
             self._ref.tell_nowait(Observe(event))
         except Exception as error:  # an observer that cannot be told changes nothing (fail-open)
-            log = cast("structlog.stdlib.BoundLogger", structlog.get_logger("motet"))
             log.warning("observers not told", run=event.run_id, tool=event.name, why=str(error))

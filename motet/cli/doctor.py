@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from platform import python_version
+from tempfile import TemporaryDirectory
 from typing import Literal, TypeAlias
 
 import attrs
@@ -68,6 +69,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield Finding("ok", "config", str(setup.file or "no motet.toml here: the built-in one is used"))
     yield from _agents(setup)
     yield from _providers(setup)
+    yield Finding("ok", "tools", f"see {setup.workspace}")
     yield _shell(setup)
     yield from _state(setup.state)
 
@@ -116,7 +118,9 @@ def _shell(setup: Setup) -> Finding:
     if config.mode != "sandbox":
         return Finding("note", "shell", f"mode {config.mode!r} is configured: no sandbox")
     try:
-        trio.run(Shell(config).run, Path(setup.config.workspace), "exit 0")
+        with TemporaryDirectory() as folder:
+            seen = setup.workspace if setup.workspace.is_dir() else Path(folder)
+            trio.run(Shell(config).run, seen, "exit 0")
     except ToolFailure as failure:
         return Finding("broken", "shell", str(failure).splitlines()[0])
     return Finding("ok", "shell", "commands run in a sandbox (bubblewrap)")

@@ -39,6 +39,11 @@ class Setup:
     def source(self) -> str:
         return self.file.name if self.file else "the built-in configuration"
 
+    @property
+    def workspace(self) -> Path:
+        """What the tools see."""
+        return Path(self.config.workspace or self.state / "workspace")
+
     def with_model(self, agent: str, model: str | None) -> Setup:
         """The same, where ``agent`` uses another model."""
         if model is None:
@@ -64,7 +69,7 @@ class Setup:
 def load_setup(config: Path | None, state: Path | None) -> Setup:
     """The configuration that was asked for, else ``motet.toml`` here, else the built-in one."""
     file = config or _found_here()
-    loaded = load_config(file) if file else HostConfig(workspace=str(Path.cwd()))
+    loaded = load_config(file) if file else HostConfig(workspace=_here_if_safe(state))
     chosen = state or (Path(loaded.state) if loaded.state else None)
     return Setup(
         config=loaded,
@@ -72,6 +77,12 @@ def load_setup(config: Path | None, state: Path | None) -> Setup:
         state=chosen or default_state(),
         chosen=chosen is not None,
     )
+
+
+def _here_if_safe(state: Path | None) -> str | None:
+    """The current directory, unless the state is below it, as it is in a home directory."""
+    here = Path.cwd().resolve()
+    return None if (state or default_state()).resolve().is_relative_to(here) else str(here)
 
 
 def _found_here() -> Path | None:

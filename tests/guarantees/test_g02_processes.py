@@ -44,7 +44,7 @@ async def test_a_stop_during_a_shell_command_leaves_no_process(
     mark = marked()
     model = Scripted(call(("shell", {"command": f"sleep {mark} & sleep {mark}"})), say("back"))
     agent = motet.Agent("a", model=model, tools=["shell"])
-    async with motet.open_host(tmp_path / "state", workspace=tmp_path) as host:
+    async with motet.open_host(tmp_path / "state", workspace=tmp_path / "work") as host:
         ends: list[events.EventRecord] = []
         host.events.attach(
             "session:s",

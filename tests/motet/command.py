@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
 """Seconds after which something that does not happen is taken for a failure."""
 
-UNSAFE_SHELL = '[tools.shell]\nmode = "unsafe"\n'
+UNSAFE_SHELL = 'workspace = "."\n[tools.shell]\nmode = "unsafe"\n'
 """A configuration whose shell works on machines without bubblewrap too."""
 
 
@@ -30,11 +30,11 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a user without keys has; all that motet keeps lands below ``home``."""
+    """What a user without keys has; all that motet keeps lands in a folder beside ``home``."""
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("OPENAI", "ANTHROPIC", "MOTET"))
     }
-    own = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(home / "xdg"), "TERM": "xterm"}
+    own = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": f"{home}-xdg", "TERM": "xterm"}
     return kept | own | dict(extra or {})
 
 

@@ -60,7 +60,7 @@ def test_the_exit_code_of_a_run_is_that_of_its_status() -> None:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.parent / f"{tmp_path.name}-xdg"))
     return tmp_path
 
 
@@ -68,9 +68,25 @@ def test_without_a_file_there_is_a_helper_and_a_state_outside_of_the_workspace(h
     setup = load_setup(None, None)
 
     assert setup.name(None) == "helper"
-    assert (setup.state, setup.chosen) == (here / "xdg" / "motet", False)
-    assert setup.config.workspace == str(here)
+    assert (setup.state, setup.chosen) == (Path(f"{here}-xdg", "motet"), False)
+    assert setup.workspace == here
     assert default_state() == setup.state
+
+
+def test_tools_never_see_the_folder_that_holds_the_state(here: Path) -> None:
+    setup = load_setup(None, Path("kept"))
+    assert (setup.state, setup.workspace) == (Path("kept"), Path("kept/workspace"))
+
+
+def test_where_the_state_is_below_tools_see_a_folder_of_their_own(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(here / ".local"))
+
+    setup = load_setup(None, None)
+
+    assert setup.config.workspace is None
+    assert setup.workspace == here / ".local" / "motet" / "workspace"
 
 
 def test_the_file_here_is_read_and_the_options_win(here: Path) -> None:

@@ -135,8 +135,9 @@ def _namespaces(machine: Machine, config: ShellConfig) -> list[str]:
     options = [f"--unshare-{kind}" for kind in kinds]
     options += ["--die-with-parent", "--new-session"]
     if machine.root:
-        # What setpriv needs to become somebody else; it leaves none of them.
-        needed = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+        # What setpriv needs to become somebody else, and bwrap to enter a workspace that only its
+        # owner may enter; setpriv leaves none of them.
+        needed = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
         options += ["--cap-drop", "ALL"]
         options += [word for cap in needed for word in ("--cap-add", cap)]
     return options

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import structlog
 import trio
 from trio.testing import MockClock
 
@@ -134,7 +133,9 @@ async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
     assert event == ErrorStoreFailed("X", "no answer within 250 ms")
 
 
-async def test_a_store_that_fails_is_said_counted_and_logged(location: Location) -> None:
+async def test_a_store_that_fails_is_said_counted_and_logged(
+    location: Location, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(n: int) -> tuple[tuple[Row, ...], ...]:
         raise DiskFull(f"no room, {n}")
 
@@ -143,13 +144,12 @@ async def test_a_store_that_fails_is_said_counted_and_logged(location: Location)
         database = await system.start(lambda: FakeDatabase(full), name="database")
         store = await system.start(lambda: ErrorStore(database, Readers(location)), name="errors")
         channel = warnings.channel(store)
-        with structlog.testing.capture_logs() as logs:
-            told = await channel.report(session="s", run_id="r", tool="X", error="boom")
+        told = await channel.report(session="s", run_id="r", tool="X", error="boom")
     assert told.text == "Error: boom"
     assert (channel.stored, channel.failures) == (0, 1)
     assert warnings.events == [("r", ErrorStoreFailed("X", "no room, 0"))]
-    assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-        ("error_store_failed", "warning")
+    assert [(record.message, record.levelname) for record in caplog.records] == [
+        ("error_store_failed", "WARNING")
     ]
 
 

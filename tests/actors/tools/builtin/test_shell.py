@@ -386,3 +386,10 @@ class TestResults:
             for number in range(8):
                 nursery.start_soon(run, number)
         assert said == {number: f"{number}\n" for number in range(8)}
+
+
+async def test_a_workspace_that_only_its_owner_may_enter_is_entered(
+    confined: Shell, workspace: Path
+) -> None:
+    workspace.chmod(0o700)
+    assert str(workspace) in await confined.run(workspace, "pwd")
