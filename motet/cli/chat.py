@@ -35,7 +35,8 @@ def chat(setup: Setup, agent: str, session: str | None) -> int:
     talk = Talk(setup, agent, key, screen, Bell())
     if interactive:
         remember(default_state() / "chat_history")
-        screen.line(f"{agent} · session {key} · /help, Ctrl-C stops, Ctrl-D leaves")
+        screen.line(f"{agent} in {setup.workspace} · session {key}")
+        screen.line("/help lists commands, Ctrl-C stops the agent, Ctrl-D leaves")
     thread = threading.Thread(target=talk.run, name="motet host")
     with Interrupts(talk.bell.rope) as interrupts:
         thread.start()
