@@ -97,6 +97,7 @@ class Person:
             except EOFError:
                 self._no_more = True
                 if self._at_prompt:
+                    self._end_line()
                     self._leave()
             else:
                 for line in lines:
@@ -117,8 +118,7 @@ class Person:
 
     def interrupted(self, number: int) -> None:
         """Ctrl-C was pressed, or something else wants the process to end."""
-        if self.interactive:
-            print(file=sys.stderr)  # The terminal has written ^C where the cursor was.
+        self._end_line()
         if number != signal.SIGINT:
             self._leave()
         elif not self._at_prompt:
@@ -136,6 +136,11 @@ class Person:
         else:
             self._stopping = True
             self.conversation.stop()
+
+    def _end_line(self) -> None:
+        """At a terminal, ^C or nothing stands where the cursor is."""
+        if self.interactive:
+            print(file=sys.stderr)
 
     def _leave(self) -> None:
         self._leaving = True
