@@ -44,7 +44,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StopReport,
 )
-from motet.runtime import ActorDead
+from motet.runtime import ActorDead, System
 
 D = TypeVar("D")
 GateT = TypeVar("GateT", bound=GateFn)
@@ -68,6 +68,11 @@ class Host:
     def events(self) -> Journal:
         """Events of all streams: ``session:<key>``."""
         return self._tree.journal
+
+    @property
+    def system(self) -> System:
+        """The actors underneath: what each does and waits for, dead letters, statistics."""
+        return self._tree.system
 
     @property
     def interrupted(self) -> tuple[RunInfo, ...]:

@@ -43,7 +43,7 @@ class Services:
 
     async def warn(self, run: Run, source: str, message: str) -> None:
         """Something degraded and the run goes on (seed 001): log it and say so."""
-        self.log.warning(message, source=source, run=run.id, session=run.session)
+        self.log.error(message, source=source, run=run.id, session=run.session)
         await self.emit(run, Warned(source, message))
 
     async def begin(self, run: Run) -> None:

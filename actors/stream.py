@@ -11,8 +11,9 @@ from motet.actors.result import RunResult
 from motet.actors.sessions.table import Run
 from motet.protocols.events import AnyEvent, Terminal
 
-# How long the terminal event may lag behind the run's end before the stream closes without it.
-_LAG = 1.0
+# How long the terminal event may lag behind the run's end before the stream closes without it:
+# the bus first tries to journal it, and a locked database is waited for, twice over.
+_LAG = 15.0
 
 
 class RunStream:
@@ -69,11 +70,11 @@ class RunStream:
     async def _next(self) -> AnyEvent | None:
         """The run's next event; None when the bus has lost the end of a run that has ended."""
         while True:
-            limit = _LAG if self._run.ended.is_set() else 10 * _LAG
-            with trio.move_on_after(limit):
+            over = self._run.ended.is_set()
+            with trio.move_on_after(_LAG):
                 record = await anext(self._subscription)
                 if record.run_id == self.id:
                     return record.event
                 continue
-            if self._run.ended.is_set() and limit == _LAG:
+            if over:
                 return None

@@ -169,9 +169,9 @@ async def _plant(
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     registry = AgentRegistry(catalog, models, builtin, GROUPS)
     directory = await system.start(lambda: Models(registry.model), name="models")
-    warn = partial(_publish, bus)
+    warn = partial(_publish, bus, table)
     hooks_ref = await system.start(lambda: Hooks(hooks, partial(_mark, warn)), name="hooks")
-    channel = ErrorChannel(error_store, partial(_publish_of_run, warn, table))
+    channel = ErrorChannel(error_store, warn)
     context = partial(_context, table, workspace)
     tools = await system.start(
         lambda: ToolExecutor(catalog, hooks, hooks_ref, channel, context), name="tools"
@@ -205,25 +205,19 @@ async def _recover(
     return interrupted
 
 
-def _publish(bus: ActorRef[Publish], session: str, event: AnyEvent) -> None:
-    """Say that something degraded on the session's stream; never waits, never fails."""
-    with suppress(MailboxFull, ActorDead):
-        bus.tell_nowait(Publish(f"session:{session}", event))
-
-
-def _publish_of_run(
-    warn: Callable[[str, AnyEvent], None], table: RunTable, run_id: str, event: AnyEvent
-) -> None:
+def _publish(bus: ActorRef[Publish], table: RunTable, run_id: str, event: AnyEvent) -> None:
+    """Say that something degraded in a live run; never waits, never fails."""
     run = table.runs.get(run_id)
     if run is not None:
-        warn(run.session, event)
+        with suppress(MailboxFull, ActorDead):
+            bus.tell_nowait(Publish(f"session:{run.session}", event, run_id))
 
 
-def _mark(warn: Callable[[str, AnyEvent], None], fault: HookFault) -> None:
+def _mark(warn: Callable[[str, Warned], None], fault: HookFault) -> None:
     """A hook failed: its mark in the event log says what that meant (G10)."""
     meant = "the call was denied" if fault.on_error == "block" else "the call went on"
     text = f"hook {fault.hook!r} failed on tool {fault.tool!r}, {meant}: {fault.message}"
-    warn(fault.session, Warned("hook", text))
+    warn(fault.run_id, Warned("hook", text))
 
 
 def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[object]:

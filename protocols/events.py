@@ -16,7 +16,6 @@ from motet.protocols.chat import JsonObject, Outcome
 from motet.protocols.messages import Message
 from motet.protocols.models import Usage
 
-
 Role: TypeAlias = Literal["user", "assistant"]
 
 

@@ -135,7 +135,8 @@ async def open_system(
     except BaseExceptionGroup as group:
         if system is not None and system.failure is not None:
             raise system.failure  # noqa: B904 (its cause is the child's error; this is its context)
-        # One error needs no group around it: the nurseries are not the user's.
-        raise only_error(group) from None
+        # One error needs no group around it: the nurseries are not the user's. Its cause stays.
+        error = only_error(group)
+        raise error from error.__cause__
     if system.failure is not None:
         raise system.failure

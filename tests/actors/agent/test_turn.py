@@ -146,8 +146,12 @@ def test_a_long_input_is_cut_by_code_points_with_a_notice_behind() -> None:
     assert clip("é" * 6, 5) == "é" * 5 + "\n[Message cut: 6 characters, 5 kept]"
 
 
-answers: st.SearchStrategy[ModelResponse] = st.builds(
-    lambda text, numbers, tokens: answer(text, *map(call, numbers), tokens=tokens),
+def answer_with(text: str, numbers: list[int], tokens: int) -> ModelResponse:
+    return answer(text, *map(call, numbers), tokens=tokens)
+
+
+answers = st.builds(
+    answer_with,
     st.sampled_from(["", "text"]),
     st.lists(st.integers(0, 9), unique=True, max_size=3),
     st.integers(0, 50),

@@ -1,0 +1,86 @@
+"""What a user notices when the disk is full or the database is locked: a warning, not a loss."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.actors.storage.errors import StorageError
+from motet.protocols import events
+from motet.protocols.storage import Statement, Transact
+from tests.scripted import Scripted, call, say
+
+
+def agent_that_fails_while(block: Callable[[], object], *then: str) -> motet.Agent[None]:
+    script = Scripted(call(("boom", {})), *(say(text) for text in then))
+    agent = motet.Agent("a", model=script)
+
+    @agent.tool
+    async def boom() -> None:
+        block()
+        raise RuntimeError("kaboom")
+
+    return agent
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own patience with a lock is real time: shorten it."""
+    monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.05)
+
+
+async def test_a_locked_database_during_a_run_costs_a_warning_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    other = sqlite3.connect(tmp_path / "motet.db", isolation_level=None)
+    agent = agent_that_fails_while(lambda: other.execute("BEGIN IMMEDIATE"), "I see", "next")
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        async with host.stream(agent, "go", session="s") as run:
+            seen: list[events.AnyEvent] = []
+            async for event in run:
+                seen.append(event)
+        assert run.result.output == "I see"
+        names = [events.event_name(event) for event in seen]
+        assert "error_store.failed" in names
+        assert names[-1] == "run.completed"
+        (failed,) = run.result.errors
+        assert failed.text == "Error: kaboom"
+
+        with pytest.raises(StorageError):
+            await host.submit("not durable, so refused", session="s")
+
+        other.execute("ROLLBACK")
+        assert (await host.run(agent, "again", session="s")).output == "next"
+        rows = [item.row for item in await host.history("s")]
+        assert violations(rows) == ()
+        assert [row.text for row in rows if row.text in ("go", "again")] == ["go", "again"]
+    other.close()
+
+
+async def test_a_state_inside_the_workspace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(motet.ConfigError, match="choose another workspace or state"):
+        async with motet.open_host(tmp_path / "state", workspace=tmp_path):
+            raise AssertionError("opened")
+
+
+async def test_a_full_disk_during_a_run_lets_the_answer_through(tmp_path: Path) -> None:
+    agent = motet.Agent("a", model=Scripted(say("x" * 200_000), say("next")))
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        database = host.system.find("/host/database")
+        assert database is not None
+        async with host.stream(agent, "go", session="s") as run:
+            await database.ask(Transact((Statement("PRAGMA max_page_count = 1"),)))
+            seen = [event async for event in run]
+        assert run.result.status == "completed"
+        warned = [event for event in seen if isinstance(event, motet.Warned)]
+        assert any("kept in memory" in warning.message for warning in warned)
+
+        await database.ask(Transact((Statement("PRAGMA max_page_count = 100000"),)))
+        assert (await host.run(agent, "again", session="s")).output == "next"
+        rows = [item.row for item in await host.history("s")]
+        assert [len(row.text) for row in rows] == [2, 200_000, 5, 4]
