@@ -39,6 +39,7 @@ async def test_a_locked_database_during_a_run_costs_a_warning_and_nothing_else(
 ) -> None:
     # By the same library as ours: two SQLites in one process do not see each other's locks.
     other = Connection(str(tmp_path / "motet.db"))
+    other.set_busy_timeout(5_000)
     agent = agent_that_fails_while(lambda: other.run("BEGIN IMMEDIATE"), "I see", "next")
     async with motet.open_host(tmp_path, agents=[agent]) as host:
         async with host.stream(agent, "go", session="s") as run:
