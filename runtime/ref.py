@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from motet.protocols.messages import Message, Request, StreamRequest
+from motet.protocols.messages import Asked, Message, Request, Streamed, StreamRequest
 from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
@@ -51,7 +51,7 @@ class ActorRef(Generic[P_contra]):
         if not self._mailbox.put(checked):
             self._mailbox.put_or_overflow(checked)
 
-    async def ask(self, request: Request[R], *, timeout: float | None = None) -> R:
+    async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
         """Send a request and return its answer, or raise what its handler raised (G3).
 
         Cancelled or out of time (:class:`AskTimeout`, ``timeout`` in seconds): a request that still
@@ -60,13 +60,13 @@ class ActorRef(Generic[P_contra]):
         Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
         """
         cell = self._cell
-        checked = cell.admit(request)
+        checked = cell.admit(cast(Request[R], request))  # nothing else is `Asked`
         target = cell.work_for(type(checked))
         answer = await ask(self._mailbox, checked, target, cell.system.timers, timeout)
         return cast(R, answer)  # `handles` made the checkers compare the handler's type with R
 
     def stream(
-        self, request: StreamRequest[T, R]
+        self, request: Streamed[P_contra, T, R]
     ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
         """Send a request whose handler sends items first: ``async with ref.stream(r) as items``.
 
@@ -74,7 +74,7 @@ class ActorRef(Generic[P_contra]):
         block. Leaving the block early, or being cancelled in it, cancels the handler and waits
         for its end (G1).
         """
-        checked = self._cell.admit(request)
+        checked = self._cell.admit(cast(StreamRequest[T, R], request))  # as in `ask`
         return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
 
     async def stop(self, *, grace: float | None = None) -> StopReport:
