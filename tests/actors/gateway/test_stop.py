@@ -1,0 +1,66 @@
+"""``runs.stop`` and ``/stop`` over a real socket while a real shell command runs (G2)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from secrets import randbelow
+
+import pytest
+from trio_websocket import WebSocketConnection, open_websocket_url
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.protocols.chat import JsonObject
+from tests.processes import alive, need_sandbox, wait_alive
+from tests.scripted import Scripted, call, say
+
+
+async def ask(socket: WebSocketConnection, request: JsonObject) -> JsonObject:
+    """Send a request; its answer. Events on the way are put aside."""
+    await socket.send_message(json.dumps({"type": "req", "id": "x", **request}))
+    while True:
+        frame: JsonObject = json.loads(await socket.get_message())
+        if frame["type"] == "res" and frame["id"] == "x":
+            return frame
+
+
+async def connected(socket: WebSocketConnection) -> WebSocketConnection:
+    params = {"protocol": {"min": 1, "max": 1}, "client": {"name": "test", "version": "0"}}
+    assert (await ask(socket, {"method": "connect", "params": params}))["ok"]
+    return socket
+
+
+STOPS: dict[str, JsonObject] = {
+    "method": {"method": "runs.stop", "params": {"session": "s", "key": "k2"}},
+    "slash": {"method": "chat.send", "params": {"session": "s", "text": "/stop", "key": "k2"}},
+    "word": {"method": "chat.send", "params": {"session": "s", "text": "stop", "key": "k2"}},
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
+async def test_a_second_connection_stops_the_run_of_the_first(
+    tmp_path: Path, stop: JsonObject
+) -> None:
+    need_sandbox()
+    mark = f"1000.{randbelow(10**9):09}"
+    model = Scripted(call(("shell", {"command": f"sleep {mark} & sleep {mark}"})), say("back"))
+    agent = motet.Agent("a", model=model, tools=["shell"])
+    send: JsonObject = {"method": "chat.send", "params": {"session": "s", "text": "go", "key": "k1"}}
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+        address = url.replace("http", "ws") + "/ws"
+        async with (
+            open_websocket_url(address, subprotocols=["motet.v1"]) as first,
+            open_websocket_url(address, subprotocols=["motet.v1"]) as second,
+        ):
+            assert (await ask(await connected(first), send))["ok"]
+            await wait_alive(mark, 2)
+
+            assert (await ask(await connected(second), stop))["ok"]
+
+            assert alive(mark) == []
+            (run,) = await host.runs()
+            assert run.status == "cancelled"
+            assert violations([item.row for item in await host.history("s")]) == ()
+            assert (await host.run(agent, "again", session="s")).output == "back"
