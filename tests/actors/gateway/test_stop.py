@@ -46,7 +46,8 @@ async def test_a_second_connection_stops_the_run_of_the_first(
     mark = f"1000.{randbelow(10**9):09}"
     model = Scripted(call(("shell", {"command": f"sleep {mark} & sleep {mark}"})), say("back"))
     agent = motet.Agent("a", model=model, tools=["shell"])
-    send: JsonObject = {"method": "chat.send", "params": {"session": "s", "text": "go", "key": "k1"}}
+    params = {"session": "s", "text": "go", "key": "k1"}
+    send: JsonObject = {"method": "chat.send", "params": params}
     async with motet.open_host(tmp_path, agents=[agent]) as host:
         url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
         address = url.replace("http", "ws") + "/ws"
