@@ -20,21 +20,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
 import outcome
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, wait_task_rescheduled
 
-from motet.protocols.messages import Message
+from motet.protocols.messages import Asked, Message, Request
 from motet.runtime.errors import ActorDead, AskTimeout
-from motet.runtime.timers import Timers
 from motet.runtime.waits import Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
     from motet.runtime.mailbox import Mailbox
 
 __all__ = ["Ask", "Result", "ask"]
+
+R = TypeVar("R")
 
 Result = outcome.Value[object] | outcome.Error
 
@@ -44,45 +47,24 @@ _EXPIRED: Final = object()
 _TIMED_OUT: Final = object()
 
 
-class Ask:
-    """One request under way. States: at home in a queue, in a scope (running), settled."""
+class Ask(msgspec.Struct, eq=False):
+    """One request under way. States: at home in a queue, in a scope (running), settled.
 
-    __slots__ = (
-        "cancelled_at",
-        "deadline",
-        "home",
-        "limit",
-        "mailbox",
-        "message",
-        "raise_cancel",
-        "scope",
-        "settled",
-        "target",
-        "task",
-        "timed_out",
-    )
+    A Struct because one is made for every ask, in half the time that an ``__init__`` takes.
+    """
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        message: Message,
-        target: Work,
-        task: Task,
-        deadline: float,
-        limit: float = math.inf,
-    ) -> None:
-        self.mailbox = mailbox
-        self.message = message
-        self.target = target
-        self.task = task
-        self.deadline = deadline  # of the asker's scopes, when it asked
-        self.limit = limit  # of the ask itself; both in Trio's clock
-        self.timed_out = False
-        self.home: deque[Any] | None = None  # the deque that holds it; Any: two kinds of deque
-        self.scope: trio.CancelScope | None = None
-        self.raise_cancel: RaiseCancelT | None = None
-        self.cancelled_at: float | None = None
-        self.settled = False
+    mailbox: Mailbox
+    message: Message
+    target: Work
+    task: Task
+    deadline: float  # of the asker's scopes, when it asked
+    limit: float = math.inf  # of the ask itself; both in Trio's clock
+    timed_out: bool = False
+    home: deque[Any] | None = None  # the deque that holds it; Any: two kinds of deque
+    scope: trio.CancelScope | None = None
+    raise_cancel: RaiseCancelT | None = None
+    cancelled_at: float | None = None
+    settled: bool = False
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio wants the asker cancelled: withdraw, or cancel the handler and go on waiting."""
@@ -133,6 +115,9 @@ class Ask:
             return f"answer of {path}"
         return f"clean-up of {path}, {now - self.cancelled_at:.1f} s"
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {type(self.message).__name__} to {self.mailbox.path}>"
+
     def _cancelled(self) -> Result:
         if self.raise_cancel is not None:
             return outcome.capture(self.raise_cancel)
@@ -153,33 +138,34 @@ class Ask:
         self._deliver(outcome.Value(_TIMED_OUT if self.timed_out else _EXPIRED))
 
 
-async def ask(
-    mailbox: Mailbox, request: Message, target: Work, timers: Timers, seconds: float | None = None
-) -> object:
-    """Put ``request`` in ``mailbox`` and wait for its one outcome (G1, G3, G11)."""
+async def ask(cell: Cell, request: Asked[Any, R], seconds: float | None) -> R:
+    """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11)."""
+    message = cell.admit(cast("Request[R]", request))  # nothing else is `Asked`
+    mailbox = cell.mailbox
+    target = cell.work_for(type(message)) if mailbox.stashes else cell.turn
     work = current_work.get()
     if work is not None:
         refuse_cycle(work, target)
     limit = math.inf if seconds is None else trio.current_time() + seconds
     while True:
         deadline = trio.current_effective_deadline()
-        envelope = Ask(mailbox, request, target, current_task(), deadline, limit)
-        timer = None if limit == math.inf else timers.start(limit, envelope.time_out)
+        envelope = Ask(mailbox, message, target, current_task(), deadline, limit)
+        timer = None if seconds is None else cell.system.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
         try:
             mailbox.offer(envelope)
-            result: object = await wait_task_rescheduled(envelope.abort)
+            result = await wait_task_rescheduled(envelope.abort)
         finally:
             if timer is not None:
-                timers.stop(timer)
+                cell.system.timers.stop(timer)
             if work is not None:
                 work.waits.remove(envelope)
         if result is _TIMED_OUT:
             assert seconds is not None
-            raise AskTimeout(mailbox.path, type(request), seconds)
+            raise AskTimeout(mailbox.path, type(message), seconds)
         if result is not _EXPIRED:
-            return result
+            return cast("R", result)  # `handles` made the checkers compare the handler's type
         # The deadline passed while the actor was busy, before Trio looked at its clock. This
         # checkpoint raises Cancelled, unless somebody moved the deadline: then ask again.
         await trio.lowlevel.checkpoint()

@@ -173,8 +173,8 @@ class Incarnation:
                 mailbox.handled += 1
             elif isinstance(item, Ask):
                 await self._answer(item, turn)
-                if turn.cancel_called:
-                    return
+                if item.cancelled_at is not None:
+                    return  # this scope is used up
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
@@ -189,7 +189,10 @@ class Incarnation:
             return
         result: Result | None = None
         try:
-            result = outcome.Value(await self._call(ask))
+            if isinstance(ask, StreamAsk):
+                result = outcome.Value(await self._stream(ask))
+            else:
+                result = outcome.Value(await self._handlers[type(ask.message)](ask.message))
         except Exception as error:
             result = outcome.Error(unwrapped(error))
         except BaseExceptionGroup as group:
@@ -203,12 +206,9 @@ class Incarnation:
             ask.settle(result)
             mailbox.handled += 1
 
-    def _call(self, ask: Ask) -> Awaitable[object]:
-        kind = type(ask.message)
-        if isinstance(ask, StreamAsk):
-            method: _StreamCall = getattr(self.actor, self.cell.handlers[kind].method)
-            return method(ask.message, ask.replies)
-        return self._handlers[kind](ask.message)
+    def _stream(self, ask: StreamAsk) -> Awaitable[object]:
+        method: _StreamCall = getattr(self.actor, self.cell.handlers[type(ask.message)].method)
+        return method(ask.message, ask.replies)
 
     # ------------------------------------------------------------------ concurrent handlers
 

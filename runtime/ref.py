@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from motet.protocols.messages import Asked, Message, Request, Streamed, StreamRequest
+from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
@@ -51,7 +52,9 @@ class ActorRef(Generic[P_contra]):
         if not self._mailbox.put(checked):
             self._mailbox.put_or_overflow(checked)
 
-    async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
+    def ask(
+        self, request: Asked[P_contra, R], *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, R]:
         """Send a request and return its answer, or raise what its handler raised (G3).
 
         Cancelled or out of time (:class:`AskTimeout`, ``timeout`` in seconds): a request that still
@@ -59,11 +62,7 @@ class ActorRef(Generic[P_contra]):
         it asked in turn have ended; if it finished nevertheless, its value is returned (G1).
         Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
         """
-        cell = self._cell
-        checked = cell.admit(cast(Request[R], request))  # nothing else is `Asked`
-        target = cell.work_for(type(checked))
-        answer = await ask(self._mailbox, checked, target, cell.system.timers, timeout)
-        return cast(R, answer)  # `handles` made the checkers compare the handler's type with R
+        return ask(self._cell, request, timeout)
 
     def stream(
         self, request: Streamed[P_contra, T, R]
@@ -74,7 +73,7 @@ class ActorRef(Generic[P_contra]):
         block. Leaving the block early, or being cancelled in it, cancels the handler and waits
         for its end (G1).
         """
-        checked = self._cell.admit(cast(StreamRequest[T, R], request))  # as in `ask`
+        checked = self._cell.admit(cast("StreamRequest[T, R]", request))  # as in `ask`
         return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
 
     async def stop(self, *, grace: float | None = None) -> StopReport:

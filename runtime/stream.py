@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+import msgspec
 import outcome
 import trio
 from trio.lowlevel import current_task
@@ -67,7 +68,7 @@ class ReplyStream(Generic[T, R]):
         """The next item. After the last one the handler's error is raised, if it failed."""
         try:
             # The types were checked where the handler was declared (`handles`).
-            return cast(T, await self._envelope.items.receive())
+            return cast("T", await self._envelope.items.receive())
         except trio.EndOfChannel:
             pass
         # Not within the except clause: a handler's error has nothing to do with the end of items.
@@ -77,25 +78,33 @@ class ReplyStream(Generic[T, R]):
     @property
     def result(self) -> R:
         """The handler's answer; raises its error. Only after the iteration has ended."""
-        return cast(R, self._envelope.take_outcome())  # as above
+        return cast("R", self._envelope.take_outcome())  # as above
 
 
-class StreamAsk(Ask):
+_Channel = tuple[trio.MemorySendChannel[object], trio.MemoryReceiveChannel[object]]
+
+
+def _open_channel() -> _Channel:
+    return trio.open_memory_channel[object](STREAM_BUFFER)
+
+
+class StreamAsk(Ask, eq=False):
     """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
 
-    __slots__ = ("_ended", "_outcome", "_send", "_taken", "items", "replies")
+    channel: _Channel = msgspec.field(default_factory=_open_channel)
+    ended: trio.Event = msgspec.field(default_factory=trio.Event)
+    _outcome: Result | None = None
+    _taken: bool = False
 
-    def __init__(
-        self, mailbox: Mailbox, message: StreamRequest[object, object], target: Work
-    ) -> None:
-        super().__init__(
-            mailbox, message, target, current_task(), trio.current_effective_deadline()
-        )
-        self._send, self.items = trio.open_memory_channel[object](STREAM_BUFFER)
-        self.replies = Replies[object](self._send)
-        self._ended = trio.Event()
-        self._outcome: Result | None = None
-        self._taken = False
+    @property
+    def items(self) -> trio.MemoryReceiveChannel[object]:
+        """The reader's end."""
+        return self.channel[1]
+
+    @property
+    def replies(self) -> Replies[object]:
+        """The handler's end."""
+        return Replies(self.channel[0])
 
     def take_outcome(self) -> object:
         """The answer, or its error raised; an error once taken is not raised again at the end."""
@@ -116,7 +125,7 @@ class StreamAsk(Ask):
             self.cancel()
             # Shielded without a limit: this is the wait of G1, as long as the clean-up takes.
             with trio.CancelScope(shield=True):
-                await self._ended.wait()
+                await self.ended.wait()
         match self._outcome:
             case outcome.Error(error=Exception() as error) if not self._taken:
                 return error
@@ -130,8 +139,8 @@ class StreamAsk(Ask):
 
     def _deliver(self, result: Result) -> None:
         self._outcome = result
-        self._send.close()
-        self._ended.set()
+        self.channel[0].close()
+        self.ended.set()
 
     def _settle_unhandled(self) -> None:
         # The reader is cancelled by the same deadline; this is for one that moved it.
@@ -145,7 +154,8 @@ async def open_stream(
 ) -> AsyncGenerator[ReplyStream[T, R]]:
     """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
     work = current_work.get()
-    envelope = StreamAsk(mailbox, cast(StreamRequest[object, object], request), target)  # invariant
+    deadline = trio.current_effective_deadline()
+    envelope = StreamAsk(mailbox, request, target, current_task(), deadline)
     if work is not None:
         refuse_cycle(work, target)
         work.waits.append(envelope)
