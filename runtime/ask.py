@@ -57,14 +57,15 @@ class Ask(msgspec.Struct, eq=False):
     message: Message
     target: Work
     task: Task
-    deadline: float  # of the asker's scopes, when it asked
+    until: float  # the handler must not begin later: the asker's deadline or the limit, if earlier
     limit: float = math.inf  # of the ask itself; both in Trio's clock
-    timed_out: bool = False
     home: deque[Any] | None = None  # the deque that holds it; Any: two kinds of deque
+    timed_out: bool = False
     scope: trio.CancelScope | None = None
     raise_cancel: RaiseCancelT | None = None
     cancelled_at: float | None = None
     settled: bool = False
+    context: str | None = None  # of the asker's span
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio wants the asker cancelled: withdraw, or cancel the handler and go on waiting."""
@@ -90,13 +91,12 @@ class Ask(msgspec.Struct, eq=False):
         if self.scope is not None:
             self.scope.cancel()
 
-    def begin(self, scope: trio.CancelScope) -> bool:
-        """The handler is about to start in ``scope``; False if its asker's deadline has passed."""
-        self.home = None
-        if (self.deadline < math.inf or self.limit < math.inf) and self._is_late():
-            self._settle_unhandled()
+    def expired(self) -> bool:
+        """Whether it is too late for the handler to begin; if so, the asker is told."""
+        if self.until > trio.current_time():
             return False
-        self.scope = scope
+        self.timed_out = self.limit <= self.until
+        self._settle_unhandled()
         return True
 
     def settle(self, result: Result | None) -> None:
@@ -128,11 +128,6 @@ class Ask(msgspec.Struct, eq=False):
     def _deliver(self, result: Result) -> None:
         reschedule(self.task, result)
 
-    def _is_late(self) -> bool:
-        now = trio.current_time()
-        self.timed_out = self.limit <= now
-        return self.timed_out or self.deadline <= now
-
     def _settle_unhandled(self) -> None:
         self.settled = True
         self._deliver(outcome.Value(_TIMED_OUT if self.timed_out else _EXPIRED))
@@ -148,13 +143,16 @@ async def ask(cell: Cell, request: Asked[Any, R], seconds: float | None) -> R:
         refuse_cycle(work, target)
     limit = math.inf if seconds is None else trio.current_time() + seconds
     while True:
-        deadline = trio.current_effective_deadline()
-        envelope = Ask(mailbox, message, target, current_task(), deadline, limit)
+        until = trio.current_effective_deadline()
+        if limit < until:
+            until = limit
+        envelope = Ask(mailbox, message, target, current_task(), until, limit, mailbox.queue)
         timer = None if seconds is None else cell.system.timers.start(limit, envelope.time_out)
         if work is not None:
             work.waits.append(envelope)
         try:
-            mailbox.offer(envelope)
+            if not mailbox.put(envelope):
+                mailbox.offer(envelope)
             result = await wait_task_rescheduled(envelope.abort)
         finally:
             if timer is not None:

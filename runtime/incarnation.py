@@ -11,6 +11,7 @@ and a tell never did. It cannot hit the wrong handler: only the ask that runs ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from functools import partial
@@ -25,6 +26,7 @@ from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Handler
 from motet.runtime.mailbox import Item
 from motet.runtime.stream import Replies, StreamAsk
+from motet.runtime.told import Told
 from motet.runtime.waits import Work, current_work
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Incarnation:
         "cell",
         "failure",
         "finishing",
+        "halted",
         "nursery",
         "ready",
     )
@@ -64,14 +67,15 @@ class Incarnation:
         self.nursery: trio.Nursery | None = None
         self.ready = False  # on_start has returned
         self.finishing = False  # no further message is to be handled
+        self.halted = False  # the turn is to look at its orders before the next message
         self.failure: Exception | None = None
         self._concurrent: dict[type[Message], int] = {}  # tasks now, by message type
         self._context: Context | None = None  # that of these tasks
         # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
         self._handlers: dict[type, _Call] = {k: _bound(actor, h) for k, h in cell.handlers.items()}
-        self._turn_handlers: dict[type, _Call] = {
-            kind: self._handlers[kind] for kind, h in cell.handlers.items() if h.in_turn
-        }
+        # Those that want nothing but the message. Whatever is not here takes the longer way.
+        self._turn_handlers: dict[type, _Call] = {}
+        self.choose_ways()
 
     # ------------------------------------------------------------------ orders
 
@@ -79,6 +83,29 @@ class Incarnation:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
         self.cell.mailbox.attend = None
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Look at the orders before the next message (G6)."""
+        self.halted = True
+        self.cell.mailbox.wake()
+
+    def choose_ways(self) -> None:
+        """Which messages need more than a bare call may have changed."""
+        self._turn_handlers.clear()
+        if self.cell.observer is None:
+            for kind, handler in self.cell.handlers.items():
+                if handler.in_turn and not handler.retries:
+                    self._turn_handlers[kind] = self._handlers[kind]
+
+    def pause(self) -> None:
+        """Begin no handler until :meth:`resume`; the running ones go on."""
+        self.cell.mailbox.attend = None
+        self.interrupt()
+
+    def resume(self) -> None:
+        """Handle mail again."""
+        self._attend_to_stashes()
         self.cell.mailbox.wake()
 
     def cancel_at(self, when: float) -> None:
@@ -142,8 +169,14 @@ class Incarnation:
             self.cell.became_ready()
             self._attend_to_stashes()
             while not self.finishing:
-                with trio.CancelScope() as turn:
-                    await self._drain(turn)
+                self.halted = False
+                if self.cell.paused:
+                    await self.cell.mailbox.park()
+                elif self.cell.mailbox.again is not None or self.cell.control:
+                    await self._handle(self._take_first())
+                else:
+                    with trio.CancelScope() as turn:
+                        await self._drain(turn)
             while self._concurrent:
                 await self.cell.mailbox.park()
         except Exception as error:
@@ -154,7 +187,7 @@ class Incarnation:
         queue = mailbox.queue
         handlers = self._turn_handlers
         left = BATCH
-        while not self.finishing:
+        while not self.halted:
             if not queue:
                 await mailbox.park()
                 left = BATCH
@@ -170,29 +203,69 @@ class Incarnation:
                 except BaseException as error:
                     mailbox.lose(item, error)
                     raise
-                mailbox.handled += 1
+                if mailbox.reserved:
+                    mailbox.keep(item)
+                else:
+                    mailbox.handled += 1
             elif isinstance(item, Ask):
                 await self._answer(item, turn)
                 if item.cancelled_at is not None:
                     return  # this scope is used up
+            else:
+                await self._handle(item)
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = BATCH
 
+    def _take_first(self) -> Message | Told:
+        """What is handled before all mail: the message to be tried again, then control (G6)."""
+        mailbox = self.cell.mailbox
+        if mailbox.again is not None:
+            item, mailbox.again = mailbox.again, None
+            return item
+        # Control messages are in the ledger from here on: they fill no mailbox.
+        mailbox.accepted += 1
+        mailbox.taken += 1
+        return self.cell.control.popleft()
+
+    async def _handle(self, item: Message | Told) -> None:
+        """The longer way of a told message: observed, or tried again after a crash."""
+        mailbox = self.cell.mailbox
+        told = item if isinstance(item, Told) else Told(item)
+        try:
+            await self._observed(told.message, told.context, self._bare(told.message))
+        except BaseException as error:
+            told.attempts += 1
+            handler = self.cell.handlers[type(told.message)]
+            if told.attempts <= handler.retries and mailbox.closed is None:
+                mailbox.retry(told)
+            else:
+                mailbox.lose(told, error)
+            raise
+        if mailbox.reserved:
+            mailbox.keep(told)
+        else:
+            mailbox.handled += 1
+
     async def _answer(self, ask: Ask, scope: trio.CancelScope) -> None:
         """Run the handler of ``ask`` in ``scope``: the one place where an ask is settled by it."""
         mailbox = self.cell.mailbox
-        if not ask.begin(scope):
+        ask.home = None  # from here on it can't be withdrawn
+        if ask.until < math.inf and ask.expired():
             mailbox.taken -= 1
             mailbox.withdrawn += 1
             return
+        ask.scope = scope
         result: Result | None = None
         try:
             if isinstance(ask, StreamAsk):
-                result = outcome.Value(await self._stream(ask))
+                call = self._stream(ask)
             else:
-                result = outcome.Value(await self._handlers[type(ask.message)](ask.message))
+                call = self._handlers[type(ask.message)](ask.message)
+            if self.cell.observer is not None:
+                call = self._observed(ask.message, ask.context, call)
+            result = outcome.Value(await call)
         except Exception as error:
             result = outcome.Error(unwrapped(error))
         except BaseExceptionGroup as group:
@@ -203,8 +276,32 @@ class Incarnation:
                 raise (cancelled or group) from None
             raise
         finally:
-            ask.settle(result)
-            mailbox.handled += 1
+            if mailbox.reserved and self._is_put_aside(ask, result):
+                mailbox.keep(ask)
+            else:
+                ask.settle(result)
+                mailbox.handled += 1
+
+    def _is_put_aside(self, ask: Ask, result: Result | None) -> bool:
+        """Whether the handler of ``ask`` is the one that has reserved, and ended in order."""
+        if ask.target is not self.cell.turn:
+            return False
+        if isinstance(result, outcome.Value) and ask.cancelled_at is None:
+            return True
+        self.cell.mailbox.release()
+        return False
+
+    async def _observed(
+        self, message: Message, context: str | None, call: Awaitable[object]
+    ) -> object:
+        observer = self.cell.observer
+        if observer is None:
+            return await call
+        with observer.handling(message, context):
+            return await call
+
+    def _bare(self, message: Message) -> Awaitable[object]:
+        return self._handlers[type(message)](message)
 
     def _stream(self, ask: StreamAsk) -> Awaitable[object]:
         method: _StreamCall = getattr(self.actor, self.cell.handlers[type(ask.message)].method)
@@ -214,9 +311,12 @@ class Incarnation:
 
     def _attend_to_stashes(self) -> None:
         stashes = self.cell.mailbox.stashes
-        if not stashes or self.finishing:
+        if not stashes:
             return
-        self._context = copy_context()
+        if self._context is None:
+            self._context = copy_context()
+        if self.finishing or self.cell.paused:
+            return
         self.cell.mailbox.attend = self._attend
         for kind, stash in stashes.items():
             for _ in stash.copy():
@@ -238,9 +338,15 @@ class Incarnation:
         mailbox = self.cell.mailbox
         try:
             # An ask stays in the stash, and can be withdrawn, until this very step.
-            while not self.finishing and (item := mailbox.unstash(kind)) is not None:
-                with trio.CancelScope() as scope:
-                    await self._handle_concurrent(item, scope)
+            while not (self.finishing or self.cell.paused) and (
+                item := mailbox.unstash(kind)
+            ) is not None:
+                mailbox.running_aside += 1
+                try:
+                    with trio.CancelScope() as scope:
+                        await self._handle_concurrent(item, scope)
+                finally:
+                    mailbox.running_aside -= 1
         except Exception as error:
             self.crash(unwrapped(error))
         finally:
@@ -256,10 +362,11 @@ class Incarnation:
             await self._answer(item, scope)
             return
         current_work.set(Work(self.cell.path))
+        told = item if isinstance(item, Told) else Told(item)
         try:
-            await self._handlers[type(item)](item)
+            await self._observed(told.message, told.context, self._bare(told.message))
         except BaseException as error:
-            self.cell.mailbox.lose(item, error)
+            self.cell.mailbox.lose(told, error)
             raise
         self.cell.mailbox.handled += 1
 

@@ -3,7 +3,8 @@
 One thread and no await between a check and its act, so there are no locks, and accepting a message
 and closing the mailbox exclude each other by construction. The invariants:
 
-* ``len(queue)`` plus the stashed messages never exceed the capacity;
+* ``len(queue)`` plus the stashed messages never exceed the capacity; a handler that puts its
+  message aside reserves the place before it ends;
 * accepted = handled + withdrawn + dead-lettered + stashed + queued + running;
 * a sender waits only while the mailbox is full, and senders are served in order.
 """
@@ -11,7 +12,7 @@ and closing the mailbox exclude each other by construction. The invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -21,15 +22,16 @@ from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_ta
 
 from motet.protocols.messages import Message
 from motet.runtime.ask import Ask
-from motet.runtime.errors import ActorDead, MailboxFull
+from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
 from motet.runtime.inspect import DeadLetter, DeadLetters
+from motet.runtime.told import Told
 
 __all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
 
-# A told message travels bare; an ask in its envelope.
-Item = Message | Ask
+# A told message travels bare, unless something is to be known of it; an ask in its envelope.
+Item = Message | Told | Ask
 
 
 class MailboxSpec(msgspec.Struct, frozen=True):
@@ -63,16 +65,21 @@ class Mailbox:
 
     __slots__ = (
         "accepted",
+        "again",
         "attend",
         "closed",
         "dead_lettered",
         "handled",
+        "kept",
         "letters",
         "limit",
         "lost",
         "path",
         "queue",
         "receiver",
+        "refusing",
+        "reserved",
+        "running_aside",
         "spec",
         "stashed",
         "stashes",
@@ -92,6 +99,10 @@ class Mailbox:
         # What concurrent handlers take, by message type; `attend` says that there is something.
         self.stashes: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
         self.attend: Callable[[type], None] | None = None
+        self.kept: deque[Item] = deque()  # put aside by handlers of the turn, in order
+        self.reserved = 0  # 1 while the turn's handler is about to put its message aside
+        self.again: Told | None = None  # to be handled again by the next incarnation; running
+        self.refusing = False  # asks, while the actor is suspended
         self.receiver: trio.lowlevel.Task | None = None
         self.closed: str | None = None
         # Below this length the queue accepts at once. One comparison covers full, closed and
@@ -100,6 +111,7 @@ class Mailbox:
         self.stashed = 0
         self.accepted = 0
         self.taken = 0  # removed from the queue to be handled
+        self.running_aside = 0  # of those that are running, in concurrent handlers
         self.handled = 0
         self.lost = 0  # taken, but their handler did not finish
         self.withdrawn = 0
@@ -128,7 +140,7 @@ class Mailbox:
 
         Raises ActorDead after closing, MailboxFull for the policies ``wait`` and ``fail``.
         """
-        if self.put(message):
+        if self.put(message) or self._put_in_suspension(message):
             return
         self._refuse_if_closed()
         if self.spec.overflow in ("wait", "fail"):
@@ -147,6 +159,8 @@ class Mailbox:
             await trio.lowlevel.checkpoint()
             self.put_or_overflow(message)
             return
+        if self._put_in_suspension(message):
+            return
         waiting = _WaitingTell(message, current_task())
         self._add_waiting(waiting)
 
@@ -158,11 +172,13 @@ class Mailbox:
         await wait_task_rescheduled(abort)
 
     def offer(self, ask: Ask) -> None:
-        """Accept an ask, or let it wait for room, or raise ActorDead or MailboxFull."""
-        ask.home = self.queue
-        if self.put(ask):
-            return
+        """Let an ask wait for which ``put`` found no room.
+
+        Or raise ActorDead, ActorPaused, or MailboxFull.
+        """
         self._refuse_if_closed()
+        if self.refusing:
+            raise ActorPaused(self.path)
         if self.spec.overflow == "wait":
             ask.home = self.waiting
             self._add_waiting(ask)
@@ -190,10 +206,10 @@ class Mailbox:
 
     # ------------------------------------------------------------------ receiving
 
-    async def park(self) -> None:
+    def park(self) -> Awaitable[None]:
         """Wait until something is put or ``wake`` is called. For the actor's own task only."""
         self.receiver = current_task()
-        await wait_task_rescheduled(self._unpark)
+        return wait_task_rescheduled(self._unpark)
 
     def _unpark(self, _: RaiseCancelT) -> Abort:
         self.receiver = None
@@ -208,7 +224,7 @@ class Mailbox:
 
     def admit(self) -> None:
         """Let waiting senders in, as far as there is room; recompute the limit."""
-        while self.waiting and len(self.queue) + self.stashed < self.spec.capacity:
+        while self.waiting and len(self.queue) < self._room():
             sender = self.waiting.popleft()
             self.accepted += 1
             if isinstance(sender, Ask):
@@ -230,13 +246,64 @@ class Mailbox:
         self.admit()
         return item
 
-    def lose(self, item: Item, error: BaseException) -> None:
+    def lose(self, item: Message | Told, error: BaseException) -> None:
         """A taken, told message whose handler did not finish becomes a dead letter."""
+        self.release()
         self.lost += 1
         reason = "its handler was cancelled when the actor ended"
         if isinstance(error, Exception):
-            reason = f"its handler failed: {error!r}"
+            times = f" {item.attempts} times" if isinstance(item, Told) and item.attempts > 1 else ""
+            reason = f"its handler failed{times}: {error!r}"
         self._dead(item, reason)
+
+    def retry(self, item: Told) -> None:
+        """The next incarnation handles this first. It stays between its first and last step."""
+        self.release()
+        assert self.again is None, "only the turn retries, and it has one message at a time"
+        self.again = item
+
+    # ------------------------------------------------------------------ putting aside
+
+    def reserve(self) -> None:
+        """The message being handled in the turn is to be put aside when its handler returns."""
+        if self.reserved:
+            return
+        if len(self.queue) >= self._room():
+            raise MailboxFull(self.path, self.spec.capacity)
+        self.reserved = 1
+        self._set_limit()
+
+    def release(self) -> None:
+        """Its handler did not return, so the message is not put aside after all."""
+        if self.reserved:
+            self.reserved = 0
+            self.admit()
+
+    def keep(self, item: Item) -> None:
+        """Put aside what was reserved for; it may be withdrawn again."""
+        self.reserved = 0
+        if self.closed is not None:
+            self.lost += 1
+            self._refuse(item, ActorDead(self.path, self.closed))
+            self._dead(item, self.closed)
+            return
+        self.taken -= 1
+        self.stashed += 1
+        self.kept.append(item)
+        if isinstance(item, Ask):
+            item.home, item.scope = self.kept, None
+        self._set_limit()
+
+    def unkeep_all(self) -> None:
+        """What was put aside goes before all that is queued, in the order it came."""
+        for item in self.kept:
+            if isinstance(item, Ask):
+                item.home = self.queue
+        self.stashed -= len(self.kept)
+        self.queue.extendleft(reversed(self.kept))
+        self.kept.clear()
+        self._set_limit()
+        self.wake()
 
     # ------------------------------------------------------------------ closing
 
@@ -254,25 +321,27 @@ class Mailbox:
                 sender.settle(outcome.Error(error))
             else:
                 reschedule(sender.task, outcome.Error(error))
-        for home in (self.queue, *self.stashes.values()):
+        for home in (self.kept, self.queue, *self.stashes.values()):
             while home:
                 item = home.popleft()
-                if isinstance(item, Ask):
-                    item.home = None
-                    item.settle(outcome.Error(ActorDead(self.path, reason)))
+                self._refuse(item, ActorDead(self.path, reason))
                 self._dead(item, reason)
         self.stashed = 0
+        if self.again is not None:
+            self.lost += 1
+            self._dead(self.again, f"to be handled again, but {reason}")
+            self.again = None
 
     # ------------------------------------------------------------------ within
 
     @property
     def running(self) -> int:
-        """Items between the first and the last step of their handler."""
+        """Items between the first and the last step of their handling, retries included."""
         return self.taken - self.handled - self.lost
 
     def _enqueue(self, item: Item) -> None:
         """Put an accepted item where its handler looks for it."""
-        kind = type(item.message) if isinstance(item, Ask) else type(item)
+        kind = type(item) if isinstance(item, Message) else type(item.message)
         stash = self.stashes.get(kind)
         if stash is None:
             self.queue.append(item)
@@ -286,6 +355,19 @@ class Mailbox:
         if self.attend is not None:
             self.attend(kind)
 
+    def _put_in_suspension(self, message: Message) -> bool:
+        """A mailbox that refuses requests accepts other messages as ever, by a longer way."""
+        if not self.refusing or self.waiting or len(self.queue) >= self._room():
+            return False
+        self.accepted += 1
+        self._enqueue(message)
+        return True
+
+    def refuse_requests(self, refusing: bool) -> None:
+        """While ``refusing``, ``offer`` raises ActorPaused."""
+        self.refusing = refusing
+        self._set_limit()
+
     def _refuse_if_closed(self) -> None:
         if self.closed is not None:
             raise ActorDead(self.path, self.closed)
@@ -295,16 +377,23 @@ class Mailbox:
         self.limit = 0
 
     def _set_limit(self) -> None:
-        closed_or_contended = self.closed is not None or self.waiting
-        self.limit = 0 if closed_or_contended else self.spec.capacity - self.stashed
+        special = self.closed is not None or self.waiting or self.refusing
+        self.limit = 0 if special else self._room()
+
+    def _room(self) -> int:
+        """How long the queue may be."""
+        return self.spec.capacity - self.stashed - self.reserved
 
     def _drop(self, item: Item, reason: str) -> None:
-        if isinstance(item, Ask):
-            item.home = None
-            item.settle(outcome.Error(MailboxFull(self.path, self.spec.capacity)))
+        self._refuse(item, MailboxFull(self.path, self.spec.capacity))
         self._dead(item, reason)
 
+    def _refuse(self, item: Item, error: Exception) -> None:
+        if isinstance(item, Ask):
+            item.home = None
+            item.settle(outcome.Error(error))
+
     def _dead(self, item: Item, reason: str) -> None:
-        message = item.message if isinstance(item, Ask) else item
+        message = item if isinstance(item, Message) else item.message
         self.dead_lettered += 1
         self.letters.add(DeadLetter(self.path, message, reason))

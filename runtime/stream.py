@@ -155,12 +155,13 @@ async def open_stream(
     """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
     work = current_work.get()
     deadline = trio.current_effective_deadline()
-    envelope = StreamAsk(mailbox, request, target, current_task(), deadline)
+    envelope = StreamAsk(mailbox, request, target, current_task(), deadline, home=mailbox.queue)
     if work is not None:
         refuse_cycle(work, target)
         work.waits.append(envelope)
     try:
-        mailbox.offer(envelope)
+        if not mailbox.put(envelope):
+            mailbox.offer(envelope)
         async with _left_in_order(envelope):
             yield ReplyStream[T, R](envelope)
     finally:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+import msgspec
 import trio
 
 __all__ = ["Timer", "Timers"]
@@ -19,21 +20,22 @@ __all__ = ["Timer", "Timers"]
 _SLACK = 64  # dead entries that are not worth a clean-up
 
 
-class Timer:
-    """One time limit: calls ``fire`` at ``when`` in Trio's clock, unless stopped before."""
+class Timer(msgspec.Struct, order=True):
+    """One time limit: calls ``fire`` at ``when`` in Trio's clock, unless stopped before.
 
-    __slots__ = ("fire", "when")
+    Ordered by time, then by age: the heap holds them as they are.
+    """
 
-    def __init__(self, when: float, fire: Callable[[], None]) -> None:
-        self.when = when
-        self.fire: Callable[[], None] | None = fire
+    when: float
+    number: int
+    fire: Callable[[], None] | None
 
 
 class Timers:
     """The time limits of one system. ``fire`` runs in the timers' task and must not raise."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timer]] = []
+        self._heap: list[Timer] = []
         self._numbers = count()
         self._live = 0
         self._sleep = trio.CancelScope()
@@ -43,8 +45,8 @@ class Timers:
 
     def start(self, when: float, fire: Callable[[], None]) -> Timer:
         """Call ``fire()`` at ``when``."""
-        timer = Timer(when, fire)
-        heappush(self._heap, (when, next(self._numbers), timer))
+        timer = Timer(when, next(self._numbers), fire)
+        heappush(self._heap, timer)
         self._live += 1
         if when < self._until:
             self._until = when
@@ -58,7 +60,7 @@ class Timers:
         timer.fire = None
         self._live -= 1
         if len(self._heap) > 2 * self._live + _SLACK:
-            self._heap = [entry for entry in self._heap if entry[2].fire is not None]
+            self._heap = [timer for timer in self._heap if timer.fire is not None]
             heapify(self._heap)
 
     def __len__(self) -> int:
@@ -70,7 +72,7 @@ class Timers:
         with self._all:
             while True:
                 self._fire_due(trio.current_time())
-                self._until = self._heap[0][0] if self._heap else math.inf
+                self._until = self._heap[0].when if self._heap else math.inf
                 with trio.CancelScope(deadline=self._until) as self._sleep:
                     await trio.sleep_forever()
 
@@ -79,8 +81,8 @@ class Timers:
         self._all.cancel()
 
     def _fire_due(self, now: float) -> None:
-        while self._heap and self._heap[0][0] <= now:
-            timer = heappop(self._heap)[2]
+        while self._heap and self._heap[0].when <= now:
+            timer = heappop(self._heap)
             fire, timer.fire = timer.fire, None
             if fire is not None:
                 self._live -= 1
