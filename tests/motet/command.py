@@ -82,15 +82,6 @@ class Process:
         self.seen += before + text
         return before
 
-    def press(self, key: str, until: str) -> None:
-        """Press a key until it says so or ends: a line editor may miss a Ctrl-C between reads."""
-        for _ in range(10):
-            self.type(key)
-            while until not in self.said and self._read(PATIENCE / 10):
-                pass
-            if until in self.said or self.popen.poll() is not None:
-                return
-
     def end(self) -> int:
         """Wait for its end; its exit code."""
         while self._read(PATIENCE):
