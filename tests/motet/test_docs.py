@@ -1,4 +1,4 @@
-"""Every block of code in the README and the guides does what the text says."""
+"""Every block of code in the README and in docs/ does what the text says."""
 
 import os
 import re
@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from motet.actors.config import load_config
+from motet.runtime.diagram import with_tables
 from tests.motet.command import PATIENCE, ROOT, Process, command, environment, started
 from tests.processes import need_sandbox
 
-PAGES = ("README.md", "docs/guide-embed.md", "docs/guide-serve.md")
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+# A program, and what it prints if a block of text follows at once.
+PROGRAM = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.M | re.S)
 
 # What differs from one time to the next.
 VARIES = {
@@ -45,6 +48,21 @@ def cases(language: str) -> list[object]:
     return [pytest.param(text, id=where) for where, text in blocks(language)]
 
 
+def programs() -> list[object]:
+    """Every Python block. One without imports goes on from those before it on its page."""
+    found: list[object] = []
+    for page in PAGES:
+        text = (ROOT / page).read_text("utf-8")
+        before = ""
+        for block in PROGRAM.finditer(text):
+            alone = re.search("^(import|from) ", block[1], re.M)
+            code = block[1] if alone else before + block[1]
+            before = code.replace("trio.run(main)\n", "")
+            where = f"{page}:{text[: block.start()].count(chr(10)) + 1}"
+            found.append(pytest.param(code, block[2], id=where))
+    return found
+
+
 def normal(text: str) -> str:
     for pattern, name in VARIES.items():
         text = pattern.sub(name, text)
@@ -73,9 +91,9 @@ def test_the_pages_have_code() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", cases("python"))
+@pytest.mark.parametrize(("code", "says"), programs())
 def test_a_python_block_runs(
-    code: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+    code: str, says: str | None, folder: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     env = environment(tmp_path)
     if "MOTET_URL" in code:
@@ -95,6 +113,7 @@ def test_a_python_block_runs(
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
+    assert says is None or normal(ran.stdout) == normal(says)
     assert ran.stderr == ""
 
 
@@ -142,7 +161,13 @@ def test_a_configuration_block_is_valid(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_the_tables_are_those_of_the_kernel(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert with_tables(text) == text, f"python -m motet.runtime.diagram {page}"
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    targets = [t for t in re.findall(r"\]\(([^)]+)\)", text) if "://" not in t]
+    targets = [t.partition("#")[0] for t in re.findall(r"\]\(([^)]+)\)", text) if "://" not in t]
     assert not [t for t in targets if not ((ROOT / page).parent / t).is_file()]
