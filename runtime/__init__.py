@@ -8,6 +8,7 @@ Reading order: ``actor`` (what a user writes), ``ref`` (what others hold), ``ask
 from motet.runtime.actor import Actor
 from motet.runtime.errors import (
     ActorDead,
+    ActorPaused,
     AskCycle,
     AskTimeout,
     MailboxFull,
@@ -37,6 +38,7 @@ __all__ = [
     "Actor",
     "ActorDead",
     "ActorInfo",
+    "ActorPaused",
     "ActorRef",
     "AskCycle",
     "AskTimeout",

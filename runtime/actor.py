@@ -10,6 +10,7 @@ from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.handlers import Handler, check_protocol, collect_handlers
 from motet.runtime.mailbox import MailboxSpec
 from motet.runtime.supervision import Restart, Supervision
+from motet.runtime.waits import current_work
 
 if TYPE_CHECKING:
     from motet.runtime.cell import Cell
@@ -89,6 +90,27 @@ class Actor(Generic[P]):
         if life is None or life.actor is not self:
             raise MotetRuntimeError(f"{self.path} does not run: start tasks from on_start on")
         life.start_soon(fn, *args, name=name)
+
+    def stash(self) -> None:
+        """Put the message that is being handled aside when its handler has returned.
+
+        From a handler in the turn. It counts as stashed, within the mailbox's capacity
+        (:class:`MailboxFull` if that is used up); its asker goes on waiting, and may withdraw it.
+        It stays over a restart (G4), until :meth:`unstash_all`. If the handler fails, it is not put
+        aside; what a request's handler returns is discarded.
+        """
+        life = self._cell.life
+        in_turn = current_work.get() is self._cell.turn
+        if life is None or life.actor is not self or not life.ready or not in_turn:
+            raise MotetRuntimeError(
+                f"{self.path} handles no message in its turn here: call stash() in a handler "
+                "that is not concurrent"
+            )
+        self._cell.mailbox.reserve()
+
+    def unstash_all(self) -> None:
+        """Handle all stashed messages next, in the order they came, before what is queued."""
+        self._cell.mailbox.unkeep_all()
 
     def stop_soon(self) -> None:
         """End normally after the running handler. A permanent actor is restarted."""

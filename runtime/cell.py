@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ from motet.runtime.supervisor import Supervisor
 from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
+    from motet.runtime.observe import Observer
     from motet.runtime.system import System
 
 __all__ = ["Cell"]
@@ -47,6 +49,7 @@ class Cell:
         "_started",
         "_task",
         "cancel_at",
+        "control",
         "failed_with",
         "generation",
         "handlers",
@@ -55,8 +58,10 @@ class Cell:
         "life",
         "mailbox",
         "name",
+        "observer",
         "parent",
         "path",
+        "paused",
         "plan",
         "restart",
         "restarts",
@@ -86,6 +91,9 @@ class Cell:
         self.turn = Work(self.path)
         self.life: Incarnation | None = None
         self.supervisor: Supervisor | None = None
+        self.control: deque[Message] = deque()  # handled before all mail (G6)
+        self.observer: Observer | None = None
+        self.paused = False
         self.leaving = False  # asked to stop for ever
         self.was_ready = False  # some incarnation has started
         self.failed_with: Exception | None = None  # how the last incarnation ended
@@ -119,6 +127,30 @@ class Cell:
         """What an ask of this kind waits for: the turn, or a concurrent handler of its own."""
         return Work(self.path) if kind in self.mailbox.stashes else self.turn
 
+    def post(self, message: Message) -> None:
+        """Send a control message: handled before all mail, nobody waits, nothing fills up (G6)."""
+        if self.mailbox.closed is not None:
+            return
+        self.control.append(message)
+        if self.life is not None:
+            self.life.interrupt()
+
+    # ------------------------------------------------------------------ suspending
+
+    def suspend(self, *, refuse: bool) -> None:
+        """Begin no handler until resumed; ``refuse`` new requests, or let them wait (G3, G6)."""
+        self.paused = True
+        self.mailbox.refuse_requests(refuse)
+        if self.life is not None:
+            self.life.pause()
+
+    def resume(self) -> None:
+        """Undo :meth:`suspend`; no harm if it was not."""
+        self.paused = False
+        self.mailbox.refuse_requests(False)
+        if self.life is not None and self.life.ready and not self.life.finishing:
+            self.life.resume()
+
     # ------------------------------------------------------------------ life, for the supervisor
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -126,6 +158,8 @@ class Cell:
         self._change("begin")
         self.generation += 1
         self.restarts += self.was_ready
+        if self.observer is not None and self.was_ready:
+            self.observer.restarted()
         self.plan = at_once()
         self.cancel_at = math.inf
         self.failed_with = None
@@ -167,8 +201,8 @@ class Cell:
             self.cancel_at, plan.cancel_at(self.cleanup_need(), trio.current_time())
         )
         if self.life is not None:
-            self.life.finish()
             self.life.cancel_at(self.cancel_at)
+            self.life.finish()
         if self._cleaning is not None:
             self._cleaning.deadline = min(self._cleaning.deadline, plan.until)
         elif self.supervisor is not None and self.supervisor.closing:
@@ -221,7 +255,7 @@ class Cell:
         age = now - self.life.began if self.life is not None else 0.0
         waiting = "; ".join(wait.describe(now) for wait in self.turn.waits) or None
         queued = len(self.mailbox.queue) + self.mailbox.stashed
-        return ActorInfo(self.path, self.state, queued, age, waiting)
+        return ActorInfo(self.path, self.state, queued, age, waiting, self.paused)
 
     def statistics(self) -> Statistics:
         box = self.mailbox
@@ -236,7 +270,16 @@ class Cell:
             running=box.running,
             waiting=len(box.waiting),
             restarts=self.restarts,
+            in_turn=box.running - box.running_aside - (box.again is not None),
+            capacity=box.spec.capacity,
+            concurrency=self.concurrency(),
         )
+
+    def concurrency(self) -> int:
+        """How many handlers may run at once: one in the turn, if any is, and the concurrent."""
+        handlers = self.handlers.values()
+        in_turn = any(handler.in_turn for handler in handlers)
+        return in_turn + sum(handler.concurrent for handler in handlers if not handler.in_turn)
 
     def tree(self) -> Iterator[Cell]:
         """This cell and all below, parents first, siblings in start order."""
@@ -275,10 +318,11 @@ class Cell:
         finally:
             if self.state != "stopping":
                 self._change("fail" if orderly else "stop")
-            # Shielded, so that clean-up runs whoever cancels; its parts are bounded by budgets.
             try:
-                with trio.CancelScope(shield=True):
-                    await self._clean_up()
+                if self._needs_clean_up():
+                    # Shielded, so that it runs whoever cancels; its parts are bounded by budgets.
+                    with trio.CancelScope(shield=True):
+                        await self._clean_up()
             finally:
                 self._end(cancelled=not orderly)
 
@@ -295,20 +339,30 @@ class Cell:
         await self.life.run()
         self.failed_with = self.life.failure
 
+    def _needs_clean_up(self) -> bool:
+        return self.supervisor is not None or self._to_be_cleaned() is not None
+
+    def _to_be_cleaned(self) -> Actor[Any] | None:
+        """The actor, if its ``on_start`` has returned and it has an ``on_stop``."""
+        if self.life is None or not self.life.ready or not _cleans_up(self.life.actor):
+            return None
+        return self.life.actor
+
     async def _clean_up(self) -> None:
         if self.supervisor is not None:
             self.supervisor.close(self.plan.less(self._own_cleanup(), trio.current_time()))
             await self.supervisor.ended.wait()
-        if self.life is None or not self.life.ready or not _cleans_up(self.life.actor):
+        actor = self._to_be_cleaned()
+        if actor is None:
             return
         began = trio.current_time()
         self._cleaning = trio.CancelScope(
-            deadline=min(began + self.life.actor.cleanup_budget, self.plan.until)
+            deadline=min(began + actor.cleanup_budget, self.plan.until)
         )
         scope = self._cleaning
         try:
             with scope:
-                await self.life.actor.on_stop()
+                await actor.on_stop()
         except Exception as error:
             self._abandon(f"clean-up failed: {error!r}")
             self.failed_with = self.failed_with or unwrapped(error)

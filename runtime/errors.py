@@ -7,6 +7,7 @@ from typing import cast
 
 __all__ = [
     "ActorDead",
+    "ActorPaused",
     "AskCycle",
     "AskTimeout",
     "MailboxFull",
@@ -44,6 +45,14 @@ class ActorDead(MotetRuntimeError):
         super().__init__(f"{path} is not there to handle this: {reason}")
         self.path = path
         self.reason = reason
+
+
+class ActorPaused(MotetRuntimeError):
+    """The actor is suspended and refuses requests until it is resumed. Nothing was accepted."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is suspended and takes no requests: ask again when it is resumed")
+        self.path = path
 
 
 class AskTimeout(MotetRuntimeError, TimeoutError):

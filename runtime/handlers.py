@@ -35,6 +35,7 @@ class Handler(msgspec.Struct, frozen=True):
     message_type: type[Message]
     method: str
     concurrent: int = 1
+    retries: int = 0
 
     @property
     def streams(self) -> bool:
@@ -47,16 +48,17 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 class _Handles:
-    def __init__(self, message_type: type[Message], concurrent: int) -> None:
+    def __init__(self, message_type: type[Message], concurrent: int, retries: int = 0) -> None:
         self._message_type = message_type
         self._concurrent = concurrent
+        self._retries = retries
 
     def _mark(self, method: F) -> F:
         name = method.__name__
         is_async: bool = inspect.iscoroutinefunction(method)
         if not is_async:
             raise TypeError(f"a handler is an `async def` method, which {method!r} is not")
-        setattr(method, _MARK, Handler(self._message_type, name, self._concurrent))
+        setattr(method, _MARK, Handler(self._message_type, name, self._concurrent, self._retries))
         return method
 
 
@@ -96,8 +98,10 @@ def handles(  # type: ignore[overload-overlap]
     message_type: type[Q_co], *, concurrent: int = 1
 ) -> _HandlesRequest[Q_co]: ...
 @overload
-def handles(message_type: type[M_co], *, concurrent: int = 1) -> _HandlesTell[M_co]: ...
-def handles(message_type: type[Message], *, concurrent: int = 1) -> object:
+def handles(
+    message_type: type[M_co], *, concurrent: int = 1, retries: int = 0
+) -> _HandlesTell[M_co]: ...
+def handles(message_type: type[Message], *, concurrent: int = 1, retries: int = 0) -> object:
     """Mark a method as the handler of ``message_type``.
 
     ``async def h(self, message) -> R`` for a ``Request[R]``, ``-> None`` for a plain message, and
@@ -105,7 +109,12 @@ def handles(message_type: type[Message], *, concurrent: int = 1) -> object:
 
     With ``concurrent=1`` the handler is part of the actor's turn (G5). With ``concurrent=k`` up to
     k of them run at once as tasks of the actor, next to its turn; more wait, counted as stashed.
+
+    With ``retries=n`` a told message whose handler crashed the actor is handled again by the next
+    incarnation, before all other mail, at most n times; only then it becomes a dead letter (G4).
+    Say so only of a handler whose effect may happen twice.
     """
+    _check_retries(message_type, concurrent, retries)
     if concurrent < 1:
         raise ValueError(f"concurrent is the number of handlers at once, so >= 1, not {concurrent}")
     kind = message_type  # which issubclass does not narrow
@@ -113,7 +122,22 @@ def handles(message_type: type[Message], *, concurrent: int = 1) -> object:
         return _HandlesStream[Any](kind, concurrent)
     if issubclass(message_type, Request):
         return _HandlesRequest[Any](kind, concurrent)
-    return _HandlesTell[Any](kind, concurrent)
+    return _HandlesTell[Any](kind, concurrent, retries)
+
+
+def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
+    if retries < 0:
+        raise ValueError(f"retries is a number of further attempts, so >= 0, not {retries}")
+    if retries and issubclass(kind, Request):
+        raise ValueError(
+            f"{kind.__name__} is a request: its error goes to the asker, who may ask again; "
+            "retries are for told messages"
+        )
+    if retries and concurrent > 1:
+        raise ValueError(
+            f"{kind.__name__} is handled concurrently: retries are for handlers in the turn, "
+            "since a crash ends all the others too"
+        )
 
 
 def collect_handlers(actor: type) -> dict[type[Message], Handler]:

@@ -110,13 +110,17 @@ class Incarnation:
 
     def cancel_at(self, when: float) -> None:
         """Cancel every task of the actor at ``when``, or earlier if that was said before."""
-        if self.nursery is None:
-            return
+        if self.nursery is None or self._is_idle():
+            return  # an idle one ends by itself, as soon as it is told to finish
         scope = self.nursery.cancel_scope
         if when <= trio.current_time():
             scope.cancel()
-        else:
-            scope.deadline = min(scope.deadline, when)
+        elif when < scope.deadline:
+            scope.deadline = when
+
+    def _is_idle(self) -> bool:
+        """It waits for mail, and has nothing else to wait for at its end."""
+        return self.cell.mailbox.receiver is not None and not self._concurrent
 
     def crash(self, error: Exception) -> None:
         """End at once; the first error counts."""
@@ -153,7 +157,8 @@ class Incarnation:
                 self.nursery = nursery
                 self.cancel_at(self.cell.cancel_at)
                 await self._live()
-                nursery.cancel_scope.cancel()
+                if nursery.child_tasks:
+                    nursery.cancel_scope.cancel()
         except Exception as error:
             self.crash(unwrapped(error))
         finally:
@@ -201,6 +206,7 @@ class Incarnation:
                 try:
                     await handler(item)
                 except BaseException as error:
+                    mailbox.release()
                     mailbox.lose(item, error)
                     raise
                 if mailbox.reserved:
@@ -236,6 +242,7 @@ class Incarnation:
         try:
             await self._observed(told.message, told.context, self._bare(told.message))
         except BaseException as error:
+            mailbox.release()
             told.attempts += 1
             handler = self.cell.handlers[type(told.message)]
             if told.attempts <= handler.retries and mailbox.closed is None:
@@ -338,9 +345,10 @@ class Incarnation:
         mailbox = self.cell.mailbox
         try:
             # An ask stays in the stash, and can be withdrawn, until this very step.
-            while not (self.finishing or self.cell.paused) and (
-                item := mailbox.unstash(kind)
-            ) is not None:
+            while (
+                not (self.finishing or self.cell.paused)
+                and (item := mailbox.unstash(kind)) is not None
+            ):
                 mailbox.running_aside += 1
                 try:
                     with trio.CancelScope() as scope:

@@ -17,6 +17,9 @@ class Statistics(msgspec.Struct, frozen=True):
 
     At every checkpoint (G4) accepted = handled + withdrawn + dead_lettered + stashed + queued +
     running. ``waiting`` senders are parked before the mailbox; their messages are not accepted yet.
+    ``running`` includes a message that waits for its retry, ``in_turn`` does not: it is the number
+    of handlers in the turn now, 0 or 1 (G5). ``capacity`` and ``concurrency``, the number of
+    handlers that may run at once, are as declared (G13, G5).
     """
 
     state: LifeState
@@ -29,16 +32,23 @@ class Statistics(msgspec.Struct, frozen=True):
     running: int
     waiting: int
     restarts: int
+    in_turn: int = 0
+    capacity: int = 0
+    concurrency: int = 0
 
 
 class ActorInfo(msgspec.Struct, frozen=True):
-    """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none."""
+    """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none.
+
+    ``paused``: suspended by :meth:`ActorRef.suspend`, which the state does not tell.
+    """
 
     path: str
     state: LifeState
     queued: int
     age_s: float
     waiting_on: str | None
+    paused: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

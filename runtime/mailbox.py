@@ -147,7 +147,8 @@ class Mailbox:
             raise MailboxFull(self.path, self.spec.capacity)
         if self.spec.overflow == "drop_oldest" and self.queue:
             self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
-            self.put(message)
+            # True now: there is a place, and nobody waits under this policy.
+            _ = self.put(message) or self._put_in_suspension(message)
             return
         self.accepted += 1
         self._drop(message, "dropped: the mailbox was full (drop_newest)")
@@ -246,19 +247,17 @@ class Mailbox:
         self.admit()
         return item
 
-    def lose(self, item: Message | Told, error: BaseException) -> None:
+    def lose(self, item: Item, error: BaseException) -> None:
         """A taken, told message whose handler did not finish becomes a dead letter."""
-        self.release()
         self.lost += 1
         reason = "its handler was cancelled when the actor ended"
         if isinstance(error, Exception):
-            times = f" {item.attempts} times" if isinstance(item, Told) and item.attempts > 1 else ""
-            reason = f"its handler failed{times}: {error!r}"
+            times = item.attempts if isinstance(item, Told) else 1
+            reason = f"its handler failed{f' {times} times' if times > 1 else ''}: {error!r}"
         self._dead(item, reason)
 
     def retry(self, item: Told) -> None:
         """The next incarnation handles this first. It stays between its first and last step."""
-        self.release()
         assert self.again is None, "only the turn retries, and it has one message at a time"
         self.again = item
 

@@ -90,6 +90,19 @@ class ActorRef(Generic[P_contra]):
         await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
         return plan.ledger.report(left for below in cell.tree() for left in below.leftovers())
 
+    def suspend(self, *, refuse: bool = False) -> None:
+        """Begin no handler until :meth:`resume`; a running one goes on (G6).
+
+        Mail is accepted as before and waits, also over a restart; with ``refuse`` new requests
+        get :class:`ActorPaused` instead (G3). Children and background tasks go on. No harm if the
+        actor is suspended already, except that ``refuse`` is as said last.
+        """
+        self._cell.suspend(refuse=refuse)
+
+    def resume(self) -> None:
+        """Handle mail again, in the order it came; no harm if the actor is not suspended."""
+        self._cell.resume()
+
     @property
     def is_alive(self) -> bool:
         """Whether mail is accepted; True also while the actor waits for its restart."""
