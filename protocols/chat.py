@@ -44,7 +44,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
 
     text: str = ""
     calls: tuple[Call, ...] = ()
-    note: Literal["", "stopped", "failed", "interrupted", "limited"] = ""
+    note: Literal["", "stopped", "failed", "interrupted", "limited", "escalated"] = ""
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):

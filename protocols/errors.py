@@ -67,6 +67,18 @@ class LimitReached(MotetError):
         self.limit = limit
 
 
+class Escalated(MotetError):
+    """The run failed too often and was handed to a person. Raised by ``run(check=True)`` only.
+
+    ``escalation`` is the id that ``Host.resolve`` takes.
+    """
+
+    def __init__(self, escalation: str, reason: str):
+        super().__init__(f"{reason}; a person has to decide about {escalation}")
+        self.escalation = escalation
+        self.reason = reason
+
+
 class RunCancelled(MotetError):
     """The run was stopped by somebody else than the caller. Raised by ``run(check=True)`` only."""
 
@@ -136,6 +148,7 @@ class StoredError(msgspec.Struct, frozen=True):
         timestamp: Unix seconds, microsecond grain.
         raw_error: the whole error: an object as it was, else ``{"message": ...}``.
         short_summary: at most 100 code points, one line.
+        kind: the class of the failure, for people who count and filter.
     """
 
     id: str
@@ -144,6 +157,7 @@ class StoredError(msgspec.Struct, frozen=True):
     tool_name: str
     raw_error: JsonObject
     short_summary: str
+    kind: ErrorType = "unknown"
 
 
 class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
@@ -153,6 +167,7 @@ class StoreError(Request[StoredError], frozen=True, tag="errors.store"):
     tool_name: str
     raw_error: JsonObject
     short_summary: str
+    kind: ErrorType = "unknown"
 
 
 class GetError(Request[StoredError | None], frozen=True, tag="errors.get"):
@@ -171,3 +186,4 @@ class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list
     start: float | None = None
     end: float | None = None
     limit: int = 0
+    kind: ErrorType | None = None

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from motet.protocols.chat import JsonObject, Outcome
+from motet.protocols.escalations import Answer
 from motet.protocols.messages import Message
 from motet.protocols.models import Usage
 
@@ -124,6 +125,18 @@ class RunLimited(Event, frozen=True, tag="run.limited"):
     limit: str
 
 
+class RunEscalated(Event, frozen=True, tag="run.escalated"):
+    """Too many calls failed: the run was handed to a person, who answers ``escalation``.
+
+    ``reason`` says which limit was reached; ``tool`` is the one that failed last.
+    """
+
+    usage: Usage
+    reason: str
+    tool: str
+    escalation: str
+
+
 class RunInterrupted(Event, frozen=True, tag="run.interrupted"):
     """The host died during this run; found and recorded at the next start."""
 
@@ -134,6 +147,16 @@ class InputDropped(Event, frozen=True, tag="input.dropped"):
     """An accepted input will not be answered, and why."""
 
     reason: str
+
+
+class EscalationResolved(Event, frozen=True, tag="escalation.resolved"):
+    """A person has answered an escalation. ``next_run`` is the run that goes on, if one does."""
+
+    escalation: str
+    decision: Answer
+    note: str
+    by: str
+    next_run: str | None = None
 
 
 class SessionReset(Event, frozen=True, tag="session.reset"):
@@ -171,7 +194,9 @@ class Shutdown(Event, frozen=True, tag="shutdown"):
     restart_in_ms: int | None = None
 
 
-Terminal: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunLimited | RunInterrupted
+Terminal: TypeAlias = (
+    RunCompleted | RunFailed | RunCancelled | RunLimited | RunEscalated | RunInterrupted
+)
 """Exactly one of these ends every run."""
 
 EPHEMERAL: tuple[type[Event], ...] = (TextDelta, ThinkingDelta, Activity, Tick, Gap, Shutdown)
@@ -190,8 +215,10 @@ AnyEvent: TypeAlias = (
     | RunFailed
     | RunCancelled
     | RunLimited
+    | RunEscalated
     | RunInterrupted
     | InputDropped
+    | EscalationResolved
     | SessionReset
     | Warned
     | ErrorStoreFailed

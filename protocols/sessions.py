@@ -12,15 +12,24 @@ import msgspec
 
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
+from motet.protocols.escalations import NewEscalation
 from motet.protocols.messages import Message, Request
 from motet.protocols.models import Usage
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
 RunStatus: TypeAlias = Literal[
-    "queued", "running", "completed", "failed", "cancelled", "limited", "interrupted", "dropped"
+    "queued",
+    "running",
+    "completed",
+    "failed",
+    "cancelled",
+    "limited",
+    "escalated",
+    "interrupted",
+    "dropped",
 ]
 FINAL: frozenset[RunStatus] = frozenset(
-    {"completed", "failed", "cancelled", "limited", "interrupted", "dropped"}
+    {"completed", "failed", "cancelled", "limited", "escalated", "interrupted", "dropped"}
 )
 
 
@@ -106,6 +115,8 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     usage: Usage = Usage()
     detail: str = ""
     """What went wrong, the limit's name, or who stopped it."""
+    escalation: NewEscalation | None = None
+    """For ``escalated``: put on record in the same transaction."""
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
@@ -132,12 +143,15 @@ class ReadHistory(Request[tuple[HistoryRow, ...]], frozen=True, tag="sessions.hi
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
+    """``needs_review``: one of its runs was escalated, and nobody has answered yet."""
+
     session: str
     agent: str
     owner: str
     created: float
     updated: float
     rows: int
+    needs_review: bool = False
 
 
 class ListSessions(Request[tuple[SessionInfo, ...]], frozen=True, tag="sessions.list"):

@@ -18,12 +18,20 @@ import attrs
 import trio
 
 from motet.actors.agent.transcript import close_calls
+from motet.actors.sessions import escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.storage.errors import ExpectationFailed, StorageError
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
+from motet.protocols.escalations import (
+    AnswerEscalation,
+    EscalationAnswered,
+    EscalationInfo,
+    GetEscalation,
+    ListEscalations,
+)
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -63,6 +71,9 @@ SessionStoreMessage: TypeAlias = (
     | GetSession
     | ListRuns
     | GetRun
+    | ListEscalations
+    | GetEscalation
+    | AnswerEscalation
 )
 
 AT_ONCE = 256
@@ -244,6 +255,37 @@ class SessionStore(Actor[SessionStoreMessage]):
     async def get_run(self, request: GetRun) -> RunInfo | None:
         found = await self._readers.read(rows.RUN, (request.run_id,))
         return rows.run_info(found[0]) if found else None
+
+    # ------------------------------------------------------------------ escalations
+
+    @handles(ListEscalations, concurrent=AT_ONCE)
+    async def list_escalations(self, request: ListEscalations) -> tuple[EscalationInfo, ...]:
+        found = await self._readers.read(*escalations.search(request))
+        return tuple(escalations.info(row) for row in found)
+
+    @handles(GetEscalation, concurrent=AT_ONCE)
+    async def get_escalation(self, request: GetEscalation) -> EscalationInfo | None:
+        found = await self._readers.read(escalations.ONE, (request.id,))
+        return escalations.info(found[0]) if found else None
+
+    @handles(AnswerEscalation, concurrent=AT_ONCE)
+    async def answer_escalation(self, request: AnswerEscalation) -> bool:
+        try:
+            await self._write(escalations.answer(request, self._clock()))
+        except ExpectationFailed:
+            return await self._answered_before(request)
+        return True
+
+    async def _answered_before(self, request: AnswerEscalation) -> bool:
+        """False when it had this very answer; raises when it had another, or does not exist."""
+        known = await self.get_escalation(GetEscalation(request.id))
+        if known is None:
+            raise NotFound(f"no escalation {request.id!r}")
+        if (known.decision, known.note) == (request.decision, request.note):
+            return False
+        raise EscalationAnswered(
+            f"{known.resolved_by} has answered {known.id} with {known.decision!r} already"
+        )
 
     # ------------------------------------------------------------------ writing
 

@@ -39,7 +39,9 @@ STEPS = "SELECT step, body FROM steps WHERE run_id = ? ORDER BY step"
 
 _SESSION = """
 SELECT session, agent, owner, created, updated,
-       (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session)
+       (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session),
+       EXISTS (SELECT 1 FROM escalations
+               WHERE escalations.session = sessions.session AND decision IS NULL)
 FROM sessions"""
 SESSION = f"{_SESSION} WHERE session = ?"
 
@@ -55,37 +57,37 @@ _usage = msgspec.json.Decoder(Usage)
 
 def history(session: str, before: int | None, limit: int) -> Query:
     end = before if before is not None else 2**62
-    return HISTORY, (session, end, _clamped(limit, HISTORY_LIMIT))
+    return HISTORY, (session, end, clamped(limit, HISTORY_LIMIT))
 
 
 def sessions(request: ListSessions) -> Query:
     """A page. Sessions with the time of its last one belong to it too, or the cursor skips them."""
-    where, params = _filters(("owner = ?", request.owner), ("updated < ?", request.cursor))
+    where, params = matching(("owner = ?", request.owner), ("updated < ?", request.cursor))
     last = f"SELECT updated FROM sessions{where} ORDER BY updated DESC LIMIT 1 OFFSET ?"
     page = f"updated >= coalesce(({last}), -1)"
     both = f"{where} AND {page}" if where else f" WHERE {page}"
     sql = f"{_SESSION}{both} ORDER BY updated DESC, rowid DESC"
-    return sql, (*params, *params, _clamped(request.limit, LIST_LIMIT) - 1)
+    return sql, (*params, *params, clamped(request.limit, LIST_LIMIT) - 1)
 
 
 def runs(request: ListRuns) -> Query:
-    where, params = _filters(
+    where, params = matching(
         ("user = ?", request.user), ("session = ?", request.session), ("status = ?", request.status)
     )
     sql = f"{_RUN}{where} ORDER BY created DESC, rowid DESC LIMIT ?"
-    return sql, (*params, _clamped(request.limit, LIST_LIMIT))
+    return sql, (*params, clamped(request.limit, LIST_LIMIT))
 
 
-def _filters(*filters: tuple[str, SqlValue]) -> Query:
+def matching(*conditions: tuple[str, SqlValue]) -> Query:
     """The filters that are present, as a WHERE clause; every name in it is one of ours."""
-    present = [(condition, value) for condition, value in filters if value is not None]
+    present = [(condition, value) for condition, value in conditions if value is not None]
     if not present:
         return "", ()
     where = " AND ".join(condition for condition, _ in present)
     return f" WHERE {where}", tuple(value for _, value in present)
 
 
-def _clamped(limit: int, most: int) -> int:
+def clamped(limit: int, most: int) -> int:
     return max(1, min(limit, most))
 
 
@@ -99,7 +101,8 @@ def history_row(row: Row) -> HistoryRow:
 
 
 def session_info(row: Row) -> SessionInfo:
-    return msgspec.convert(dict(zip(SessionInfo.__struct_fields__, row, strict=True)), SessionInfo)
+    fields = dict(zip(SessionInfo.__struct_fields__, row, strict=True))
+    return msgspec.convert(fields, SessionInfo, strict=False)  # SQLite's truth is 0 or 1
 
 
 def run_info(row: Row) -> RunInfo:

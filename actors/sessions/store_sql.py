@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
 from motet.protocols.sessions import FinishRun, NewInput
 from motet.protocols.storage import Statement
@@ -105,8 +106,10 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
     run_id = request.run_id
     usage = msgspec.json.encode(request.usage).decode()
     end = (run_id, request.status, usage, storable(request.detail), now)
+    escalation = request.escalation
     return (
         Statement(END_RUN, end, expect=1),
+        *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *(Statement(ADD_MESSAGE, (run_id, now, role(row), encode(row))) for row in rows),
         Statement(CLEAR_STEPS, (run_id,)),
         Statement(TOUCH_SESSION, (run_id, now)),

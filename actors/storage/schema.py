@@ -122,7 +122,51 @@ CREATE TABLE results (                      -- large and binary tool results, re
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS)
+_MEMORIES = """
+ALTER TABLE agent_errors ADD COLUMN kind TEXT NOT NULL DEFAULT 'unknown';
+
+CREATE TABLE memories (                     -- what agents remember, by the owner of the session
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    session TEXT NOT NULL,
+    source TEXT NOT NULL,                   -- user, assistant: heard in a turn; note: written down
+    text TEXT NOT NULL,
+    created REAL NOT NULL
+);
+CREATE INDEX memories_owner ON memories (owner, seq);
+CREATE VIRTUAL TABLE memories_text USING fts5 (
+    text, content = 'memories', content_rowid = 'seq',
+    tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
+    INSERT INTO memories_text (rowid, text) VALUES (new.seq, new.text);
+END;
+CREATE TRIGGER memories_removed AFTER DELETE ON memories BEGIN
+    INSERT INTO memories_text (memories_text, rowid, text) VALUES ('delete', old.seq, old.text);
+END;
+"""
+
+_ESCALATIONS = """
+CREATE TABLE escalations (                  -- runs that wait for a person's decision, or had one
+    id TEXT PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions,
+    run_id TEXT NOT NULL REFERENCES runs,
+    agent TEXT NOT NULL,
+    user TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    created REAL NOT NULL,
+    decision TEXT,                          -- NULL: open
+    note TEXT NOT NULL DEFAULT '',
+    resolved_by TEXT,
+    resolved REAL,
+    next_run TEXT
+);
+CREATE INDEX escalations_created ON escalations (created);
+CREATE INDEX escalations_open ON escalations (session) WHERE decision IS NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS)
 VERSION = len(MIGRATIONS)
 
 
