@@ -61,7 +61,7 @@ class Actor(Generic[P]):
         """The reference others hold; the same across restarts."""
         from motet.runtime.ref import ActorRef
 
-        return ActorRef[P](self._cell)
+        return ActorRef(self._cell)
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class Actor(Generic[P]):
         from motet.runtime.ref import ActorRef
 
         cell = await self._cell.children().start(factory, name, restart)
-        return ActorRef[Q](cell)
+        return ActorRef(cell)
 
     async def stop_child(self, name: str, *, grace: float | None = None) -> None:
         """Stop a child as :meth:`ActorRef.stop` does; no harm if there is none of that name."""
@@ -144,7 +144,7 @@ class Actor(Generic[P]):
 
         supervisor = self._cell.supervisor
         cell = supervisor.cells.get(name) if supervisor is not None else None
-        return ActorRef[Any](cell) if cell is not None else None
+        return ActorRef(cell) if cell is not None else None
 
     @property
     def children(self) -> dict[str, ActorRef[Any]]:
@@ -153,7 +153,7 @@ class Actor(Generic[P]):
 
         supervisor = self._cell.supervisor
         cells = supervisor.cells if supervisor is not None else {}
-        return {name: ActorRef[Any](cell) for name, cell in cells.items()}
+        return {name: ActorRef(cell) for name, cell in cells.items()}
 
     @property
     def _cell(self) -> Cell:

@@ -61,7 +61,7 @@ class StopPlan:
 
     def less(self, need: float, now: float) -> StopPlan:
         """The plan for what has to end ``need`` seconds before this one, or at half time."""
-        if math.isinf(self.until):
+        if not need or math.isinf(self.until):
             return self
         left = max(0.0, self.until - now)
         return attrs.evolve(self, until=self.until - min(need, left / 2))

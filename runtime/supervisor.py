@@ -150,7 +150,8 @@ class Supervisor:
         """
         from motet.runtime.cell import Cell
 
-        await self.opened.wait()
+        if not self.opened.is_set():
+            await self.opened.wait()
         if self.closing:
             raise ActorDead(self.path, "it is stopping, so it starts no children")
         if not name or "/" in name:

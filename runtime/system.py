@@ -54,7 +54,7 @@ class System:
 
         Raises NameTaken, StartFailed. Cancelled: the actor is stopped, and its end awaited.
         """
-        return ActorRef[Q](await self._root.start(factory, name, restart))
+        return ActorRef(await self._root.start(factory, name, restart))
 
     async def stop(self, grace: float | None = None) -> StopReport:
         """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
