@@ -72,11 +72,12 @@ class ErrorChannel:
         failure = Reported(fallback_text(found.text, found.code), None, found.kind)
         if self.store is None or tool in DETAIL_TOOLS or found.blank:
             return failure
-        request = StoreError(session, tool, found.raw, summarize(found.text, found.code))
+        summary = summarize(found.text, found.code)
+        request = StoreError(session, tool, found.raw, summary, found.kind)
         error_id = await self._stored(self.store, request, run_id)
         if error_id is None:
             return failure
-        return Reported(failure_text(tool, request.short_summary, error_id), error_id, found.kind)
+        return Reported(failure_text(tool, summary, error_id), error_id, found.kind)
 
     async def _stored(
         self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str

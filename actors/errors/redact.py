@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TypeAlias, cast
 
 Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
@@ -132,6 +133,29 @@ def redact(value: object, known: Mapping[str, str] | None = None) -> object:
             return {redact_text(k, known): _redact_under(k, v, known) for k, v in items}
         case _:
             return value
+
+
+LARGE = 32_768
+"""Code points, or eight times as many as values, that are redacted in a millisecond or two."""
+
+
+def is_large(value: object) -> bool:
+    """Whether redacting a JSON value would keep a loop busy. Looks only as far as it must."""
+    room, waiting = LARGE, [value]
+    while waiting and room > 0:
+        value = waiting.pop()
+        room -= 8
+        match value:
+            case str():
+                room -= len(value)
+            case list():
+                waiting += cast("list[object]", value)[:LARGE]
+            case dict():
+                items = islice(cast("dict[str, object]", value).items(), LARGE)
+                waiting += [part for item in items for part in item]
+            case _:
+                pass
+    return room <= 0
 
 
 def luhn(digits: str) -> bool:

@@ -4,13 +4,18 @@ Invariants: an answered :class:`StoreError` is on disk; its id and time are the 
 is stored was redacted first. A store that was begun is finished even when its asker is
 cancelled, so that a caller can stop waiting at once: then there is a row whose id nobody knows,
 never an id without a row. Source: seed 000 and the errors specification, section 2.
+
+One task writes all that has come together in one transaction. An error so large that the loop
+would stand still for it is made ready in a thread. An error is looked up by its id on Trio's own
+thread, since that takes a tenth of the way to another thread and back (``Readers.point``).
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias, cast
 
 import attrs
@@ -19,26 +24,23 @@ import trio
 
 from motet.actors.errors.ids import new_id
 from motet.actors.errors.raw import plain
-from motet.actors.errors.redact import redact, redact_text
+from motet.actors.errors.redact import is_large, redact, redact_text
+from motet.actors.errors.rows import SELECT, SELECT_SMALL, insert, list_query, stored
 from motet.actors.errors.summary import summarize
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.errors import DatabaseClosed, DatabaseLocked, StorageError
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
-from motet.protocols.storage import Row, SqlValue, Statement, Transact
+from motet.protocols.storage import Row, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
 
 ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
 
 ID_ATTEMPTS = 8
 UNDER_WAY_LIMIT = 1_024
-_COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary"
-_INSERT = (
-    f"INSERT INTO agent_errors ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (id) DO NOTHING RETURNING seq"
-)
-_SELECT = f"SELECT {_COLUMNS} FROM agent_errors WHERE id = ?"
+GROUP_LIMIT = 256
+"""Errors in one transaction, at most."""
 
 
 class StoreBusy(StorageError):
@@ -47,9 +49,13 @@ class StoreBusy(StorageError):
 
 @attrs.define(eq=False)
 class _Write:
-    """A store under way and its one outcome."""
+    """A store under way and its one outcome. Every attempt gives ``error`` another id."""
 
     request: StoreError
+    now: float
+    error: StoredError | None = None
+    raw: str = ""
+    attempts: int = 0
     ended: trio.Event = attrs.field(factory=trio.Event)
     outcome: StoredError | Exception = attrs.field(
         factory=lambda: DatabaseClosed("the error store stopped before it had an answer")
@@ -64,7 +70,8 @@ class ErrorStore(Actor[ErrorProtocol]):
         hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
         keep_raw: store without redaction.
 
-    Requests raise ``StorageError``; a locked database is retried once.
+    Requests raise ``StorageError``; a locked database is retried once. A stop writes what was
+    begun.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
@@ -84,14 +91,29 @@ class ErrorStore(Actor[ErrorProtocol]):
         self._hex = hex_source
         self._keep_raw = keep_raw
         self._under_way = 0
+        self._waiting: deque[_Write] = deque()
+        self._group: list[_Write] = []
+        self._arrived = trio.Event()
+
+    async def on_start(self) -> None:
+        self.start_soon(self._run, name="writer")
+
+    async def on_stop(self) -> None:
+        """Write what is left; the task that does it has ended."""
+        await self._drain()
 
     @handles(StoreError, concurrent=256)
     async def store_error(self, request: StoreError) -> StoredError:
         if self._under_way >= UNDER_WAY_LIMIT:
             raise StoreBusy(f"{self._under_way} errors wait to be written: is the disk stuck?")
-        write = _Write(request)
+        write = _Write(request, self._clock())
         self._under_way += 1
-        self.start_soon(self._finish, write)
+        if is_large(request.raw_error):
+            # A task of the actor, not of the request: it outlives a cancelled asker.
+            self.start_soon(self._prepare_in_thread, write, name="large error")
+        else:
+            self._prepare(write)
+            self._put(write)
         await write.ended.wait()
         if isinstance(write.outcome, Exception):
             raise write.outcome
@@ -99,8 +121,9 @@ class ErrorStore(Actor[ErrorProtocol]):
 
     @handles(GetError, concurrent=64)
     async def get_error(self, request: GetError) -> StoredError | None:
-        rows = await self._readers.read(_SELECT, (well_formed(request.id),))
-        found = _stored(rows[0]) if rows else None
+        key = (well_formed(request.id),)
+        rows = await self._readers.point(SELECT_SMALL, key) or await self._readers.read(SELECT, key)
+        found = stored(rows[0]) if rows else None
         if found is None or request.session_id is None:
             return found
         return found if found.session_id == well_formed(request.session_id) else None
@@ -108,80 +131,111 @@ class ErrorStore(Actor[ErrorProtocol]):
     @handles(ListErrors, concurrent=16)
     async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
         sql, params = list_query(request)
-        return tuple(_stored(row) for row in await self._readers.read(sql, params))
+        return tuple(stored(row) for row in await self._readers.read(sql, params))
 
-    async def _finish(self, write: _Write) -> None:
-        """A task of the actor, not of the request: it outlives a cancelled asker."""
+    # Making ready
+
+    async def _prepare_in_thread(self, write: _Write) -> None:
+        await trio.to_thread.run_sync(self._prepare, write)
+        self._put(write)
+
+    def _prepare(self, write: _Write) -> None:
+        """The row to write, still without an id; what goes wrong is the outcome."""
         try:
-            write.outcome = await self._write(self._prepared(write.request))
+            write.error = self._prepared(write.request, write.now)
+            write.raw = msgspec.json.encode(write.error.raw_error).decode()
         except Exception as error:
             write.outcome = error
-        finally:
-            self._under_way -= 1
-            write.ended.set()
+            write.error = None
 
-    def _prepared(self, request: StoreError) -> StoredError:
-        """The row to write, still without an id."""
+    def _prepared(self, request: StoreError, now: float) -> StoredError:
         raw = cast("JsonObject", plain(request.raw_error))
         summary = request.short_summary
         if not self._keep_raw:
             raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)
         return StoredError(
             id="",
-            timestamp=round(self._clock(), 6),
+            timestamp=round(now, 6),
             session_id=well_formed(request.session_id),
             tool_name=well_formed(request.tool_name),
             raw_error=raw,
             short_summary=summarize(summary),
+            kind=request.kind,
         )
 
-    async def _write(self, error: StoredError) -> StoredError:
-        raw = msgspec.json.encode(error.raw_error).decode()
-        for _ in range(ID_ATTEMPTS):
-            made = new_id(error.timestamp, self._hex)
-            row = (
-                *(made, error.timestamp, error.session_id, error.tool_name),
-                *(raw, error.short_summary),
-            )
-            if await self._insert(row):
-                return msgspec.structs.replace(error, id=made)
-        raise StorageError(
-            f"no free error id in {ID_ATTEMPTS} attempts: is the source of randomness working?"
-        )
+    def _put(self, write: _Write) -> None:
+        if write.error is None:
+            self._settle(write, write.outcome)
+            return
+        self._waiting.append(write)
+        self._arrived.set()
 
-    async def _insert(self, row: Row) -> bool:
-        """Whether the row was written; False: another has its id."""
-        transaction = Transact((Statement(_INSERT, row),))
+    # Writing
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived = trio.Event()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Write all that waits. What a cancellation interrupts stays for the next call."""
+        while self._group or self._waiting:
+            while self._waiting and len(self._group) < GROUP_LIMIT:
+                self._group.append(self._waiting.popleft())
+            await self._write(self._group)
+            self._group = [write for write in self._group if not write.ended.is_set()]
+
+    async def _write(self, group: Sequence[_Write]) -> None:
+        """Settle the writes whose rows are on disk now, and those that failed."""
+        named = {error.id: write for write in group if (error := self._named(write))}
+        try:
+            rows = await self._transact(list(named.values()))
+        except StorageError as error:
+            if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
+                self._fail(group, error)
+            else:  # only one of them may be too large for the disk
+                for write in group:
+                    await self._write([write])
+        except Exception as error:
+            self._fail(group, error)
+        else:
+            for (made,) in rows:
+                write = named[str(made)]
+                assert write.error is not None
+                self._settle(write, write.error)
+
+    async def _transact(self, group: list[_Write]) -> Sequence[Row]:
+        """The ids that were written, each in a row of its own."""
+        errors = [(write.error, write.raw) for write in group if write.error is not None]
+        if not errors:
+            return ()
+        transaction = Transact((insert(errors),))
         try:
             (rows,) = await self._database.ask(transaction)
         except DatabaseLocked:
             (rows,) = await self._database.ask(transaction)
-        return bool(rows)
+        return rows
 
+    def _named(self, write: _Write) -> StoredError | None:
+        """The error with a new id; None, and the write has failed, after too many clashes."""
+        assert write.error is not None
+        if write.attempts == ID_ATTEMPTS:
+            problem = f"no free error id in {ID_ATTEMPTS} attempts"
+            self._settle(write, StorageError(f"{problem}: is the source of randomness working?"))
+            return None
+        write.attempts += 1
+        made = new_id(write.error.timestamp, self._hex)
+        write.error = msgspec.structs.replace(write.error, id=made)
+        return write.error
 
-def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
-    """The query of a list: newest first, later stored before earlier at the same time."""
-    filters: tuple[tuple[str, SqlValue], ...] = (
-        ("session_id = ?", request.session_id),
-        ("tool_name = ?", request.tool_name),
-        ("timestamp >= ?", request.start),
-        ("timestamp <= ?", request.end),
-    )
-    used = [(sql, value) for sql, value in filters if value is not None]
-    where = f" WHERE {' AND '.join(sql for sql, _ in used)}" if used else ""
-    params = [well_formed(v) if isinstance(v, str) else v for _, v in used]
-    limit = request.limit if request.limit > 0 else -1
-    sql = f"SELECT {_COLUMNS} FROM agent_errors{where} ORDER BY timestamp DESC, seq DESC LIMIT ?"
-    return sql, [*params, limit]
+    def _fail(self, group: Sequence[_Write], error: Exception) -> None:
+        for write in group:
+            if not write.ended.is_set():
+                self._settle(write, error)
 
-
-def _stored(row: Row) -> StoredError:
-    identity, timestamp, session, tool, raw, summary = row
-    return StoredError(
-        id=str(identity),
-        timestamp=float(timestamp or 0),
-        session_id=str(session),
-        tool_name=str(tool),
-        raw_error=msgspec.json.decode(str(raw), type=dict[str, object]),
-        short_summary=str(summary),
-    )
+    def _settle(self, write: _Write, outcome: StoredError | Exception) -> None:
+        """The one place where a write ends."""
+        self._under_way -= 1
+        write.outcome = outcome
+        write.ended.set()

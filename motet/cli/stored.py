@@ -12,16 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-import msgspec
 
-from motet.actors.errors.store import list_query
+from motet.actors.errors.rows import SELECT, list_query, stored
 from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.errors import ListErrors, NotFound, StoredError
-from motet.protocols.storage import Row
 
-COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary"
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 
 
@@ -45,15 +42,15 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
 async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:
     """Stored errors, newest first."""
     sql, params = list_query(request)
-    return tuple(_error(row) for row in await readers.read(sql, params))
+    return tuple(stored(row) for row in await readers.read(sql, params))
 
 
 async def stored_error(readers: Readers, error_id: str) -> StoredError:
     """One stored error. Raises ``NotFound``."""
-    rows = await readers.read(f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?", (error_id,))
+    rows = await readers.read(SELECT, (error_id,))
     if not rows:
         raise NotFound(f"no stored error {error_id!r}; `motet errors` lists them")
-    return _error(rows[0])
+    return stored(rows[0])
 
 
 @attrs.frozen
@@ -97,15 +94,3 @@ def lock_owner(state: Path) -> int | None:
 
 def _nothing() -> None:
     """There is no lock to give back."""
-
-
-def _error(row: Row) -> StoredError:
-    identity, timestamp, session, tool, raw, summary = row
-    return StoredError(
-        id=str(identity),
-        timestamp=float(timestamp or 0),
-        session_id=str(session),
-        tool_name=str(tool),
-        raw_error=msgspec.json.decode(str(raw), type=dict[str, object]),
-        short_summary=str(summary),
-    )

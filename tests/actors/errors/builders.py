@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from motet.actors.errors.channel import ErrorChannel
+from motet.actors.errors.rows import COLUMNS
 from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
@@ -18,6 +19,8 @@ from motet.protocols.errors import StoreError
 from motet.protocols.events import AnyEvent
 from motet.protocols.storage import Row, Transact
 from motet.runtime import Actor, ActorRef, System, handles, open_system
+
+COLUMN_COUNT = len(COLUMNS.split())
 
 
 @attrs.define
@@ -50,17 +53,18 @@ async def open_store(
 
 
 class FakeDatabase(Actor[Transact]):
-    """Answers as its script says: ``script(n)`` of the n-th transaction, from 0."""
+    """Writes every error it is given, unless ``script(n)`` of the n-th transaction raises."""
 
-    def __init__(self, script: Callable[[int], tuple[tuple[Row, ...], ...]]) -> None:
+    def __init__(self, script: Callable[[int], object]) -> None:
         self.script = script
         self.asked = 0
 
     @handles(Transact, concurrent=8)
     async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
-        assert message.statements
         self.asked += 1
-        return self.script(self.asked - 1)
+        self.script(self.asked - 1)
+        (statement,) = message.statements
+        return (tuple((made,) for made in dict.fromkeys(statement.params[::COLUMN_COUNT])),)
 
 
 @attrs.define

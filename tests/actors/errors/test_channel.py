@@ -136,7 +136,7 @@ async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
 async def test_a_store_that_fails_is_said_counted_and_logged(
     location: Location, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(n: int) -> tuple[tuple[Row, ...], ...]:
+    def full(n: int) -> None:
         raise DiskFull(f"no room, {n}")
 
     warnings = Warnings()

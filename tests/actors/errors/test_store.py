@@ -16,7 +16,6 @@ from motet.actors.storage.errors import DatabaseLocked, DiskFull, StorageError
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
-from motet.protocols.storage import Row
 from motet.runtime import ActorDead, open_system
 from tests.actors.errors.builders import FakeDatabase, failure, open_store
 
@@ -146,10 +145,9 @@ async def test_eight_clashes_are_a_failure_that_says_where_to_look(location: Loc
 
 @pytest.mark.parametrize(("failures", "works"), [(1, True), (2, False)])
 async def test_a_locked_database_is_retried_once(failures: int, works: bool) -> None:
-    def locked(n: int) -> tuple[tuple[Row, ...], ...]:
+    def locked(n: int) -> None:
         if n < failures:
             raise DatabaseLocked("another program writes")
-        return (((1,),),)
 
     async with open_system() as system:
         database = await system.start(lambda: FakeDatabase(locked), name="database")
@@ -165,10 +163,9 @@ async def test_a_locked_database_is_retried_once(failures: int, works: bool) -> 
 
 
 async def test_other_failures_are_the_askers_and_the_store_goes_on() -> None:
-    def full_once(n: int) -> tuple[tuple[Row, ...], ...]:
+    def full_once(n: int) -> None:
         if n == 0:
             raise DiskFull("no room")
-        return (((1,),),)
 
     async with open_system() as system:
         database = await system.start(lambda: FakeDatabase(full_once), name="database")
