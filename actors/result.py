@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 
 from motet.protocols.chat import ChatMessage
-from motet.protocols.errors import AgentError, Internal, LimitReached, RunCancelled
+from motet.protocols.errors import AgentError, Escalated, Internal, LimitReached, RunCancelled
+from motet.protocols.escalations import escalation_id
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
@@ -19,7 +20,7 @@ class RunResult:
         output: the answer; also what a limited run managed to say.
         status: how it ended.
         limit: name of the limit, for ``limited``.
-        detail: who stopped it, or what failed, in words.
+        detail: who stopped it, what failed, or why a person has to look at it, in words.
         error: why it failed, for ``failed``.
         errors: the calls that failed; the model saw them, the run went on.
         rows: what the run added to the transcript.
@@ -40,8 +41,9 @@ class RunResult:
     def check(self) -> RunResult:
         """Itself when completed; otherwise raises.
 
-        ``AgentError`` (failed), ``LimitReached`` (limited), ``RunCancelled`` (stopped by somebody
-        else, dropped from the queue, or interrupted by a crash).
+        ``AgentError`` (failed), ``LimitReached`` (limited), ``Escalated`` (handed to a person),
+        ``RunCancelled`` (stopped by somebody else, dropped from the queue, or interrupted by a
+        crash).
         """
         match self.status:
             case "completed":
@@ -50,5 +52,7 @@ class RunResult:
                 raise self.error or Internal(self.detail)
             case "limited":
                 raise LimitReached(self.limit, f"the run reached its limit: {self.limit}")
+            case "escalated":
+                raise Escalated(escalation_id(self.run_id), self.detail)
             case _:
                 raise RunCancelled(f"the run {self.run_id} was {self.status}: {self.detail}")

@@ -7,11 +7,15 @@ stored and the one terminal event goes out also when the whole host is being can
 
 from __future__ import annotations
 
+import time
+
 import trio
 
 from motet.actors.agent.act import Batch
 from motet.actors.agent.prompt import system_prompt
 from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
+from motet.actors.errors.failures import Failures, failures_before
+from motet.actors.errors.sent import as_sent
 from motet.actors.models.directory import Provide
 from motet.actors.result import RunResult
 from motet.actors.services import Services
@@ -19,6 +23,7 @@ from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
+from motet.protocols.escalations import escalation_id
 from motet.protocols.models import (
     Generate,
     ModelEvent,
@@ -28,7 +33,7 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
-from motet.protocols.sessions import FinishRun, LoadTranscript
+from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript
 from motet.protocols.tools import CallResult
 
 FINISH_BUDGET = 5.0
@@ -84,6 +89,7 @@ class TurnRunner:
         await self.services.begin(self.run)
         await self._announce()
         self.history = await self._load()
+        self.turn.failures = await self._failures()
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
@@ -91,7 +97,7 @@ class TurnRunner:
                 case CallModel():
                     decision = self.turn.answered(await self._think(decision))
                 case RunCalls():
-                    decision = self.turn.observed(await self._act(decision))
+                    decision = self.turn.observed(await self._act(decision), time.time())
                 case Finish():
                     return decision
 
@@ -103,6 +109,16 @@ class TurnRunner:
     async def _load(self) -> tuple[ChatMessage, ...]:
         stored = await self.services.store.ask(LoadTranscript(self.run.session))
         return stored + tuple(row for late in self.slot.unsaved for row in late.rows)
+
+    async def _failures(self) -> Failures:
+        """What the session's transcript counts against this run."""
+        needs_review = False
+        if any(
+            isinstance(row, AssistantMessage) and row.note == "escalated" for row in self.history
+        ):
+            session = await self.services.store.ask(GetSession(self.run.session))
+            needs_review = session is not None and session.needs_review
+        return failures_before(self.history, self.run.limits, needs_review=needs_review)
 
     async def _think(self, decision: CallModel) -> ModelResponse:
         """Ask the model, and stream its answer out as it comes."""
@@ -122,7 +138,7 @@ class TurnRunner:
         hint = (UserMessage(decision.hint),) if decision.hint else ()
         return ModelRequest(
             model=agent.model_name.partition(":")[2] or agent.model_name,
-            messages=(*self.history, *self.turn.rows, *hint),
+            messages=(*as_sent((*self.history, *self.turn.rows)), *hint),
             system=system_prompt(agent.instructions, self.services.today()),
             tools=self.services.catalog.specs(agent.name) if decision.offer_tools else (),
         )
@@ -189,7 +205,14 @@ class TurnRunner:
     async def _flush(self, finish: Finish) -> None:
         """Store what earlier runs could not, then this run; keep what still can't be stored."""
         run, turn = self.run, self.turn
-        last = FinishRun(run.id, finish.status, tuple(turn.rows), turn.usage, self._detail(finish))
+        last = FinishRun(
+            run_id=run.id,
+            status=finish.status,
+            rows=tuple(turn.rows),
+            usage=turn.usage,
+            detail=self._detail(finish),
+            escalation=finish.escalation,
+        )
         self.slot.unsaved.append(last)
         try:
             while self.slot.unsaved:
@@ -209,6 +232,10 @@ class TurnRunner:
                 return events.RunCompleted(usage)
             case "limited":
                 return events.RunLimited(usage, finish.detail)
+            case "escalated":
+                assert finish.escalation is not None
+                tool, by = finish.escalation.tool, escalation_id(self.run.id)
+                return events.RunEscalated(usage, finish.detail, tool, by)
             case "failed":
                 kind = type(self.failure).__name__ if self.failure else "Internal"
                 return events.RunFailed(usage, kind, finish.detail, self.error_id)

@@ -6,6 +6,7 @@ closable at every moment (G7): whatever happens, ``finish`` and ``stop`` leave v
 Source: seed 002, phases 3 to 6.
 
     ready --begin--> model --answered--> tools --observed--> model ... --> ended
+                       |                   '--observed (too many failures)--> ended
                        '--answered (no calls)--> ended
     any --stop / fail / limit--> ended
 """
@@ -17,9 +18,13 @@ from typing import Literal, TypeAlias
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.agent.transcript import close_calls, gap
+from motet.actors.errors.failures import Failures, failures_before
+from motet.actors.errors.tracker import Escalation
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.escalations import NewEscalation
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.sessions import RunStatus
@@ -50,11 +55,15 @@ class RunCalls(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The turn has ended. ``detail`` is the limit's name, or what failed, or who stopped it."""
+    """The turn has ended. ``detail`` is the limit's name, or what failed, or who stopped it.
+
+    ``escalation`` is what a person is told of a turn that ended as ``escalated``.
+    """
 
     status: RunStatus
     output: str = ""
     detail: str = ""
+    escalation: NewEscalation | None = None
 
 
 Decision: TypeAlias = CallModel | RunCalls | Finish
@@ -68,6 +77,7 @@ class Turn:
         rows: what this run adds to the transcript, closed after the turn has ended.
         iteration: model requests so far.
         usage: sum over this run's model requests.
+        failures: the session's failed calls so far; set them before the first results.
     """
 
     limits: Limits
@@ -77,7 +87,12 @@ class Turn:
     tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     results: list[CallResult] = attrs.field(factory=list[CallResult])
+    failures: Failures = attrs.field()
     _closing: str = ""
+
+    @failures.default
+    def _none_before(self) -> Failures:
+        return failures_before((), self.limits)
 
     def begin(self, text: str, author: str | None = None) -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
@@ -102,14 +117,19 @@ class Turn:
         self.tool_calls += len(response.calls)
         return RunCalls(response.calls)
 
-    def observed(self, results: Sequence[CallResult]) -> Decision:
-        """Take the results of the last :class:`RunCalls`, one for each call, in call order."""
+    def observed(self, results: Sequence[CallResult], now: float = 0.0) -> Decision:
+        """Take the results of the last :class:`RunCalls`, one for each call, in call order.
+
+        ``now``: Unix seconds, for the record of what failed.
+        """
         self._expect("tools")
         calls = self._open_calls()
         if [result.call_id for result in results] != [call.id for call in calls]:
             raise TurnStateError(f"results {results!r} do not match calls {calls!r}")
-        self._observe(results)
-        return self._think()
+        judged = [self._judge(*pair, now) for pair in zip(calls, results, strict=True)]
+        self._observe([result for result, _ in judged])
+        escalation = next((found for _, found in judged if found), None)
+        return self._escalate(escalation) if escalation else self._think()
 
     def stop(self, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End at once, whatever was going on. Valid in every state but ``ended``.
@@ -141,6 +161,24 @@ class Turn:
         if self.iteration == self.limits.turns and self.iteration > 1:
             self._closing = self._closing or "turns"
         return CallModel(self.iteration, not self._closing, self._hint())
+
+    def _judge(
+        self, call: Call, result: CallResult, now: float
+    ) -> tuple[CallResult, Escalation | None]:
+        """Count a result, here and nowhere else, and put the advice it earns behind its text."""
+        self.failures, advice = self.failures.ended(
+            call, result.outcome, result.text, result.kind, now
+        )
+        if advice:
+            result = replace(result, text=f"{result.text}\n{advice}")
+        return result, self.failures.tracker.escalation
+
+    def _escalate(self, escalation: Escalation) -> Finish:
+        reason = escalation.explanation
+        self.rows.append(AssistantMessage(f"[Handed to a person: {reason}]", note="escalated"))
+        self.state = "ended"
+        handed = NewEscalation(escalation.tool_name, reason)
+        return Finish("escalated", detail=reason, escalation=handed)
 
     def _hint(self) -> str:
         if self._closing:

@@ -7,7 +7,9 @@ Laws: three lines and at most :data:`FAILURE_LIMIT` code points in the first for
 from __future__ import annotations
 
 import json
+import re
 
+from motet.actors.errors.ids import ID_SHAPE
 from motet.actors.errors.summary import SUMMARY_LIMIT
 from motet.actors.errors.text import first_line, safe_text, shorten, type_name, well_formed
 
@@ -17,6 +19,9 @@ NO_TEXT = "Tool execution failed"
 # With a name of 61, a summary of 100 and the id twice the three lines are 300 long.
 _TOOL_LIMIT = 61
 _CODE_LIMIT = 64
+_FAILURE = re.compile(
+    rf"Tool '.{{0,61}}' failed: (?P<summary>.*)\n\[Error ID: (?P<id>{ID_SHAPE})\]\n"
+)
 
 
 def failure_text(tool: str, summary: str, error_id: str) -> str:
@@ -28,6 +33,17 @@ def failure_text(tool: str, summary: str, error_id: str) -> str:
         f"[Error ID: {error_id}]\n"
         f'📋 Use get_error_detail("{error_id}") for complete error information'
     )
+
+
+def told(text: str) -> tuple[str, str | None]:
+    """What :func:`failure_text` was made of: the summary, and the id. Of another text, itself.
+
+    A text of several lines is made one, since it has no id under which more could be found.
+    """
+    found = _FAILURE.match(text)
+    if found is None:
+        return " ".join(text.split()), None
+    return found["summary"], found["id"]
 
 
 def fallback_text(text: str, code: str = "") -> str:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-_SHAPE = r"err_[0-9]{8}_[0-9]{6}_[0-9a-f]{6}"
-ERROR_ID = re.compile(_SHAPE)
-_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_SHAPE}(?![0-9A-Za-z_])")
+ID_SHAPE = r"err_[0-9]{8}_[0-9]{6}_[0-9a-f]{6}"
+ERROR_ID = re.compile(ID_SHAPE)
+_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){ID_SHAPE}(?![0-9A-Za-z_])")
 ID_LENGTH = 26
 
 

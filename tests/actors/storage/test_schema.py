@@ -12,8 +12,8 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 
 TABLES = {
-    "agent_errors", "escalations", "events", "idempotency", "memories", "messages", "results", "runs",
-    "sessions", "steps", "streams", "tokens",
+    "agent_errors", "escalations", "events", "idempotency", "memories", "messages", "results",
+    "runs", "sessions", "steps", "streams", "tokens",
 }  # fmt: skip
 
 

@@ -1,0 +1,68 @@
+"""The failed calls of a transcript as a model is sent them: each error once, the older ones short.
+
+A new error is three lines, as it was told; once the model has answered it, the last three that
+nobody has resolved are blocks, older ones are one line with their number, and resolved ones one
+line that says so. Laws: rows keep their number, order and calls; only texts of failed calls
+change; the same rows give the same bytes; the transcript itself is never rewritten. The text of an
+error that was answered has at most :data:`SENT_LIMIT` code points, that of one no longer shown
+at most :data:`LINE_LIMIT`. Source: errors specification, sections 2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from motet.actors.errors.compact import MESSAGE_LIMIT, error_block
+from motet.actors.errors.context import SHOWN, ErrorContext
+from motet.actors.errors.failures import compacted_error
+from motet.actors.errors.format import told
+from motet.actors.errors.tracker import counts_as
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
+
+RESOLVED = "[Failed; a later call of this tool succeeded]"
+LINE_LIMIT = 80
+SENT_LIMIT = MESSAGE_LIMIT + 300
+"""Of a block: message, name, suggestion, id and the words around them."""
+
+
+def as_sent(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The rows of a request."""
+    texts = _texts(rows)
+    if not texts:
+        return tuple(rows)
+    return tuple(
+        replace(row, text=texts[at]) if isinstance(row, ToolMessage) and at in texts else row
+        for at, row in enumerate(rows)
+    )
+
+
+def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
+    """The text of each failed call that has been answered, by its place."""
+    context, places = ErrorContext(), dict[int, int]()
+    answered = -1
+    for at, row in enumerate(rows):
+        if isinstance(row, AssistantMessage):
+            answered = at
+        elif isinstance(row, ToolMessage):
+            context = _after(context, row)
+            if counts_as(row.outcome) == "error":
+                places[context.last] = at
+    texts = {at: RESOLVED for at in places.values() if at < answered}
+    for back, error in enumerate(reversed(context.open)):
+        at = places[error.number]
+        if at < answered:
+            older = f"[Error {error.number} of this session: not shown again, newer ones are]"
+            texts[at] = error_block(error.error, error.error_id) if back < SHOWN else older
+    return texts
+
+
+def _after(context: ErrorContext, row: ToolMessage) -> ErrorContext:
+    match counts_as(row.outcome):
+        case "error":
+            return context.failed(compacted_error(row.name, row.text), told(row.text)[1])
+        case "success":
+            return context.succeeded(row.name)
+        case "neither":
+            return context
