@@ -69,6 +69,10 @@ class Wrong(Actor[Add | Total | Words]):
     def total_at_once(self, request: Total) -> int:
         return 1
 
+    @handles(Total, retries=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async def total_again(self, request: Total) -> int:
+        return 1
+
     @handles(Words)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     async def words_without_replies(self, request: Words) -> int:
         return 1
