@@ -19,19 +19,31 @@ from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.hookset import GateFn, HookFn, ObserverFn
 from motet.actors.result import RunResult
 from motet.actors.sessions.recall import recall
+from motet.actors.sessions.review import follow_up, resolved
 from motet.actors.sessions.router import Discard, Resolve
 from motet.actors.sessions.session import Submit
+from motet.actors.sessions.store_sql import storable
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
 from motet.actors.tree import Tree, grow
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import GetError, InputValidation, ListErrors, NotFound, StoredError
+from motet.protocols.escalations import (
+    Answer,
+    AnswerEscalation,
+    EscalationInfo,
+    EscalationState,
+    GetEscalation,
+    ListEscalations,
+)
+from motet.protocols.events import SessionReset
 from motet.protocols.hooks import OnError, Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
+    GetRun,
     GetSession,
     HistoryRow,
     ListRuns,
@@ -234,6 +246,52 @@ class Host:
             still_running=[run.id for run in active if not run.ended.is_set()],
         )
 
+    # Answering
+
+    async def escalations(
+        self,
+        *,
+        session: str | None = None,
+        state: EscalationState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[EscalationInfo, ...]:
+        """Runs that were handed to a person, newest first."""
+        request = ListEscalations(_scope(principal), session, state, limit)
+        return await self._tree.store.ask(request)
+
+    async def resolve(
+        self,
+        escalation: str,
+        decision: Answer,
+        *,
+        note: str = "",
+        deps: object = None,
+        principal: Principal = LOCAL,
+    ) -> EscalationInfo:
+        """Answer an escalation; ``retry`` and ``advice`` have a run of its session started.
+
+        The same answer given again changes nothing, but starts the run if that was prevented.
+        Raises ``NotFound`` (also for a foreign one), ``EscalationAnswered`` when there is another
+        answer, ``InputValidation`` for advice without a note, ``QueueFull`` and ``UnknownName``.
+        """
+        text = follow_up(decision, note)
+        known = await self._owned_escalation(escalation, principal)
+        owner = Principal(known.user)
+        run = None
+        if text is not None:
+            run = self._new_run(known.agent, text, known.session, deps, None, owner, None)
+        answer = AnswerEscalation(
+            known.id, decision, storable(note), principal.user, run.id if run else None
+        )
+        fresh = await self._tree.store.ask(answer)
+        info = await self._owned_escalation(escalation, principal)
+        if fresh:
+            await self._tree.services.announce(info.session, resolved(info), info.run_id)
+        if run and info.next_run is not None:
+            await self._follow_up(run, info.next_run)
+        return info
+
     # Looking
 
     async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
@@ -272,7 +330,7 @@ class Host:
         """The model starts from an empty history; nothing stored is deleted."""
         await self.session(session, principal=principal)
         await self._tree.store.ask(ResetSession(session))
-        await self._tree.services.reset(session)
+        await self._tree.services.announce(session, SessionReset())
 
     async def errors(
         self,
@@ -375,6 +433,19 @@ class Host:
     async def _discard(self, dropped: Sequence[Run]) -> None:
         for run in dropped:
             await self._tree.router.tell(Discard(run.id))
+
+    async def _owned_escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
+        info = await self._tree.store.ask(GetEscalation(escalation))
+        if info is None or (principal.role != "admin" and info.user != principal.user):
+            raise NotFound(f"no escalation {escalation!r}")
+        return info
+
+    async def _follow_up(self, run: Run, run_id: str) -> None:
+        """Start the run of an answer, unless it was started before."""
+        run.id = run_id
+        stored = await self._tree.store.ask(GetRun(run_id))
+        if stored is None and run_id not in self._tree.table.runs:
+            await self._deliver(run)
 
     async def _owned_session(self, session: str, principal: Principal) -> SessionInfo | None:
         """The session, None if there is none; raises ``NotFound`` if it is another's (G16)."""

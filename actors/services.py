@@ -15,7 +15,7 @@ from motet.actors.models.directory import Provide
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.catalog import ToolCatalog
-from motet.protocols.events import AnyEvent, Publish, SessionReset, Warned, is_durable
+from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -56,10 +56,10 @@ class Services:
         with suppress(ActorDead):
             await self.store.tell(step)
 
-    async def reset(self, session: str) -> None:
-        """Announce that the model starts afresh in this session."""
+    async def announce(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish what happened to a session outside of its runs."""
         with suppress(ActorDead):
-            await self.bus.tell(Publish(f"session:{session}", SessionReset()))
+            await self.bus.tell(Publish(f"session:{session}", event, run_id))
 
     async def emit(self, run: Run, event: AnyEvent) -> None:
         """Publish an event of a run. Waits for room when it is durable; never fails the run.
