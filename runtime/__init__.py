@@ -19,6 +19,7 @@ from motet.runtime.errors import (
     RestartLimitExceeded,
     StartFailed,
 )
+from motet.runtime.feed import Feed
 from motet.runtime.handlers import handles
 from motet.runtime.inspect import (
     ActorInfo,
@@ -29,10 +30,12 @@ from motet.runtime.inspect import (
     StopReport,
 )
 from motet.runtime.mailbox import MailboxSpec, Overflow
+from motet.runtime.observe import TraceEvent
 from motet.runtime.ref import ActorRef
 from motet.runtime.stream import Replies, ReplyStream
 from motet.runtime.supervision import Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
+from motet.runtime.telemetry import Telemetry
 
 __all__ = [
     "Actor",
@@ -44,6 +47,7 @@ __all__ = [
     "AskTimeout",
     "DeadLetter",
     "DeadLetters",
+    "Feed",
     "Leftover",
     "MailboxFull",
     "MailboxSpec",
@@ -62,6 +66,8 @@ __all__ = [
     "Strategy",
     "Supervision",
     "System",
+    "Telemetry",
+    "TraceEvent",
     "handles",
     "open_system",
 ]

@@ -133,7 +133,9 @@ class Ask(msgspec.Struct, eq=False):
         self._deliver(outcome.Value(_TIMED_OUT if self.timed_out else _EXPIRED))
 
 
-async def ask(cell: Cell, request: Asked[Any, R], seconds: float | None) -> R:
+async def ask(
+    cell: Cell, request: Asked[Any, R], seconds: float | None, context: str | None = None
+) -> R:
     """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11)."""
     message = cell.admit(cast("Request[R]", request))  # nothing else is `Asked`
     mailbox = cell.mailbox
@@ -148,6 +150,7 @@ async def ask(cell: Cell, request: Asked[Any, R], seconds: float | None) -> R:
             until = limit
         envelope = Ask(mailbox, message, target, current_task(), until, limit, mailbox.queue)
         timer = None if seconds is None else cell.system.timers.start(limit, envelope.time_out)
+        envelope.context = context
         if work is not None:
             work.waits.append(envelope)
         try:

@@ -21,14 +21,15 @@ from motet.runtime.incarnation import Incarnation
 from motet.runtime.inspect import ActorInfo, Leftover, Statistics
 from motet.runtime.lifecycle import LifeEvent, LifeState, next_state
 from motet.runtime.mailbox import Mailbox
+from motet.runtime.observe import Observer
 from motet.runtime.portable import round_trip
 from motet.runtime.stopping import StopPlan, at_once, blocking_tasks, stack_of
 from motet.runtime.supervision import Restart
 from motet.runtime.supervisor import Supervisor
+from motet.runtime.told import Told
 from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
-    from motet.runtime.observe import Observer
     from motet.runtime.system import System
 
 __all__ = ["Cell"]
@@ -93,6 +94,8 @@ class Cell:
         self.supervisor: Supervisor | None = None
         self.control: deque[Message] = deque()  # handled before all mail (G6)
         self.observer: Observer | None = None
+        if system.observing:
+            self.observe()
         self.paused = False
         self.leaving = False  # asked to stop for ever
         self.was_ready = False  # some incarnation has started
@@ -134,6 +137,21 @@ class Cell:
         self.control.append(message)
         if self.life is not None:
             self.life.interrupt()
+
+    def envelope(self, message: M) -> M | Told:
+        """The item to send for a told message; see :meth:`admit`."""
+        if self.system.plain and type(message) in self.handlers:
+            return message
+        checked = self.admit(message)
+        telemetry = self.system.telemetry
+        return checked if telemetry is None else Told(checked, telemetry.context())
+
+    def observe(self) -> None:
+        """Whether anybody looks at this actor may have changed."""
+        seen = self.system.telemetry is not None or self.path in self.system.traces
+        self.observer = Observer(self.system, self.path) if seen else None
+        if self.life is not None:
+            self.life.choose_ways()
 
     # ------------------------------------------------------------------ suspending
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import msgspec
 
+from motet.runtime.feed import FEED_BUFFER, Feed, joined
 from motet.runtime.lifecycle import LifeState
+from motet.runtime.telemetry import DEAD_LETTERS, Telemetry
 
 __all__ = ["ActorInfo", "DeadLetter", "DeadLetters", "Leftover", "Statistics", "StopReport"]
 
@@ -60,12 +63,14 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """All dead letters counted, the last hundred kept. Read it when you like; it calls nobody."""
+    """All dead letters counted, the last hundred kept; to be read, or followed as a stream."""
 
     KEPT = 100
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
         self.count = 0
+        self._telemetry = telemetry
+        self._feeds: list[Feed[DeadLetter]] = []
         self._last: deque[DeadLetter] = deque(maxlen=self.KEPT)
 
     @property
@@ -76,6 +81,17 @@ class DeadLetters:
     def add(self, letter: DeadLetter) -> None:
         self.count += 1
         self._last.append(letter)
+        for feed in self._feeds:
+            feed.publish(letter)
+        if self._telemetry is not None:
+            self._telemetry.count(DEAD_LETTERS, letter.path)
+
+    def follow(self, buffer: int = FEED_BUFFER) -> AbstractContextManager[Feed[DeadLetter]]:
+        """Those to come: ``with system.dead_letters.follow() as letters: async for letter in …``.
+
+        Nobody waits for the reader; ``letters.missed`` counts what found ``buffer`` full.
+        """
+        return joined(self._feeds, buffer)
 
     def __len__(self) -> int:
         return self.count

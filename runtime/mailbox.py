@@ -55,7 +55,7 @@ class _WaitingTell:
 
     __slots__ = ("message", "task")
 
-    def __init__(self, message: Message, task: trio.lowlevel.Task) -> None:
+    def __init__(self, message: Message | Told, task: trio.lowlevel.Task) -> None:
         self.message = message
         self.task = task
 
@@ -135,7 +135,7 @@ class Mailbox:
             reschedule(task)
         return True
 
-    def put_or_overflow(self, message: Message) -> None:
+    def put_or_overflow(self, message: Message | Told) -> None:
         """Accept a told message or apply the overflow policy; never waits.
 
         Raises ActorDead after closing, MailboxFull for the policies ``wait`` and ``fail``.
@@ -153,7 +153,7 @@ class Mailbox:
         self.accepted += 1
         self._drop(message, "dropped: the mailbox was full (drop_newest)")
 
-    async def put_when_room(self, message: Message) -> None:
+    async def put_when_room(self, message: Message | Told) -> None:
         """As ``put_or_overflow``, but the policy ``wait`` waits. Cancelled: nothing was sent."""
         if self.spec.overflow != "wait" or self.closed is not None:
             # A mailbox that drops makes no sender wait: nothing else would let other tasks run.
@@ -354,7 +354,7 @@ class Mailbox:
         if self.attend is not None:
             self.attend(kind)
 
-    def _put_in_suspension(self, message: Message) -> bool:
+    def _put_in_suspension(self, message: Message | Told) -> bool:
         """A mailbox that refuses requests accepts other messages as ever, by a longer way."""
         if not self.refusing or self.waiting or len(self.queue) >= self._room():
             return False

@@ -10,6 +10,7 @@ from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
+from motet.runtime.observe import observed_ask, observed_stream
 from motet.runtime.stopping import wait_bounded, within
 from motet.runtime.stream import ReplyStream, open_stream
 
@@ -42,13 +43,13 @@ class ActorRef(Generic[P_contra]):
         Order per sender is kept. Cancelled while waiting: nothing was sent. A checkpoint only if
         the mailbox is full, so that telling stays cheap.
         """
-        checked = self._cell.admit(message)
+        checked = self._cell.envelope(message)
         if not self._mailbox.put(checked):
             await self._mailbox.put_when_room(checked)
 
     def tell_nowait(self, message: P_contra) -> None:
         """Send without an answer and without waiting; MailboxFull for ``wait`` and ``fail``."""
-        checked = self._cell.admit(message)
+        checked = self._cell.envelope(message)
         if not self._mailbox.put(checked):
             self._mailbox.put_or_overflow(checked)
 
@@ -62,6 +63,8 @@ class ActorRef(Generic[P_contra]):
         it asked in turn have ended; if it finished nevertheless, its value is returned (G1).
         Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
         """
+        if self._cell.system.observing:
+            return observed_ask(self._cell, request, timeout)
         return ask(self._cell, request, timeout)
 
     def stream(
@@ -74,6 +77,8 @@ class ActorRef(Generic[P_contra]):
         for its end (G1).
         """
         checked = self._cell.admit(cast("StreamRequest[T, R]", request))  # as in `ask`
+        if self._cell.system.observing:
+            return observed_stream(self._cell, checked)
         return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
 
     async def stop(self, *, grace: float | None = None) -> StopReport:

@@ -150,12 +150,16 @@ class StreamAsk(Ask, eq=False):
 
 @asynccontextmanager
 async def open_stream(
-    mailbox: Mailbox, request: StreamRequest[T, R], target: Work
+    mailbox: Mailbox,
+    request: StreamRequest[T, R],
+    target: Work,
+    context: str | None = None,
 ) -> AsyncGenerator[ReplyStream[T, R]]:
     """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
     work = current_work.get()
     deadline = trio.current_effective_deadline()
     envelope = StreamAsk(mailbox, request, target, current_task(), deadline, home=mailbox.queue)
+    envelope.context = context
     if work is not None:
         refuse_cycle(work, target)
         work.waits.append(envelope)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import trio
@@ -15,11 +15,14 @@ import trio
 from motet.protocols.messages import Message
 from motet.runtime.actor import Actor
 from motet.runtime.errors import only_error
+from motet.runtime.feed import FEED_BUFFER, Feed
 from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
+from motet.runtime.observe import TraceEvent, tracing
 from motet.runtime.ref import ActorRef
 from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
+from motet.runtime.telemetry import Telemetry
 from motet.runtime.timers import Timers
 
 __all__ = ["System", "open_system"]
@@ -36,12 +39,17 @@ class System:
         supervision: Supervision,
         check_messages: bool,
         chance: Callable[[], float],
+        telemetry: Telemetry | None,
         cancel: Callable[[], None],
     ) -> None:
         self.name = name
         self.check_messages = check_messages
         self.chance = chance
-        self.dead_letters = DeadLetters()
+        self.telemetry = telemetry
+        self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
+        self.observing = telemetry is not None  # anybody looks at anything
+        self.plain = telemetry is None and not check_messages  # messages are sent as they are
+        self.dead_letters = DeadLetters(telemetry)
         self.timers = Timers()
         self.failure: Exception | None = None
         self._cancel = cancel
@@ -72,6 +80,23 @@ class System:
     def find(self, path: str) -> ActorRef[Any] | None:
         """The actor at ``path``, or None."""
         return next((ActorRef[Any](cell) for cell in self._root.tree() if cell.path == path), None)
+
+    def trace(
+        self, path: str, *, buffer: int = FEED_BUFFER
+    ) -> AbstractContextManager[Feed[TraceEvent]]:
+        """What the actor at ``path`` does: ``with system.trace(path) as events``, to iterate over.
+
+        Restarts end nothing, and the actor need not be there yet. Nobody waits for the reader:
+        ``events.missed`` counts what found ``buffer`` full.
+        """
+        return tracing(self, path, buffer)
+
+    def observe(self, path: str) -> None:
+        """Who looks at ``path`` has changed. For :mod:`motet.runtime.observe`."""
+        self.observing = self.telemetry is not None or bool(self.traces)
+        for cell in self._root.tree():
+            if cell.path == path:
+                cell.observe()
 
     async def run(self) -> None:
         """The root's task. For :func:`open_system`.
@@ -107,6 +132,7 @@ async def open_system(
     *,
     supervision: Supervision | None = None,
     check_messages: bool = False,
+    telemetry: Telemetry | None = None,
     chance: Callable[[], float] = random.random,
 ) -> AsyncGenerator[System]:
     """A block in which actors live; when it is left, none does.
@@ -116,12 +142,15 @@ async def open_system(
     cancelled at once, and its ``on_stop`` runs within its budget. When the top-level actors fail
     more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
+    ``telemetry`` gets spans and figures; without it they cost nothing.
     """
     system: System | None = None
     try:
         async with trio.open_nursery() as nursery:
             spec = supervision or Supervision()
-            system = System(name, spec, check_messages, chance, nursery.cancel_scope.cancel)
+            system = System(
+                name, spec, check_messages, chance, telemetry, nursery.cancel_scope.cancel
+            )
             nursery.start_soon(system.run, name=f"/{name} (supervisor)")
             nursery.start_soon(system.timers.run, name=f"/{name} (timers)")
             try:

@@ -1,0 +1,62 @@
+"""What the kernel tells of itself to a metrics and tracing library: one small protocol.
+
+Without telemetry nothing is measured, and each message costs one look at an attribute. The names
+that the kernel gives to ``count`` and ``record`` are the constants below.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Final, Literal, Protocol
+
+from motet.protocols.messages import Message
+
+__all__ = [
+    "ASK_SECONDS",
+    "DEAD_LETTERS",
+    "FAILED",
+    "HANDLED",
+    "HANDLE_SECONDS",
+    "RESTARTS",
+    "SpanKind",
+    "Telemetry",
+]
+
+HANDLED: Final = "motet.handled"  # handlers that returned
+FAILED: Final = "motet.failed"  # handlers that raised or were cancelled
+DEAD_LETTERS: Final = "motet.dead_letters"
+RESTARTS: Final = "motet.restarts"
+ASK_SECONDS: Final = "motet.ask.seconds"  # from sending to the one outcome
+HANDLE_SECONDS: Final = "motet.handle.seconds"  # first to last step of a handler
+
+SpanKind = Literal["ask", "handle"]
+
+
+class Telemetry(Protocol):
+    """Given to :func:`open_system`. Called in the tasks of actors and askers; must not raise.
+
+    Contexts are W3C ``traceparent`` texts, since a message may cross a process border.
+    """
+
+    def span(
+        self, kind: SpanKind, path: str, message: type[Message], parent: str | None
+    ) -> AbstractContextManager[str | None]:
+        """Around an ask of the actor at ``path``, or around its handler; one task, in order.
+
+        Gives the context for what the span sends on. ``parent`` is that of the sender; for an ask
+        it is None, and the parent is the span the task is in. An error of the handler leaves
+        through the block.
+        """
+        ...
+
+    def context(self) -> str | None:
+        """The context of the span this task is in, for a told message."""
+        ...
+
+    def count(self, name: str, path: str) -> None:
+        """One more of ``name`` at the actor ``path``."""
+        ...
+
+    def record(self, name: str, path: str, value: float) -> None:
+        """A value for the histogram ``name``, in the unit its name ends in."""
+        ...
