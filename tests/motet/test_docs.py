@@ -166,6 +166,13 @@ def test_the_tables_are_those_of_the_kernel(page: str) -> None:
     assert with_tables(text) == text, f"python -m motet.runtime.diagram {page}"
 
 
+def test_every_guarantee_has_its_section_and_names_its_tests() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text("utf-8")
+    assert re.findall(r"^## G(\d+) ", text, re.M) == [str(number) for number in range(1, 17)]
+    tests = {path.name for path in (ROOT / "tests/guarantees").glob("test_g*.py")}
+    assert not [name for name in tests if f"../tests/guarantees/{name})" not in text]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
