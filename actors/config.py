@@ -50,8 +50,10 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     if references.problems:
         raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
     config = parse_config(cast("JsonObject", data), source=file.name)
+    hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     return attrs.evolve(
         config,
+        hooks=tuple(hooks),
         state=None if config.state is None else str(file.parent / config.state),
         workspace=None if config.workspace is None else str(file.parent / config.workspace),
     )

@@ -6,17 +6,19 @@ whatever way, ends all runs, stores their transcripts and closes the database.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal, TypeVar, overload
+from typing import TypeVar, Unpack
 
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.events.subscription import subscribe
-from motet.actors.hooks.hookset import GateFn, HookFn, ObserverFn
+from motet.actors.hooks.command import add_command
+from motet.actors.hooks.hookset import HookOptions
+from motet.actors.hooks.register import On
 from motet.actors.result import RunResult
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.review import follow_up, resolved
@@ -37,7 +39,7 @@ from motet.protocols.escalations import (
     ListEscalations,
 )
 from motet.protocols.events import SessionReset
-from motet.protocols.hooks import OnError, Point
+from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import (
@@ -59,8 +61,6 @@ from motet.protocols.sessions import (
 from motet.runtime import ActorDead, System
 
 D = TypeVar("D")
-GateT = TypeVar("GateT", bound=GateFn)
-ObserverT = TypeVar("ObserverT", bound=ObserverFn)
 
 
 class Host:
@@ -72,6 +72,8 @@ class Host:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self.on = On(tree.hooks)
+        """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
 
     def __repr__(self) -> str:
         return f"<Host {self._tree.location.name} {self._tree.table!r}>"
@@ -101,51 +103,23 @@ class Host:
     def status(self) -> HostStatus:
         return self._tree.status()
 
-    @overload
-    def on(
-        self,
-        point: Literal["before_tool"],
-        *,
-        match: str = ...,
-        on_error: OnError | None = ...,
-        timeout: float = ...,
-        priority: int = ...,
-    ) -> Callable[[GateT], GateT]: ...
-
-    @overload
-    def on(
-        self,
-        point: Literal["after_tool"],
-        *,
-        match: str = ...,
-        on_error: OnError | None = ...,
-        timeout: float = ...,
-        priority: int = ...,
-    ) -> Callable[[ObserverT], ObserverT]: ...
-
-    def on(
+    def on_command(
         self,
         point: Point,
+        argv: Sequence[str],
         *,
-        match: str = "*",
-        on_error: OnError | None = None,
-        timeout: float = 5.0,
-        priority: int = 100,
-    ) -> Callable[[Any], Any]:
-        """Register a hook: a gate at ``before_tool``, an observer at ``after_tool`` (G10).
+        env: Sequence[str] = (),
+        **options: Unpack[HookOptions],
+    ) -> None:
+        """Register a program as a hook: JSON on stdin in the field names of Claude Code.
 
-        ``match``: tool names, ``|`` between patterns. ``on_error`` None: ``block`` for gates,
-        ``continue`` for observers. Lower ``priority`` runs first. ``timeout`` in seconds.
-        Raises ``ConfigError`` for a hook that could never work.
+        Exit 0 goes on, exit 2 blocks with stderr as the reason, all else is a failure; ``env``
+        names the variables it gets to know. It runs in the current directory, and must not lie
+        in the workspace. Raises ``ConfigError``.
         """
-
-        def register(fn: HookFn) -> HookFn:
-            self._tree.hooks.add(
-                point, fn, match=match, on_error=on_error, timeout=timeout, priority=priority
-            )
-            return fn
-
-        return register
+        add_command(
+            self._tree.hooks, point, argv, workspace=self._tree.workspace, env=env, **options
+        )
 
     # Running
 

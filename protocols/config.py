@@ -14,6 +14,7 @@ import attrs
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
+from motet.protocols.hooks import OnError, Point
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Role
 
@@ -196,6 +197,33 @@ class AgentConfig:
 
 
 @attrs.frozen(kw_only=True)
+class HookConfig:
+    """A program that is asked at a point, with JSON in the field names of Claude Code.
+
+    Attributes:
+        point: where it stands, such as ``before_tool``.
+        command: the program and its arguments; it runs in the directory of the file.
+        match: at the tool points, patterns of tool names with ``|`` between them.
+        on_error: whether its failure blocks or lets things continue; the point's default if absent.
+        fail_open: the same switch: true is ``continue``, false is ``block``.
+        timeout: seconds for one event.
+        priority: lower is asked first.
+        env: names of the environment variables that it gets to know.
+    """
+
+    point: Point
+    command: tuple[str, ...] = attrs.field(validator=_must("a program and its arguments", bool))
+    match: str = attrs.field(default="*", validator=_NOT_EMPTY)
+    on_error: OnError | None = None
+    fail_open: bool | None = None
+    timeout: float = attrs.field(default=5.0, validator=_POSITIVE)
+    priority: int = 100
+    env: tuple[str, ...] = ()
+    name: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    cwd: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+
+
+@attrs.frozen(kw_only=True)
 class HostConfig:
     """Everything about a host that is not code.
 
@@ -214,6 +242,7 @@ class HostConfig:
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
+    hooks: tuple[HookConfig, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
 
 

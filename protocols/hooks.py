@@ -1,4 +1,8 @@
-"""Gates and observers: what they are shown and what they may decide (G10)."""
+"""Gates and observers: where they stand, what they are shown and what they may decide (G10).
+
+A gate is asked before something happens and decides; an observer is told and decides nothing.
+Field names of events are the same at every point.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +11,77 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from motet.protocols.chat import JsonObject
-from motet.protocols.sessions import Principal
+from motet.protocols.models import ModelRequest, ModelResponse, Usage
+from motet.protocols.sessions import Principal, RunStatus
 
 OnError: TypeAlias = Literal["block", "continue"]
 """What a hook's own exception or time-out means. ``block`` is fail-closed."""
 
-Point: TypeAlias = Literal["before_tool", "after_tool"]
+Point: TypeAlias = Literal[
+    "session_start",
+    "session_end",
+    "before_input",
+    "before_model",
+    "after_model",
+    "before_tool",
+    "after_tool",
+    "before_output",
+    "run_end",
+    "error",
+    "warning",
+]
 
-GATES: frozenset[Point] = frozenset({"before_tool"})
 
-
-class BeforeTool(msgspec.Struct, frozen=True):
-    """A call is about to run; its arguments are already valid."""
+class HookEvent(msgspec.Struct, frozen=True, tag_field="point"):
+    """Root of all events; the tag is the point. ``run_id`` is the run it happens in."""
 
     run_id: str
     session: str
     agent: str
     principal: Principal
+
+
+class SessionStart(HookEvent, frozen=True, tag="session_start"):
+    """The first run of a session since its actor began; ``resumed``: it has a history."""
+
+    resumed: bool
+
+
+class SessionEnd(HookEvent, frozen=True, tag="session_end"):
+    """The session's actor ends: it was idle for long, or the host closes."""
+
+
+class BeforeInput(HookEvent, frozen=True, tag="before_input"):
+    """An input is on disk and about to become the first row of its run."""
+
+    text: str
+
+
+class BeforeModel(HookEvent, frozen=True, tag="before_model"):
+    """A request is about to be sent. ``iteration`` counts the run's requests from 1."""
+
+    request: ModelRequest
+    iteration: int
+
+
+class AfterModel(HookEvent, frozen=True, tag="after_model"):
+    """A model has answered; nothing of the answer is in the transcript yet."""
+
+    response: ModelResponse
+    iteration: int
+
+
+class BeforeTool(HookEvent, frozen=True, tag="before_tool"):
+    """A call is about to run; its arguments are already valid."""
+
     call_id: str
     name: str
     args: JsonObject
 
 
-class AfterTool(msgspec.Struct, frozen=True):
-    """A call has ended, one way or the other."""
+class AfterTool(HookEvent, frozen=True, tag="after_tool"):
+    """A call has ended, one way or the other; ``text`` is what the model is about to be given."""
 
-    run_id: str
-    session: str
-    agent: str
-    principal: Principal
     call_id: str
     name: str
     args: JsonObject
@@ -45,35 +91,112 @@ class AfterTool(msgspec.Struct, frozen=True):
     error_id: str | None = None
 
 
-class Allow(msgspec.Struct, frozen=True):
-    """Go on; ``args`` replaces the arguments and is validated again."""
+class BeforeOutput(HookEvent, frozen=True, tag="before_output"):
+    """A run is about to end with this answer. ``continued``: how often it was told to go on."""
+
+    text: str
+    continued: int
+
+
+class RunEnd(HookEvent, frozen=True, tag="run_end"):
+    """A run has ended and is stored. ``detail``: the limit, what failed, or who stopped it."""
+
+    status: RunStatus
+    output: str
+    detail: str
+    usage: Usage
+
+
+class RunError(HookEvent, frozen=True, tag="error"):
+    """A run has failed. ``kind`` is the variant of ``AgentError``."""
+
+    kind: str
+    message: str
+    error_id: str | None = None
+
+
+class RunWarning(HookEvent, frozen=True, tag="warning"):
+    """Something degraded and the run went on. ``source`` says what."""
+
+    source: str
+    message: str
+
+
+AnyHookEvent: TypeAlias = (
+    SessionStart
+    | SessionEnd
+    | BeforeInput
+    | BeforeModel
+    | AfterModel
+    | BeforeTool
+    | AfterTool
+    | BeforeOutput
+    | RunEnd
+    | RunError
+    | RunWarning
+)
+
+
+class Allow(msgspec.Struct, frozen=True, tag_field="decision", tag="allow"):
+    """Go on; ``args`` replaces a call's arguments and is validated again."""
 
     args: JsonObject | None = None
 
 
-class Deny(msgspec.Struct, frozen=True):
-    """Do not run it; the reason goes to the model as the call's result."""
+class Deny(msgspec.Struct, frozen=True, tag_field="decision", tag="deny"):
+    """Do not do it. The reason goes to the model as a call's result, else to the user."""
 
     reason: str
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, tag_field="decision", tag="ask"):
     """A person decides. Without anyone to ask it is a :class:`Deny`."""
 
     reason: str
 
 
-class Respond(msgspec.Struct, frozen=True):
-    """Do not run it; this text is its successful result."""
+class Respond(msgspec.Struct, frozen=True, tag_field="decision", tag="respond"):
+    """Do not do it; this text is the result of the call, or the model's answer."""
 
     text: str
 
 
-class Abort(msgspec.Struct, frozen=True):
-    """Strongest verdict. At a tool point it skips that call; at other points it ends the run."""
+class Replace(msgspec.Struct, frozen=True, tag_field="decision", tag="replace"):
+    """Go on with something else: a text, or before and after a model its request or response."""
+
+    text: str | None = None
+    request: ModelRequest | None = msgspec.field(default=None)
+    response: ModelResponse | None = msgspec.field(default=None)
+
+
+class Continue(msgspec.Struct, frozen=True, tag_field="decision", tag="continue"):
+    """The answer is not the end: the model gets this text and goes on, within its limits."""
+
+    text: str
+
+
+class Abort(msgspec.Struct, frozen=True, tag_field="decision", tag="abort"):
+    """Strongest verdict, at any gate: it skips a call, and at all other points ends the run."""
 
     reason: str
 
 
 Decision: TypeAlias = Allow | Deny | Ask | Respond | Abort
-"""Several hooks on one point: Abort > Deny > Ask > Respond > Allow; replacements chain."""
+"""What a gate of tools decides."""
+
+AnyDecision: TypeAlias = Abort | Deny | Ask | Continue | Respond | Replace | Allow
+"""Strongest first: the strongest of several hooks counts, and replacements chain."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The merged decision, which hook made it, and whether by deciding or by failing."""
+
+    decision: AnyDecision
+    hook: str = ""
+    cause: Literal["decision", "error"] = "decision"
+
+
+def point_of(event: AnyHookEvent) -> Point:
+    """The point at which an event happens."""
+    point: Point = event.__struct_config__.tag  # type: ignore[assignment]  # the tags above
+    return point

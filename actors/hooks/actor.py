@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from motet.actors.hooks.chain import Warn, decide, observe
+from contextlib import suppress
+
+from motet.actors.hooks.chain import HookFault, Warn, decide
 from motet.actors.hooks.hookset import HookSet
-from motet.protocols.hooks import AfterTool, BeforeTool, Decision
+from motet.protocols.hooks import AnyHookEvent, RunWarning, Verdict
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, handles
+from motet.runtime import Actor, MailboxFull, handles
 
 AT_ONCE = 64
 
 
-class Gate(Request[Decision], frozen=True, tag="hooks.gate"):
-    """May this very call run? Answered by the merged verdict of all gates that match."""
+class Gate(Request[Verdict], frozen=True, tag="hooks.gate"):
+    """May this very thing happen? Answered by the merged verdict of all hooks that match."""
 
-    event: BeforeTool
+    event: AnyHookEvent
 
 
 class Observe(Message, frozen=True, tag="hooks.observe"):
-    """A call has ended; told to all observers that match."""
+    """Something has happened; told to all hooks that match, whose verdict changes nothing."""
 
-    event: AfterTool
+    event: AnyHookEvent
 
 
 class Hooks(Actor[Gate | Observe]):
-    """Runs the chains. A slow hook delays its own call only, up to 64 calls at once.
+    """Runs the chains. A slow hook delays its own event only, up to 64 events at once.
 
     ``warn`` gets a mark for every hook that failed; it must not block and must not raise.
     """
@@ -34,11 +36,20 @@ class Hooks(Actor[Gate | Observe]):
         self._warn = warn
 
     @handles(Gate, concurrent=AT_ONCE)
-    async def gate(self, request: Gate) -> Decision:
-        event = request.event
-        return await decide(self._hooks.gates(event.name), event, self._warn)
+    async def gate(self, request: Gate) -> Verdict:
+        return await decide(self._hooks.of(request.event), request.event, self._mark)
 
     @handles(Observe, concurrent=AT_ONCE)
     async def observe(self, message: Observe) -> None:
-        event = message.event
-        await observe(self._hooks.observers(event.name), event, self._warn)
+        await decide(self._hooks.of(message.event), message.event, self._mark)
+
+    def _mark(self, fault: HookFault) -> None:
+        """A hook that failed is a warning too, but for those that failed at a warning."""
+        self._warn(fault)
+        event = fault.event
+        if isinstance(event, RunWarning) or not self._hooks.at("warning"):
+            return
+        text = f"hook {fault.hook!r} failed: {fault.message}"
+        base = (event.run_id, event.session, event.agent, event.principal)
+        with suppress(MailboxFull):
+            self.ref.tell_nowait(Observe(RunWarning(*base, "hook", text)))

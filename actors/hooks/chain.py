@@ -2,7 +2,7 @@
 
 Invariants: a gate that failed never counts as an allow unless it was declared ``continue``; a
 verdict that restricts (Abort, Deny, Ask) counts whatever else is wrong with the hook. A hook is
-shown its own copy of the arguments: only a returned ``Allow(args=...)`` replaces them.
+shown its own copy of what is decided upon: only what it returns changes anything.
 """
 
 from __future__ import annotations
@@ -10,142 +10,124 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import msgspec
+import attrs
 import trio
-from msgspec.structs import replace
 
-from motet.actors.hooks.hookset import E, Hook, HookFn, HookSet
-from motet.protocols.chat import JsonObject
+from motet.actors.hooks.decisions import allowance, own_copy, replaced, restriction
+from motet.actors.hooks.hookset import Hook, HookFn, HookSet
 from motet.protocols.hooks import (
     Abort,
     AfterTool,
     Allow,
+    AnyDecision,
+    AnyHookEvent,
     Ask,
     BeforeTool,
-    Decision,
+    Continue,
     Deny,
     OnError,
+    Replace,
     Respond,
+    Verdict,
+    point_of,
 )
 
-__all__ = ["HookFault", "HookFn", "HookSet", "Warn", "decide", "merge", "observe"]
+__all__ = ["Heard", "HookFault", "HookFn", "HookSet", "Warn", "decide", "merge"]
 
 
-class HookFault(msgspec.Struct, frozen=True):
+@attrs.frozen
+class HookFault:
     """A hook failed; the mark for the event log. ``on_error`` says what that meant."""
 
     hook: str
     on_error: OnError
-    tool: str
-    run_id: str
-    session: str
+    event: AnyHookEvent
     message: str
+
+    def __str__(self) -> str:
+        where, what = f"at {point_of(self.event)}", "the run"
+        if self.tool:
+            after = isinstance(self.event, AfterTool)
+            where, what = f"on tool {self.tool!r}", "the result" if after else "the call"
+        refused = "was denied" if what == "the call" else "was withheld" if self.tool else "ended"
+        meant = f"{what} {refused}" if self.on_error == "block" else f"{what} went on"
+        return f"hook {self.hook!r} failed {where}, {meant}: {self.message}"
+
+    @property
+    def tool(self) -> str:
+        """Of the call that it was about, if it was about one."""
+        return self.event.name if isinstance(self.event, BeforeTool | AfterTool) else ""
 
 
 Warn: TypeAlias = Callable[[HookFault], None]
+Heard: TypeAlias = Callable[[Hook, Verdict, float], None]
+"""Told each hook's own verdict, and the seconds it took."""
 
-_STRONGEST_FIRST: tuple[type[Decision], ...] = (Abort, Deny, Ask, Respond)
+_STRONGEST_FIRST: tuple[type[AnyDecision], ...] = (Abort, Deny, Ask, Continue, Respond)
 
 
-def merge(decisions: Sequence[Decision]) -> Decision:
-    """The strongest, the first of equals; if all allow, the last replacement of the arguments."""
+def merge(verdicts: Sequence[Verdict]) -> Verdict:
+    """The strongest, the first of equals; if all allow, the last replacement."""
     for kind in _STRONGEST_FIRST:
-        for decision in decisions:
-            if isinstance(decision, kind):
-                return decision
-    replaced = [decision.args for decision in decisions if isinstance(decision, Allow)]
-    return Allow(next((args for args in reversed(replaced) if args is not None), None))
+        for verdict in verdicts:
+            if isinstance(verdict.decision, kind):
+                return verdict
+    for verdict in reversed(verdicts):
+        match verdict.decision:
+            case Replace():
+                return verdict
+            case _:
+                pass
+    changed = [v for v in verdicts if isinstance(v.decision, Allow) and v.decision.args is not None]
+    return changed[-1] if changed else Verdict(Allow())
 
 
-async def decide(gates: Sequence[Hook[BeforeTool]], event: BeforeTool, warn: Warn) -> Decision:
-    """Ask every gate in order; each sees the arguments the one before left. Abort ends it."""
-    decisions: list[Decision] = []
-    for gate in gates:
-        decision = await _consult(gate, event, warn)
-        decisions.append(decision)
-        if isinstance(decision, Abort):
+def _unheard(_hook: Hook, _verdict: Verdict, _seconds: float) -> None:
+    pass
+
+
+async def decide(
+    hooks: Sequence[Hook], event: AnyHookEvent, warn: Warn, heard: Heard = _unheard
+) -> Verdict:
+    """Ask every hook in order; each sees what the one before left. Abort ends it."""
+    verdicts: list[Verdict] = []
+    for hook in hooks:
+        began = trio.current_time()
+        verdict = await _consult(hook, event, warn)
+        heard(hook, verdict, trio.current_time() - began)
+        verdicts.append(verdict)
+        if isinstance(verdict.decision, Abort):
             break
-        if isinstance(decision, Allow) and decision.args is not None:
-            event = replace(event, args=decision.args)
-    return merge(decisions)
+        event = replaced(event, verdict.decision)
+    return merge(verdicts)
 
 
-async def observe(observers: Sequence[Hook[AfterTool]], event: AfterTool, warn: Warn) -> None:
-    """Show every observer the event, in order. What they raise is marked and changes nothing."""
-    for observer in observers:
-        try:
-            _, late = await _call(observer, event)
-        except Exception as error:
-            warn(_fault(observer, event, _said(error)))
-        else:
-            if late:
-                warn(_fault(observer, event, _time_out(observer)))
-
-
-async def _consult(gate: Hook[BeforeTool], event: BeforeTool, warn: Warn) -> Decision:
+async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
     try:
-        value, late = await _call(gate, event)
-        if (restriction := _restriction(value)) is not None:
-            return restriction
+        value, late = await _call(hook, event)
+        if (restricted := restriction(event, value)) is not None:
+            return Verdict(restricted, hook.name)
         if not late:
-            return _permission(value)
-        problem = _time_out(gate)
+            return Verdict(allowance(event, value), hook.name)
+        problem = f"no answer within {hook.timeout:g} s"
     except Exception as error:
-        problem = _said(error)
-    warn(_fault(gate, event, problem))
-    return Allow() if gate.on_error == "continue" else Deny(f"the gate {gate.name!r} failed")
+        problem = f"{type(error).__name__}: {error}"
+    warn(HookFault(hook.name, hook.on_error, event, problem))
+    if hook.on_error == "continue":
+        return Verdict(Allow(), hook.name, "error")
+    return Verdict(refusal(event, hook.name), hook.name, "error")
 
 
-async def _call(hook: Hook[E], event: E) -> tuple[object, bool]:
+async def _call(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
     """What the hook returned, and whether its time was over by then."""
     value: object = None
     with trio.move_on_after(hook.timeout) as scope:
-        value = await hook.fn(replace(event, args=_copied(event.args)))
+        value = await hook.fn(own_copy(event))
     return value, trio.current_time() >= scope.deadline
 
 
-def _restriction(value: object) -> Abort | Deny | Ask | None:
-    match value:
-        case Abort(reason=reason):
-            return Abort(_text(reason))
-        case Deny(reason=reason):
-            return Deny(_text(reason))
-        case Ask(reason=reason):
-            return Ask(_text(reason))
-        case _:
-            return None
-
-
-def _text(reason: object) -> str:
-    return reason if isinstance(reason, str) else f"<{type(reason).__name__}>"
-
-
-def _permission(value: object) -> Allow | Respond:
-    """A verdict that lets something happen must be whole, else ``TypeError``, ``ValueError``."""
-    match value:
-        case Allow(args=None):
-            return Allow()
-        case Allow(args=args):
-            return msgspec.convert({"args": _copied(args)}, Allow)
-        case Respond(text=text):
-            return msgspec.convert({"text": text}, Respond)
-        case _:
-            raise TypeError(f"a gate returns a Decision, not {type(value).__name__}")
-
-
-def _copied(args: JsonObject | None) -> JsonObject:
-    """Nobody keeps a hold on what is decided upon. Raises ``TypeError`` for what is not JSON."""
-    copy: JsonObject = msgspec.to_builtins(args)
-    return copy
-
-
-def _fault(hook: Hook[E], event: E, message: str) -> HookFault:
-    return HookFault(hook.name, hook.on_error, event.name, event.run_id, event.session, message)
-
-
-def _time_out(hook: Hook[E]) -> str:
-    return f"no answer within {hook.timeout:g} s"
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def refusal(event: AnyHookEvent, hook: str) -> AnyDecision:
+    """What a gate that failed closed decides."""
+    if isinstance(event, BeforeTool):
+        return Deny(f"the gate {hook!r} failed")
+    return Abort("it failed, and is declared to block when it does")

@@ -1,11 +1,21 @@
-"""The asking side of the gates: no answer is a denial, whatever the reason (G10)."""
+"""The asking side of the hooks: no answer is what the strictest of them would say (G10)."""
 
 from __future__ import annotations
 
 from motet.actors.hooks.actor import Gate, Observe
-from motet.actors.hooks.hookset import HookSet
+from motet.actors.hooks.chain import HookFault, Warn, refusal
+from motet.actors.hooks.hookset import Hook, HookSet
 from motet.actors.log import logger
-from motet.protocols.hooks import AfterTool, Allow, Ask, BeforeTool, Decision, Deny
+from motet.protocols.hooks import (
+    Allow,
+    AnyDecision,
+    AnyHookEvent,
+    Ask,
+    BeforeTool,
+    Deny,
+    Point,
+    Verdict,
+)
 from motet.runtime import ActorRef
 
 SLACK = 1.0
@@ -16,36 +26,68 @@ log = logger(__name__)
 
 
 class HooksClient:
-    """Asks the :class:`~motet.actors.hooks.actor.Hooks` actor. Without one, gates deny."""
+    """Asks the :class:`~motet.actors.hooks.actor.Hooks` actor. Without one, gates block.
 
-    def __init__(self, hooks: HookSet, ref: ActorRef[Gate | Observe] | None) -> None:
+    ``warn`` gets a mark for each hook that was let pass because it was never asked.
+    """
+
+    def __init__(
+        self, hooks: HookSet, ref: ActorRef[Gate | Observe] | None, warn: Warn | None = None
+    ) -> None:
         self._hooks = hooks
         self._ref = ref
+        self._warn = warn
 
-    async def verdict(self, event: BeforeTool) -> Decision:
-        """The verdict on one call; Allow at once when no gate matches the tool.
+    def any_at(self, *points: Point) -> bool:
+        """Whether hooks stand there; asking about a point without any costs next to nothing."""
+        return any(self._hooks.at(point) for point in points)
+
+    def any_blocks_at(self, *points: Point) -> bool:
+        """Whether one of the hooks there blocks when it fails."""
+        return any(hook.on_error == "block" for point in points for hook in self._hooks.at(point))
+
+    async def ask(self, event: AnyHookEvent) -> Verdict:
+        """The merged verdict; Allow at once, without a checkpoint, when no hook matches.
 
         Cancellation: the chain is cancelled with it, and there is no verdict.
         """
-        gates = self._hooks.gates(event.name)
-        if not gates:
-            return Allow()
+        hooks = self._hooks.of(event)
+        if not hooks:
+            return Verdict(Allow())
         if self._ref is None:
-            return Deny("gates are declared for this tool, but no Hooks actor runs to ask them")
-        within = sum(gate.timeout for gate in gates) + SLACK
+            return self._silence(hooks, event, "no Hooks actor runs to ask them")
+        within = sum(hook.timeout for hook in hooks) + SLACK
         try:
-            decision = await self._ref.ask(Gate(event), timeout=within)
-        except Exception as error:  # dead, stopped, overloaded or too slow: all of them are no
-            return Deny(f"its gates gave no verdict ({type(error).__name__})")
+            return await self._ref.ask(Gate(event), timeout=within)
+        except Exception as error:  # dead, stopped, overloaded or too slow
+            return self._silence(hooks, event, type(error).__name__)
+
+    async def verdict(self, event: BeforeTool) -> AnyDecision:
+        """The verdict on one call, where nobody is there to be asked."""
+        decision = (await self.ask(event)).decision
         if isinstance(decision, Ask):
             return Deny(f"a person has to decide, and there is nobody to ask: {decision.reason}")
         return decision
 
-    def notify(self, event: AfterTool) -> None:
-        """Tell the observers without waiting; what they could not be told is logged."""
-        if self._ref is None or not self._hooks.observers(event.name):
+    def notify(self, event: AnyHookEvent) -> None:
+        """Tell the hooks without waiting; what they could not be told is logged."""
+        if self._ref is None or not self._hooks.of(event):
             return
         try:
             self._ref.tell_nowait(Observe(event))
         except Exception as error:  # an observer that cannot be told changes nothing (fail-open)
-            log.warning("observers not told", run=event.run_id, tool=event.name, why=str(error))
+            log.warning("hooks not told", run=event.run_id, what=repr(event)[:200], why=str(error))
+
+    def _silence(self, hooks: tuple[Hook, ...], event: AnyHookEvent, why: str) -> Verdict:
+        """A call is denied even if all its gates fail open: none of them has failed yet."""
+        if isinstance(event, BeforeTool):
+            return Verdict(Deny(f"its gates gave no verdict ({why})"), cause="error")
+        for hook in hooks:
+            if hook.on_error == "block":
+                return Verdict(refusal(event, hook.name), hook.name, "error")
+        for hook in hooks:
+            fault = HookFault(hook.name, hook.on_error, event, f"it was not asked: {why}")
+            log.warning("hook not asked", hook=hook.name, run=event.run_id, why=why)
+            if self._warn is not None:
+                self._warn(fault)
+        return Verdict(Allow())

@@ -3,31 +3,62 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypedDict
 
 import attrs
 
+from motet.actors.hooks.points import TOOL_POINTS, PointRule, rule_of
 from motet.protocols.errors import ConfigError
-from motet.protocols.hooks import GATES, AfterTool, BeforeTool, Decision, OnError, Point
-
-E = TypeVar("E", BeforeTool, AfterTool)
+from motet.protocols.hooks import (
+    AfterTool,
+    AnyHookEvent,
+    BeforeTool,
+    Decision,
+    OnError,
+    Point,
+    point_of,
+)
 
 GateFn: TypeAlias = Callable[[BeforeTool], Awaitable[Decision]]
-ObserverFn: TypeAlias = Callable[[AfterTool], Awaitable[None]]
-HookFn: TypeAlias = GateFn | ObserverFn
+"""A gate of tools."""
+
+# A hook takes the event of its own point only, which no one type says of all of them; the typed
+# way in is `motet.actors.hooks.register.On`.
+HookFn: TypeAlias = Callable[[Any], Awaitable[object]]
 
 TIMEOUT = 5.0
 PRIORITY = 100
 
 
+class HookOptions(TypedDict, total=False):
+    """What a hook declares besides its point.
+
+    match: ``|``-separated patterns (``*``, ``?``, ``[...]``) of tool names, at the tool points.
+    on_error: what its exception, time-out or wrong decision means; the point's default if absent.
+    fail_open: the same switch: True is ``continue``, False is ``block``.
+    timeout: seconds for one event; 5 if absent.
+    priority: lower is asked first; 100 if absent.
+    name: shown wherever it decides or fails; the function's own if absent.
+    """
+
+    match: str
+    on_error: OnError | None
+    fail_open: bool | None
+    timeout: float
+    priority: int
+    name: str | None
+
+
 @attrs.frozen(eq=False)
-class Hook(Generic[E]):
+class Hook:
     """One registered hook. ``patterns`` are matched with the tool's name, case included."""
 
     name: str
-    fn: Callable[[E], Awaitable[object]] = attrs.field(repr=False)
+    point: Point
+    fn: HookFn = attrs.field(repr=False)
     patterns: tuple[str, ...]
     on_error: OnError
     timeout: float
@@ -41,11 +72,10 @@ class HookSet:
     """The hooks of one host, in the order they are asked: by priority, then as added."""
 
     def __init__(self) -> None:
-        self._gates: list[Hook[BeforeTool]] = []
-        self._observers: list[Hook[AfterTool]] = []
+        self._hooks: dict[Point, list[Hook]] = {}
 
     def __repr__(self) -> str:
-        return f"<HookSet gates={len(self._gates)} observers={len(self._observers)}>"
+        return f"<HookSet hooks={len(self.all())}>"
 
     def add(
         self,
@@ -54,59 +84,73 @@ class HookSet:
         *,
         match: str = "*",
         on_error: OnError | None = None,
+        fail_open: bool | None = None,
         timeout: float = TIMEOUT,
         priority: int = PRIORITY,
         name: str | None = None,
     ) -> None:
-        """Register an async function: a ``GateFn`` before, an ``ObserverFn`` after a tool.
+        """Register an async function, as :class:`HookOptions` says.
 
-        Args:
-            match: ``|``-separated patterns (``*``, ``?``, ``[...]``) of tool names.
-            on_error: what its exception, time-out or wrong return type means; a gate blocks
-                and an observer continues unless told otherwise. An observer cannot block.
-            timeout: seconds for one event.
-            priority: lower is asked first.
-
-        Raises:
-            ConfigError: for a pattern, policy, time or function that could never work.
+        Raises ``ConfigError`` for a point, pattern, policy, time or function that could never work.
         """
+        rule = rule_of(point)
         name = name or str(getattr(fn, "__qualname__", fn))
-        policy: OnError = on_error or ("block" if point in GATES else "continue")
-        _refuse_impossible(name, point, fn, policy, timeout)
-        hook = Hook[Any](name, fn, _patterns(name, match), policy, timeout, priority)
-        chain: list[Hook[Any]] = self._gates if point in GATES else self._observers
-        chain.append(hook)
+        try:
+            policy = _policy(point, rule, on_error, fail_open)
+            _refuse_impossible(fn, timeout)
+            patterns = _patterns(point, match)
+        except ConfigError as error:
+            raise ConfigError(f"hook {name!r}: {error}") from None
+        chain = self._hooks.setdefault(point, [])
+        chain.append(Hook(name, point, fn, patterns, policy, timeout, priority))
         chain.sort(key=_priority)
 
-    def gates(self, tool: str) -> tuple[Hook[BeforeTool], ...]:
-        """The gates a call of this tool has to pass, in order."""
-        return tuple(hook for hook in self._gates if hook.matches(tool))
+    def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
+        """The hooks at a point, in order; at the tool points those that match the tool."""
+        chain = self._hooks.get(point, ())
+        if point not in TOOL_POINTS:
+            return tuple(chain)
+        return tuple(hook for hook in chain if hook.matches(tool))
 
-    def observers(self, tool: str) -> tuple[Hook[AfterTool], ...]:
-        return tuple(hook for hook in self._observers if hook.matches(tool))
+    def of(self, event: AnyHookEvent) -> tuple[Hook, ...]:
+        """The hooks that an event concerns, in order."""
+        tool = event.name if isinstance(event, BeforeTool | AfterTool) else ""
+        return self.at(point_of(event), tool)
+
+    def all(self) -> tuple[Hook, ...]:
+        """Every hook, point by point."""
+        return tuple(hook for chain in self._hooks.values() for hook in chain)
 
 
-def _priority(hook: Hook[Any]) -> int:
+def _priority(hook: Hook) -> int:
     return hook.priority
 
 
-def _patterns(name: str, match: str) -> tuple[str, ...]:
+def _policy(
+    point: Point, rule: PointRule, on_error: OnError | None, fail_open: bool | None
+) -> OnError:
+    said: OnError | None = None if fail_open is None else "continue" if fail_open else "block"
+    if on_error not in ("block", "continue", None):
+        raise ConfigError(f"on_error is 'block' or 'continue', not {on_error!r}")
+    if said and on_error and said != on_error:
+        raise ConfigError(f"fail_open={fail_open} and on_error={on_error!r} contradict each other")
+    policy: OnError = on_error or said or rule.on_error
+    if policy == "block" and not rule.is_gate:
+        raise ConfigError(f"an observer ({point}) cannot block; use a gate")
+    return policy
+
+
+def _patterns(point: Point, match: str) -> tuple[str, ...]:
     patterns = tuple(pattern.strip() for pattern in match.split("|"))
     if not all(patterns):
-        raise ConfigError(f"hook {name!r}: match={match!r} has an empty pattern; '*' matches all")
+        raise ConfigError(f"match={match!r} has an empty pattern; '*' matches all")
+    if match != "*" and point not in TOOL_POINTS:
+        raise ConfigError(f"match={match!r} chooses tools, and {point} is not about one")
     return patterns
 
 
-def _refuse_impossible(
-    name: str, point: Point, fn: object, on_error: OnError, timeout: float
-) -> None:
-    if point not in ("before_tool", "after_tool"):
-        raise ConfigError(f"hook {name!r}: no such point {point!r}: before_tool or after_tool")
-    if on_error not in ("block", "continue"):
-        raise ConfigError(f"hook {name!r}: on_error is 'block' or 'continue', not {on_error!r}")
-    if point not in GATES and on_error == "block":
-        raise ConfigError(f"hook {name!r}: an observer ({point}) cannot block; use a gate")
-    if not timeout > 0:
-        raise ConfigError(f"hook {name!r}: timeout must be above 0 seconds, not {timeout}")
+def _refuse_impossible(fn: object, timeout: float) -> None:
+    if not 0 < timeout < math.inf:
+        raise ConfigError(f"timeout must be above 0 seconds and finite, not {timeout}")
     if inspect.isfunction(fn) and not inspect.iscoroutinefunction(inspect.unwrap(fn)):
-        raise ConfigError(f"hook {name!r} must be an `async def` function")
+        raise ConfigError("must be an `async def` function")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import trio
 
 from motet.actors.agent.run import TurnRunner
+from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
+from motet.protocols.hooks import SessionEnd
 from motet.protocols.messages import Request
 from motet.protocols.sessions import Accepted, AcceptInput, Ack, FinishRun, NewInput
 from motet.runtime import Actor, handles
@@ -36,6 +38,7 @@ class Session(Actor[Submit]):
     def __init__(self, key: str, services: Services) -> None:
         self.key = key
         self.services = services
+        self.last: Run | None = None
 
     @property
     def slot(self) -> Slot:
@@ -91,8 +94,16 @@ class Session(Actor[Submit]):
             self.start_soon(self._execute, run, name=run.id)
 
     async def _execute(self, run: Run) -> None:
-        await TurnRunner(run, self.slot, self.services).execute()
+        first, self.last = self.last is None, run
+        await TurnRunner(run, self.slot, self.services, first=first).execute()
         self._pump()
+
+    async def on_stop(self) -> None:
+        run = self.last
+        if run is not None:
+            end = SessionEnd(run.id, run.session, run.agent.name, run.principal)
+            with trio.move_on_after(END_BUDGET):
+                await self.services.hooks.ask(end)
 
 
 async def drop(run: Run, services: Services) -> None:
