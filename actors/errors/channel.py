@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import classify
+from motet.actors.errors.clip import redacted_head
 from motet.actors.errors.format import failure_text, fallback_text
 from motet.actors.errors.raw import raw_error
 from motet.actors.errors.redact import redact, redact_text
@@ -69,7 +70,8 @@ class ErrorChannel:
         Raises nothing. Cancellation passes; the error may have been stored then.
         """
         found = _described(error, code)
-        failure = Reported(fallback_text(found.text, found.code), None, found.kind)
+        short = fallback_text(found.text, found.code, found.left_out)
+        failure = Reported(short, None, found.kind)
         if self.store is None or tool in DETAIL_TOOLS or found.blank:
             return failure
         summary = summarize(found.text, found.code)
@@ -113,9 +115,13 @@ class ErrorChannel:
 
 
 class _Description(msgspec.Struct, frozen=True):
-    """An error as the channel sees it; ``text`` is redacted, ``raw`` is whole."""
+    """An error as the channel sees it; ``raw`` is whole.
+
+    ``text`` is redacted; of a huge one it is the beginning, and ``left_out`` counts the rest.
+    """
 
     text: str
+    left_out: int
     code: str
     kind: ErrorType
     raw: JsonObject
@@ -129,9 +135,9 @@ class _Description(msgspec.Struct, frozen=True):
 def _described(error: object, code: str) -> _Description:
     try:
         code = first_line(code or error_code(error))
-        text = redact_text(error_text(error))
-        return _Description(text, code, classify(error, code), raw_error(error, code))
+        text, left_out = redacted_head(error_text(error))
+        return _Description(text, left_out, code, classify(error, code), raw_error(error, code))
     except Exception:  # an error made to be unreadable must not end the run it is reported in
         name = type_name(error)
         log.warning("error_not_readable", type=name)
-        return _Description(name, "", "unknown", {"message": name})
+        return _Description(name, 0, "", "unknown", {"message": name})

@@ -8,7 +8,7 @@ that it stands in. Source: seed 004, contradictions 37, 44 and 47.
 from __future__ import annotations
 
 from motet.actors.errors.classify import classify, suggestion
-from motet.actors.errors.redact import redact_text
+from motet.actors.errors.clip import redacted_head
 from motet.actors.errors.summary import error_text
 from motet.actors.errors.text import first_line, shorten
 from motet.protocols.errors import CompactError, ErrorType
@@ -25,7 +25,7 @@ def compact_error(
 
     ``code`` is one its tool gave besides; ``kind`` one that is known better than by its words.
     """
-    message = redact_text(error_text(error))
+    message, _ = redacted_head(error_text(error))
     return _made(tool, kind or classify(error, code), message, now)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 
+import msgspec
+
 from motet.actors.errors.ids import ID_SHAPE
 from motet.actors.errors.summary import SUMMARY_LIMIT
 from motet.actors.errors.text import first_line, safe_text, shorten, type_name, well_formed
@@ -46,18 +48,21 @@ def told(text: str) -> tuple[str, str | None]:
     return found["summary"], found["id"]
 
 
-def fallback_text(text: str, code: str = "") -> str:
-    """The error itself, cut at the last newline of its second half, and how much is missing."""
+def fallback_text(text: str, code: str = "", left_out: int = 0) -> str:
+    """The error itself, cut at the last newline of its second half, and how much is missing.
+
+    ``left_out``: code points of the error that ``text`` does not have.
+    """
     if not text.strip() and not code:
         return NO_TEXT
     head = f"Tool error: {shorten(first_line(code), _CODE_LIMIT)} - " if code else "Error: "
     whole = head + well_formed(text)
-    if len(whole) <= FALLBACK_LIMIT:
+    if len(whole) <= FALLBACK_LIMIT and not left_out:
         return whole
-    room = FALLBACK_LIMIT - len(_cut_mark(len(whole)))
+    room = FALLBACK_LIMIT - len(_cut_mark(len(whole) + left_out))
     newline = whole.rfind("\n", FALLBACK_LIMIT // 2, room)
-    kept = room if newline < 0 else newline
-    return whole[:kept] + _cut_mark(len(whole) - kept)
+    kept = min(room if newline < 0 else newline, len(whole))
+    return whole[:kept] + _cut_mark(len(whole) - kept + left_out)
 
 
 def _cut_mark(missing: int) -> str:
@@ -69,7 +74,15 @@ def result_text(data: object) -> str:
     if isinstance(data, str):
         return well_formed(data)
     try:
-        return well_formed(json.dumps(data, ensure_ascii=False, allow_nan=False))
+        return well_formed(_json(data))
     except (TypeError, ValueError, RecursionError):
         shown = shorten(first_line(safe_text(data)), SUMMARY_LIMIT)
         return f"[unserializable result of type {type_name(data)}: {shown}]"
+
+
+def _json(data: object) -> str:
+    """What JSON has no number for is null. Raises ``TypeError``, ``ValueError``."""
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return msgspec.json.encode(data).decode()

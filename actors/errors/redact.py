@@ -5,17 +5,21 @@ never one. Laws: redacting twice changes nothing more where words stand apart, t
 in the text, and a value keeps its structure. Source: errors specification section 2.
 
 Every repetition is either bounded or starts only where the one before it cannot have started
-(a look-behind for its own alphabet); that is what keeps hostile text linear.
+(a look-behind for its own alphabet); that is what keeps hostile text linear. Long texts are
+searched in windows (``scan``). Values the hosts were configured with are taken out too
+(``hidden``), and codes that colour a terminal hide no secret that begins, ends or has one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from typing import TypeAlias, cast
+from typing import cast
 
-Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
+from motet.actors.errors.hidden import hidden_values
+from motet.actors.errors.scan import Replacement, contains, lowered_windows, substitute
+
 REDACTED = "[REDACTED]"
 EMAIL = "[EMAIL_REDACTED]"
 PHONE = "[PHONE_REDACTED]"
@@ -81,6 +85,12 @@ _NAMED = re.compile(
 _NAME_ENDS = re.compile(_NAME + r"\Z")
 _SECRET_LENGTH = 8
 
+_ANSI = re.compile(
+    r"(?:\x1b|\\x1b|\\u001b|\\033|\\e)\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x9b[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|\x1b\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)|\x1b[ -/]{0,8}[0-Z\\^-~]"
+)
+_ANSI_HINTS = ("\x1b", "\x9b", "x1b[", "u001b[", "033[", "\\e[")
+
 _EMAIL = re.compile(
     r"(?<![\w.%+\]-])(?!git@)[\w.%+-]+@(?:[0-9A-Za-z](?:[0-9A-Za-z-]{0,61}[0-9A-Za-z])?\.){1,8}"
     r"(?!(?:png|jpe?g|gif|svg|webp|js|py)\b)[A-Za-z]{2,24}(?![\w\[-])"
@@ -105,19 +115,33 @@ _PHONE = re.compile(
 
 def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
     """The text without secrets. ``known``: exact values and what each is replaced by."""
+    text = _redacted(text, known)
+    if not any(hint in text for hint in _ANSI_HINTS):
+        return text
+    # Once with a mark for each code, so that words end at it; once without any.
+    marked = substitute(_ANSI, "\x1b", text)
+    clean = _redacted(marked, known)
+    bare = clean.replace("\x1b", "")
+    final = _redacted(bare, known)
+    return text if clean == marked and final == bare else final
+
+
+def _redacted(text: str, known: Mapping[str, str] | None) -> str:
     if known:
         text = _redact_known(text, known)
-    if _USERINFO.search(text):
-        text = _URL.sub(_url, text)
-    lowered = text.lower()
+    if hidden := hidden_values():
+        text = substitute(hidden, REDACTED, text)
+    if contains(_USERINFO, text):
+        text = substitute(_URL, _url, text)
+    lowered = lowered_windows(text)
     for hints, pattern, replacement in _RULES:
-        if any(hint in lowered for hint in hints):
-            text = pattern.sub(replacement, text)
+        if any(hint in window for window in lowered for hint in hints):
+            text = substitute(pattern, replacement, text)
     if _has_long_word(text):
-        text = _LONG_HEX.sub(REDACTED, text)
-    if _NUMBER.search(text) or "+" in text:
+        text = substitute(_LONG_HEX, REDACTED, text)
+    if "+" in text or contains(_NUMBER, text):
         for pattern, replacement in _NUMBERS:
-            text = pattern.sub(replacement, text)
+            text = substitute(pattern, replacement, text)
     return text
 
 

@@ -22,6 +22,7 @@ import attrs
 import msgspec
 import trio
 
+from motet.actors.errors.clip import clipped
 from motet.actors.errors.ids import new_id
 from motet.actors.errors.raw import plain
 from motet.actors.errors.redact import is_large, redact, redact_text
@@ -119,7 +120,7 @@ class ErrorStore(Actor[ErrorProtocol]):
             raise write.outcome
         return write.outcome
 
-    @handles(GetError, concurrent=64)
+    @handles(GetError)
     async def get_error(self, request: GetError) -> StoredError | None:
         key = (well_formed(request.id),)
         rows = await self._readers.point(SELECT_SMALL, key) or await self._readers.read(SELECT, key)
@@ -149,7 +150,7 @@ class ErrorStore(Actor[ErrorProtocol]):
             write.error = None
 
     def _prepared(self, request: StoreError, now: float) -> StoredError:
-        raw = cast("JsonObject", plain(request.raw_error))
+        raw = cast("JsonObject", clipped(plain(request.raw_error)))
         summary = request.short_summary
         if not self._keep_raw:
             raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)
