@@ -12,7 +12,8 @@ from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.host import AgentInfo
 from motet.protocols.models import Model
 
-ERROR_DETAIL = "get_error_detail"
+ALWAYS_OFFERED = ("get_error_detail", "get_tool_result")
+"""To every agent that has tools: results of calls name them."""
 
 
 class AgentRegistry:
@@ -49,10 +50,10 @@ class AgentRegistry:
             raise ConfigError(f"this host has another agent named {agent.name!r}: rename one")
         self._add_model(agent)
         tools = self._resolve(agent.tools)
-        detail = self._builtin.get(ERROR_DETAIL)
-        if tools and detail is not None and detail not in tools:
-            # Every failed call names it; from the start, since a stable list keeps the cache.
-            tools.append(detail)
+        if tools:
+            # From the start, since a stable list keeps the provider's cache.
+            offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]
+            tools += [tool for tool in offered if tool not in tools]
         self._catalog.add(agent.name, tools)
         self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
         self._agents[agent.name] = agent

@@ -10,12 +10,15 @@ import attrs
 from structlog.stdlib import BoundLogger
 
 from motet.actors.errors.channel import ErrorChannel
+from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
 from motet.actors.models.directory import Provide
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
+from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
+from motet.protocols.hooks import RunWarning
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -37,6 +40,8 @@ class Services:
     models: ActorRef[Provide]
     tools: ActorRef[ExecuteCall]
     errors: ErrorChannel
+    hooks: HooksClient
+    breakers: Breakers = attrs.field(factory=Breakers)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
@@ -45,6 +50,8 @@ class Services:
         """Something degraded and the run goes on (seed 001): log it and say so."""
         self.log.error(message, source=source, run=run.id, session=run.session)
         await self.emit(run, Warned(source, message))
+        base = (run.id, run.session, run.agent.name, run.principal)
+        self.hooks.notify(RunWarning(*base, source, message))
 
     async def begin(self, run: Run) -> None:
         """Put on record that a queued run starts now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,17 @@ from motet.actors.events.fanout import Fanout
 from motet.actors.events.journal import EventJournal
 from motet.actors.hooks.actor import Hooks
 from motet.actors.hooks.chain import HookFault
+from motet.actors.hooks.client import HooksClient
+from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import MakeModel, ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.registry import AgentRegistry
+from motet.actors.results.detail import result_page
+from motet.actors.results.store import ResultStore
+from motet.actors.results.tool import tool_result_tools
 from motet.actors.services import Services
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.sessions.store import SessionStore, SessionStoreMessage
@@ -39,6 +44,7 @@ from motet.actors.sessions.table import RunTable
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
@@ -67,6 +73,7 @@ class Tree:
 
     system: System
     location: Location
+    workspace: Path
     table: RunTable
     registry: AgentRegistry
     hooks: HookSet
@@ -158,29 +165,46 @@ async def _plant(
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     hooks, fanout, catalog = HookSet(), Fanout(), ToolCatalog()
+    add_configured(hooks, config.hooks, workspace)
     database = await system.start(lambda: Database(location), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
     error_store = await system.start(lambda: ErrorStore(database, readers), name="errors")
+    results = await system.start(lambda: ResultStore(database, readers), name="results")
     store = await system.start(lambda: SessionStore(database, readers), name="sessions")
 
     async def find_error(session: str, error_id: object) -> JsonObject:
         return await error_detail(error_store, session, error_id)
 
+    async def read_result(
+        session: str, result_id: object, offset: object, limit: object
+    ) -> JsonObject:
+        return await result_page(results, session, result_id, offset, limit)
+
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
+    builtin |= {tool.name: tool for tool in tool_result_tools(read_result)}
     registry = AgentRegistry(catalog, models, builtin, GROUPS)
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
-    hooks_ref = await system.start(lambda: Hooks(hooks, partial(_mark, warn)), name="hooks")
+    mark = partial(_mark, bus)
+    hooks_ref = await system.start(lambda: Hooks(hooks, mark), name="hooks")
+    asking = HooksClient(hooks, hooks_ref, mark)
     channel = ErrorChannel(error_store, warn)
     context = partial(_context, table, workspace)
+    breakers = Breakers()
     tools = await system.start(
-        lambda: ToolExecutor(catalog, hooks, hooks_ref, channel, context), name="tools"
+        lambda: ToolExecutor(
+            catalog, asking, channel, context, results=results, breakers=breakers, warn=warn
+        ),
+        name="tools",
     )
-    services = Services(table, catalog, store, bus, directory, tools, channel)
+    services = Services(
+        table, catalog, store, bus, directory, tools, channel, asking, breakers=breakers
+    )
     router = await system.start(lambda: Router(services), name="router")
     tree = Tree(
         system=system,
         location=location,
+        workspace=workspace,
         table=table,
         registry=registry,
         hooks=hooks,
@@ -213,11 +237,12 @@ def _publish(bus: ActorRef[Publish], table: RunTable, run_id: str, event: AnyEve
             bus.tell_nowait(Publish(f"session:{run.session}", event, run_id))
 
 
-def _mark(warn: Callable[[str, Warned], None], fault: HookFault) -> None:
-    """A hook failed: its mark in the event log says what that meant (G10)."""
-    meant = "the call was denied" if fault.on_error == "block" else "the call went on"
-    text = f"hook {fault.hook!r} failed on tool {fault.tool!r}, {meant}: {fault.message}"
-    warn(fault.run_id, Warned("hook", text))
+def _mark(bus: ActorRef[Publish], fault: HookFault) -> None:
+    """A hook failed: its mark in the event log says where, and what that meant (G10)."""
+    event = fault.event
+    with suppress(MailboxFull, ActorDead):
+        warned = Warned("hook", str(fault))
+        bus.tell_nowait(Publish(f"session:{event.session}", warned, event.run_id))
 
 
 def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[object]:

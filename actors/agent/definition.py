@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 
 import trio
 
-from motet.actors.tools.tool import Tool, tool
+from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, tool
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -118,8 +118,8 @@ class Agent(Generic[D]):
         *,
         name: str | None = None,
         description: str | None = None,
-        timeout: float = 60.0,
-        max_output: int = 16_000,
+        timeout: float = TIMEOUT,
+        max_output: int = MAX_OUTPUT,
         effects: Effects = "read",
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
@@ -130,8 +130,8 @@ class Agent(Generic[D]):
         *,
         name: str | None = None,
         description: str | None = None,
-        timeout: float = 60.0,
-        max_output: int = 16_000,
+        timeout: float = TIMEOUT,
+        max_output: int = MAX_OUTPUT,
         effects: Effects = "read",
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Give the agent a type-hinted function as a tool. The function stays what it was.

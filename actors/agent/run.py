@@ -13,9 +13,10 @@ import trio
 
 from motet.actors.agent.act import Batch
 from motet.actors.agent.prompt import system_prompt
-from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
+from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.sent import as_sent
+from motet.actors.hooks.turn import RunHooks
 from motet.actors.models.directory import Provide
 from motet.actors.result import RunResult
 from motet.actors.services import Services
@@ -24,6 +25,7 @@ from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
 from motet.protocols.escalations import escalation_id
+from motet.protocols.hooks import Continue
 from motet.protocols.models import (
     Generate,
     ModelEvent,
@@ -33,19 +35,25 @@ from motet.protocols.models import (
     TextPart,
     ThinkingPart,
 )
-from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript
-from motet.protocols.tools import CallResult
+from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript, RecordIntent, RecordStep
+from motet.protocols.tools import CallResult, ToolSpec
 
 FINISH_BUDGET = 5.0
+WITHHELD = "[Input withheld: its gates have not let it pass]"
 
 
 class TurnRunner:
-    """Drives one run from its input to its terminal event. Use once."""
+    """Drives one run from its input to its terminal event. Use once.
 
-    def __init__(self, run: Run, slot: Slot, services: Services) -> None:
+    ``first``: it is the first run since the session's actor began.
+    """
+
+    def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
         self.run = run
         self.slot = slot
         self.services = services
+        self.first = first
+        self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(run.limits)
         self.history: tuple[ChatMessage, ...] = ()
         self.failure: AgentError | None = None
@@ -70,6 +78,9 @@ class TurnRunner:
             finish = finish or self.turn.stop(self._text, self._known())
             with trio.CancelScope(shield=True, deadline=deadline):
                 await self._conclude(finish)
+            # Those who watch have a budget of their own, so that they cost no transcript.
+            with trio.CancelScope(shield=True):
+                await self._tell_end(finish)
             self.services.table.finish(self.run, self._result(finish))
         return self._result(finish)
 
@@ -85,26 +96,55 @@ class TurnRunner:
         return self.turn.stop(self._text, self._known())
 
     async def _drive(self) -> Finish:
-        decision = self.turn.begin(self.run.text)
-        await self.services.begin(self.run)
-        await self._announce()
-        self.history = await self._load()
+        decision = await self._begin()
         self.turn.failures = await self._failures()
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
                     return self.turn.stop()
                 case CallModel():
-                    decision = self.turn.answered(await self._think(decision))
+                    decision = await self._think(decision)
                 case RunCalls():
                     decision = self.turn.observed(await self._act(decision), time.time())
                 case Finish():
                     return decision
 
-    async def _announce(self) -> None:
+    async def _begin(self) -> Decision:
+        """The input becomes the first row; one that its gates do not let pass leaves none."""
         run = self.run
+        guarded = self.hooks.guard_input
+        # Before any await, so that a stop leaves no input without its row.
+        decision = None if guarded else self.turn.begin(run.text)
+        await self.services.begin(run)
         await self._emit(events.RunStarted(run.agent.name, run.agent.model_name))
-        await self._say("user", run.principal.user, run.text)
+        if decision is None:
+            decision = await self._admit()
+        else:
+            await self._say("user", run.principal.user, run.text)
+            self.history = await self._load()
+        return decision
+
+    async def _admit(self) -> Decision:
+        """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
+        run = self.run
+        await self._journal_withheld()
+        self.history = await self._load()
+        if self.first:
+            await self.hooks.start(resumed=bool(self.history))
+        admitted = await self.hooks.input(run.text)
+        text = admitted if isinstance(admitted, str) else run.text
+        decision = self.turn.begin(text)
+        await self.services.note(RecordStep(run.id, 0, self.turn.rows[0]))
+        await self._say("user", run.principal.user, text)
+        return decision if isinstance(admitted, str) else await self._take(admitted)
+
+    async def _journal_withheld(self) -> None:
+        try:
+            store = self.services.store
+            await store.ask(RecordIntent(self.run.id, 0, UserMessage(WITHHELD)))
+        except Exception as error:
+            message = f"after a crash now, the input would pass its gates: {error}"
+            await self.services.warn(self.run, "transcript", message)
 
     async def _load(self) -> tuple[ChatMessage, ...]:
         stored = await self.services.store.ask(LoadTranscript(self.run.session))
@@ -120,28 +160,69 @@ class TurnRunner:
             needs_review = session is not None and session.needs_review
         return failures_before(self.history, self.run.limits, needs_review=needs_review)
 
-    async def _think(self, decision: CallModel) -> ModelResponse:
-        """Ask the model, and stream its answer out as it comes."""
+    async def _think(self, decision: CallModel) -> Decision:
+        """Ask the model, then the gates of its answer; what they refuse was spent all the same."""
         await self._emit(events.Activity("waiting_model", decision.iteration))
-        provider = await self.services.models.ask(Provide(self.run.agent.model_name))
-        async with provider.stream(Generate(self._request(decision))) as parts:
-            async for part in parts:
-                await self._stream_out(part)
-        response = parts.result
-        self._text, self._thought = "", 0
+        asked = await self.hooks.request(self._request(decision), decision.iteration)
+        response = asked if isinstance(asked, ModelResponse) else await self._ask(asked)
+        usage = response.usage
+        try:
+            response = await self.hooks.response(response, decision.iteration)
+            last = not response.calls or not decision.offer_tools
+            passed = await self.hooks.output(response) if last else response
+        except BaseException:
+            self.turn.usage += usage
+            raise
+        if isinstance(passed, Continue):
+            return await self._go_on(response, passed.text)
+        return await self._take(passed)
+
+    async def _take(self, response: ModelResponse) -> Decision:
         if response.text:
             await self._say("assistant", self.run.agent.name, response.text)
-        return response
+        return self.turn.answered(response)
+
+    async def _go_on(self, response: ModelResponse, text: str) -> Decision:
+        """The answer was not the last: journal and tell what the model is given."""
+        decision = self.turn.continued(response, text)
+        await self._say("assistant", self.run.agent.name, response.text)
+        if isinstance(decision, CallModel):
+            await self._say("user", "hook", text)
+            for step in (len(self.turn.rows) - 2, len(self.turn.rows) - 1):
+                await self.services.note(RecordStep(self.run.id, step, self.turn.rows[step]))
+        return decision
+
+    async def _ask(self, request: ModelRequest) -> ModelResponse:
+        """Ask the model, and stream its answer out as it comes, unless a gate may refuse it."""
+        shown = not self.hooks.guard_answers
+        provider = await self.services.models.ask(Provide(self.run.agent.model_name))
+        async with provider.stream(Generate(request)) as parts:
+            async for part in parts:
+                if shown or isinstance(part, Retrying):
+                    await self._stream_out(part)
+        self._text, self._thought = "", 0
+        return parts.result
 
     def _request(self, decision: CallModel) -> ModelRequest:
         agent = self.run.agent
-        hint = (UserMessage(decision.hint),) if decision.hint else ()
+        tools, missing = self._offered() if decision.offer_tools else ((), [])
+        hint = "\n".join(filter(None, [decision.hint, *missing]))
         return ModelRequest(
             model=agent.model_name.partition(":")[2] or agent.model_name,
-            messages=(*as_sent((*self.history, *self.turn.rows)), *hint),
+            messages=(
+                *as_sent((*self.history, *self.turn.rows)),
+                *((UserMessage(hint),) if hint else ()),
+            ),
             system=system_prompt(agent.instructions, self.services.today()),
-            tools=self.services.catalog.specs(agent.name) if decision.offer_tools else (),
+            tools=tools,
         )
+
+    def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
+        """The tools the model may call, and a line for each that is taken out for a while."""
+        name = self.run.agent.name
+        out = self.services.breakers.taken_out(name)
+        specs = self.services.catalog.specs(name)
+        return tuple(spec for spec in specs if spec.name not in out), [*out.values()]
 
     async def _stream_out(self, part: ModelEvent | Retrying) -> None:
         match part:
@@ -201,6 +282,12 @@ class TurnRunner:
             await self._say("assistant", self.run.agent.name, last.text)
         await self._flush(finish)
         await self._emit(self._terminal(finish))
+
+    async def _tell_end(self, finish: Finish) -> None:
+        detail = self._detail(finish)
+        if self.failure is not None:
+            await self.hooks.failed(type(self.failure).__name__, detail, self.error_id)
+        await self.hooks.end(finish.status, finish.output, detail, self.turn.usage)
 
     async def _flush(self, finish: Finish) -> None:
         """Store what earlier runs could not, then this run; keep what still can't be stored."""

@@ -131,6 +131,19 @@ class Turn:
         escalation = next((found for _, found in judged if found), None)
         return self._escalate(escalation) if escalation else self._think()
 
+    def continued(self, response: ModelResponse, text: str) -> Decision:
+        """Take an answer that a gate does not accept as the last: the model gets ``text`` next.
+
+        When no request is left, the answer is the last one all the same.
+        """
+        self._expect("model")
+        self.usage += response.usage
+        if self._closing or self.iteration >= self.limits.turns:
+            self._closing = self._closing or "turns"
+            return self._conclude(response.text)
+        self.rows += [AssistantMessage(response.text or EMPTY_ANSWER), UserMessage(text)]
+        return self._think()
+
     def stop(self, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End at once, whatever was going on. Valid in every state but ``ended``.
 

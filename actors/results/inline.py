@@ -65,7 +65,7 @@ async def inline(
     nothing that was not shown needs an id.
     """
     shelf = _Shelf(store, session, tool)
-    text = result_text(await _cleaned(shelf, value))
+    text = storable(result_text(await _cleaned(shelf, value)))
     size = len(text.encode())
     ids = tuple(shelf.ids.values())
     if size <= limit:
@@ -75,7 +75,8 @@ async def inline(
     pieces = units(text, kind)
     if result_id is None:
         return Inlined(_cut(pieces, size, limit, shelf.problem), size, None, ids, shelf.problem)
-    return Inlined(_head(pieces, kind, size, result_id), size, result_id, ids, shelf.problem)
+    head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
+    return Inlined(head, size, result_id, ids, shelf.problem)
 
 
 @attrs.define
@@ -142,14 +143,19 @@ def _builtins(value: object) -> object:
         return value
 
 
+def storable(text: str) -> str:
+    """NUL becomes U+FFFD: stores and wires refuse it."""
+    return text.replace("\x00", "\ufffd")
+
+
 def _path(value: object) -> str:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str) -> str:
-    first = page(pieces, 0, max(len(pieces), 1), HEAD_LIMIT)
+def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str, limit: int) -> str:
+    first = page(pieces, 0, max(len(pieces), 1), limit)
     what = "items" if kind == "json" else "lines"
     return (
         f"{first.text.rstrip()}\n\n"
@@ -161,7 +167,7 @@ def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str) -> str:
 
 def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
     """As much as fits of a result whose rest is lost, and why."""
-    room = limit - _NOTE_ROOM
-    kept = "".join(pieces).encode()[: max(room, 0)].decode("utf-8", "ignore")
+    room = max(limit - _NOTE_ROOM, limit // 2)
+    kept = "".join(pieces).encode()[:room].decode("utf-8", "ignore")
     why = f", the rest could not be stored: {problem}" if problem else ""
     return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"

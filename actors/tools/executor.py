@@ -1,8 +1,8 @@
 """One call in, one result out: find the tool, check the arguments, ask the gates, run, report.
 
 Invariants: every call has exactly one result, whatever the tool, its gates, its observers and the
-error store do; a tool runs only after the verdict on this very call (G10), with the arguments
-the verdict was given on.
+stores do; a tool runs only after the verdict on this very call (G10), with the arguments the
+verdict was given on; every text that a model is given went through the one rule for results.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.hooks.actor import Gate, Observe
+from motet.actors.errors.format import fallback_text
+from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
-from motet.actors.hooks.hookset import HookSet
+from motet.actors.results.inline import INLINE_LIMIT, inline
+from motet.actors.results.messages import ResultProtocol
 from motet.actors.tools.arguments import ArgumentError
+from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.output import cut, render, safe
 from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry
-from motet.protocols.chat import JsonObject, Outcome
+from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
-from motet.protocols.hooks import AfterTool, Allow, BeforeTool, Respond
+from motet.protocols.events import AnyEvent, Warned
+from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.errors import only_error
@@ -33,9 +36,9 @@ AT_ONCE = 256
 """Calls of all runs together. Generous: a call that runs another agent keeps its place while that
 agent's calls need places too."""
 
-FALLBACK_CHARS = 500
-
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
+Warn: TypeAlias = Callable[[str, AnyEvent], None]
+"""Publishes an event of a run; never waits, never fails."""
 
 
 class Report(Protocol):
@@ -57,19 +60,36 @@ class Reporter(Protocol):
     ) -> Report: ...
 
 
+@attrs.frozen
+class _End:
+    """How a call ended. ``value`` is for the model, whatever its type and size."""
+
+    value: object
+    outcome: Outcome
+    kind: str = ""
+    error_id: str | None = None
+
+    def of(self, call: Call, text: str) -> CallResult:
+        """The result, where ``text`` is what the model is given of the value."""
+        return CallResult(call.id, call.name, text, self.outcome, self.kind, self.error_id)
+
+
+CUT_OFF = _End("Cancelled.", "cancelled_while_running", "cancelled")
+
+
 @attrs.define
 class _Work:
-    """One call under way. ``args`` are those it runs with, once they are known to be valid."""
+    """One call under way.
+
+    Attributes:
+        args: those it runs with, once they are known to be valid.
+        limit: bytes of its result that fit in the transcript.
+    """
 
     request: ExecuteCall
     context: Context[object]
     args: JsonObject = attrs.field(factory=dict[str, object])
-
-    def ended(
-        self, text: str, outcome: Outcome, kind: str = "", error_id: str | None = None
-    ) -> CallResult:
-        call = self.request.call
-        return CallResult(call.id, call.name, text, outcome, kind, error_id)
+    limit: int = INLINE_LIMIT
 
     def before(self) -> BeforeTool:
         ctx, call = self.context, self.request.call
@@ -98,110 +118,162 @@ class ToolExecutor(Actor[ExecuteCall]):
     """Executes calls, many at once.
 
     Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
-    that call too. ``context`` says for whom a call runs; ``hooks_ref`` is the Hooks actor.
+    that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
+    in a transcript, and without it that is lost.
     """
 
     def __init__(
         self,
         catalog: ToolCatalog,
-        hooks: HookSet,
-        hooks_ref: ActorRef[Gate | Observe] | None,
+        hooks: HooksClient,
         reporter: Reporter,
         context: MakeContext,
+        *,
+        results: ActorRef[ResultProtocol] | None = None,
+        breakers: Breakers | None = None,
+        warn: Warn | None = None,
     ) -> None:
         self._catalog = catalog
-        self._hooks = HooksClient(hooks, hooks_ref)
+        self._hooks = hooks
         self._reporter = reporter
         self._context = context
+        self._results = results
+        self._breakers = breakers or Breakers()
+        self._warn = warn or _tell_nobody
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
             work = _Work(request, self._context(request))
         except Exception as error:
-            return await self._failed(request, error)
+            end = await self._failed(request, error)
+            return end.of(request.call, str(end.value))
         started = trio.current_time()
-        result = work.ended("Cancelled.", "cancelled_while_running", "cancelled")
+        result: CallResult | None = None
         try:
-            result = await self._settle(work)
+            result = await self._shown(work, await self._settle(work))
         finally:
-            result = replace(result, ms=(trio.current_time() - started) * 1000)
-            self._hooks.notify(work.after(result))
-        return result
+            ms = (trio.current_time() - started) * 1000
+            ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
+            if result is None:
+                self._hooks.notify(work.after(ended))
+        return await self._passed(work, ended)
 
-    async def _settle(self, work: _Work) -> CallResult:
+    async def _shown(self, work: _Work, end: _End) -> CallResult:
+        """What the model is given of it. Shielded: the call has had its effect already (G1)."""
+        request = work.request
+        with trio.CancelScope(shield=True):
+            shown = await inline(
+                self._results,
+                session=request.session,
+                tool=request.call.name,
+                value=end.value,
+                limit=work.limit,
+            )
+        if shown.problem:
+            self._warn(request.run_id, Warned("results", f"not stored whole: {shown.problem}"))
+        return end.of(request.call, shown.text)
+
+    async def _passed(self, work: _Work, result: CallResult) -> CallResult:
+        """What the hooks behind the call make of its result; they cannot undo the call.
+
+        Cancelled meanwhile: the result is lost, as that of a call which was cut off.
+        """
+        verdict = await self._hooks.ask(work.after(result))
+        match verdict.decision:
+            case Replace(text=str(text)):
+                value = text
+            case Abort(reason=reason):
+                value = f"[The result of this call is withheld by {verdict.hook!r}: {reason}]"
+            case _:
+                return result
+        end = _End(value, result.outcome, result.kind, result.error_id)
+        return replace(await self._shown(work, end), ms=result.ms)
+
+    async def _settle(self, work: _Work) -> _End:
         request, call = work.request, work.request.call
         try:
             tool = self._catalog.get(request.agent, call.name)
         except UnknownName as unknown:
             near = self._catalog.nearest_first(request.agent, call.name)
             text = f"There is no tool {unknown.name!r}. Available tools, nearest first: {near}"
-            return work.ended(safe(text), "failed", "not_found")
+            return _End(text, "failed", "not_found")
+        work.limit = min(tool.max_output, INLINE_LIMIT)
         try:
             work.args = tool.accepts.parse(call.arguments)
         except ArgumentError as error:
             text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
-            return work.ended(cut(safe(text), tool.max_output), "failed", "validation")
-        return await self._refused(work, tool) or await self._run(work, tool)
+            return _End(text, "failed", "validation")
+        return await self._attempt(work, tool)
 
-    async def _refused(self, work: _Work, tool: Tool) -> CallResult | None:
+    async def _attempt(self, work: _Work, tool: Tool) -> _End:
+        """Run it, if its breaker has a place for it and then its gates allow it."""
+        with self._breakers.attempt(work.request.agent, tool.name) as attempt:
+            if attempt.refusal:
+                return _End(attempt.refusal, "failed", "unavailable")
+            end = await self._refused(work, tool) or await self._run(work, tool, attempt)
+        if attempt.opened:
+            self._warn(work.request.run_id, Warned("tools", attempt.opened))
+        return end
+
+    async def _refused(self, work: _Work, tool: Tool) -> _End | None:
         """Ask the gates. None is their permission, given for ``work.args``."""
         match await self._hooks.verdict(work.before()):
             case Allow(args=replaced):
                 return None if replaced is None else _replace_args(work, tool, replaced)
             case Respond(text=text):
-                return work.ended(render(text, tool.max_output), "done")
-            case verdict:
-                return _denied(work, tool, verdict.reason)
+                return _End(text, "done")
+            case Deny(reason=reason) | Abort(reason=reason) | Ask(reason=reason):
+                return _denied(reason)
+            case other:
+                return _denied(f"{type(other).__name__} is no verdict on a call")
 
-    async def _run(self, work: _Work, tool: Tool) -> CallResult:
+    async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
+        """``attempt`` learns what this says of the tool; a mistake of the model says nothing."""
         try:
             with trio.move_on_after(tool.timeout):
                 value = await tool.run(work.context, work.args)
-                return work.ended(render(value, tool.max_output), "done")
+                attempt.ending = "succeeded"
+                return _End(value, "done")
         except (Exception, SystemExit) as raised:
             error = only_error(raised)
             if isinstance(error, ToolRetry):
-                return work.ended(cut(safe(str(error)), tool.max_output), "failed", "retry")
+                return _End(str(error), "failed", "retry")
+            attempt.ending = "failed"
             return await self._failed(work.request, error)
+        attempt.ending = "failed"
         late = TimeoutError(f"no result within {tool.timeout:g} s; it was stopped")
         return await self._failed(work.request, late, kind="timeout")
 
-    async def _failed(
-        self, request: ExecuteCall, error: BaseException, kind: str = ""
-    ) -> CallResult:
+    async def _failed(self, request: ExecuteCall, error: BaseException, kind: str = "") -> _End:
         """Store the error; the model gets what the reporter makes of it."""
-        call, code = request.call, ""
+        code = ""
         if isinstance(error, ToolFailure):
             code, kind = error.code, error.kind
         try:
             report = await self._reporter.report(
                 session=request.session,
                 run_id=request.run_id,
-                tool=call.name,
+                tool=request.call.name,
                 error=_whole(error),
                 code=code,
             )
         except Exception:  # an error about an error helps nobody: the first one is told
-            text = cut(safe(f"Tool {call.name!r} failed: {_message(error)}"), FALLBACK_CHARS)
-            return CallResult(call.id, call.name, text, "failed", kind or "unknown")
-        return CallResult(
-            call.id, call.name, safe(report.text), "failed", kind or report.kind, report.error_id
-        )
+            return _End(fallback_text(message_of(error), code), "failed", kind or "unknown")
+        return _End(report.text, "failed", kind or report.kind, report.error_id)
 
 
-def _replace_args(work: _Work, tool: Tool, replaced: JsonObject) -> CallResult | None:
+def _replace_args(work: _Work, tool: Tool, replaced: JsonObject) -> _End | None:
     """Strictly: what a gate after the replacement saw is what the tool gets."""
     try:
         work.args = tool.accepts.check(replaced, strict=True)
     except ArgumentError as error:
-        return _denied(work, tool, f"a gate replaced the arguments by invalid ones:\n{error}")
+        return _denied(f"a gate replaced the arguments by invalid ones:\n{error}")
     return None
 
 
-def _denied(work: _Work, tool: Tool, reason: str) -> CallResult:
-    text = cut(safe(f"Permission denied: {reason}"), tool.max_output)
-    return work.ended(text, "denied", "denied")
+def _denied(reason: str) -> _End:
+    return _End(f"Permission denied: {reason}", "denied", "denied")
 
 
 def _whole(error: BaseException) -> object:
@@ -211,8 +283,5 @@ def _whole(error: BaseException) -> object:
     return error
 
 
-def _message(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # the tool's own exception class
-        return type(error).__name__
+def _tell_nobody(_run_id: str, _event: AnyEvent) -> None:
+    """Without a host there is nobody to warn."""

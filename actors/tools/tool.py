@@ -26,7 +26,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.tools import Effects, ToolSpec
 
 TIMEOUT = 60.0
-MAX_OUTPUT = 16_000
+MAX_OUTPUT = 16_384
 THREADS = 40
 
 Runner: TypeAlias = Callable[[Context[object], JsonObject], Awaitable[object]]
@@ -97,7 +97,8 @@ class Tool:
         parameters: a JSON Schema of type object.
         effects: a ``write`` makes the batch it is in run in call order (G8).
         timeout: seconds one call may take.
-        max_output: code points of a result; the rest is cut with a note.
+        max_output: bytes of a result that a model gets at once, at most the default; a larger one
+            is stored, and the model reads on in pages.
         run: gets arguments that ``accepts`` has checked; what it returns is the result.
         accepts: the check; made from ``parameters`` unless given.
     """

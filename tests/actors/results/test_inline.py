@@ -213,3 +213,18 @@ def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int |
                     assert await read_all(opened, result.result_id, limit) == text
 
     trio.run(check, by.join(parts))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        ({"a": [1, True]}, '{"a": [1, true]}'),
+        ([Path("a/b")], '["a/b"]'),
+        ("nul\x00, half \ud800, ok \U0001f600", "nul\ufffd, half \ufffd, ok \U0001f600"),
+        (["half \ud800"], '["half \ufffd"]'),
+        (float("nan"), "null"),
+    ],
+)
+async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, text: str) -> None:
+    assert (await shown(None, value)).text == text

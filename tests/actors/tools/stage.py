@@ -12,11 +12,14 @@ import attrs
 
 from motet.actors.hooks.actor import Gate, Hooks, Observe
 from motet.actors.hooks.chain import HookFault, HookSet, Warn
+from motet.actors.hooks.client import HooksClient
+from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call
+from motet.protocols.events import AnyEvent
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import ActorRef, System, open_system
@@ -71,6 +74,8 @@ class Stage:
     memory: Memory
     faults: list[HookFault]
     hooks: ActorRef[Gate | Observe] | None
+    breakers: Breakers
+    warned: list[AnyEvent]
 
     async def call(self, name: str, arguments: str | dict[str, object] = "") -> CallResult:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -87,12 +92,22 @@ async def on_stage(
 ) -> AsyncGenerator[Stage]:
     catalog, known, memory = ToolCatalog(), hooks or HookSet(), Memory()
     faults: list[HookFault] = []
+    warned: list[AnyEvent] = []
+    breakers = Breakers(chance=lambda: 0.0)
     catalog.add(AGENT, tools)
     async with open_system(check_messages=True) as system:
         ref = None
         if with_hooks_actor:
             ref = await system.start(lambda: Hooks(known, warn or faults.append), name="hooks")
         executor = await system.start(
-            lambda: ToolExecutor(catalog, known, ref, memory, context_of), name="tools"
+            lambda: ToolExecutor(
+                catalog,
+                HooksClient(known, ref),
+                memory,
+                context_of,
+                breakers=breakers,
+                warn=lambda _, event: warned.append(event),
+            ),
+            name="tools",
         )
-        yield Stage(system, executor, memory, faults, ref)
+        yield Stage(system, executor, memory, faults, ref, breakers, warned)
