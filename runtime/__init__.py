@@ -11,6 +11,7 @@ from motet.runtime.errors import (
     ActorPaused,
     AskCycle,
     AskTimeout,
+    InjectedCrash,
     MailboxFull,
     MessageNotPortable,
     MotetRuntimeError,
@@ -18,6 +19,7 @@ from motet.runtime.errors import (
     NotInProtocol,
     RestartLimitExceeded,
     StartFailed,
+    TooManyChildren,
 )
 from motet.runtime.feed import Feed
 from motet.runtime.handlers import handles
@@ -30,10 +32,12 @@ from motet.runtime.inspect import (
     StopReport,
 )
 from motet.runtime.mailbox import MailboxSpec, Overflow
+from motet.runtime.monitors import Terminated
 from motet.runtime.observe import TraceEvent
 from motet.runtime.ref import ActorRef
+from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.stream import Replies, ReplyStream
-from motet.runtime.supervision import Restart, Strategy, Supervision
+from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Telemetry
 
@@ -43,11 +47,14 @@ __all__ = [
     "ActorInfo",
     "ActorPaused",
     "ActorRef",
+    "ActorTimers",
     "AskCycle",
     "AskTimeout",
+    "AutoShutdown",
     "DeadLetter",
     "DeadLetters",
     "Feed",
+    "InjectedCrash",
     "Leftover",
     "MailboxFull",
     "MailboxSpec",
@@ -60,6 +67,7 @@ __all__ = [
     "ReplyStream",
     "Restart",
     "RestartLimitExceeded",
+    "ScheduledMessage",
     "StartFailed",
     "Statistics",
     "StopReport",
@@ -67,6 +75,8 @@ __all__ = [
     "Supervision",
     "System",
     "Telemetry",
+    "Terminated",
+    "TooManyChildren",
     "TraceEvent",
     "handles",
     "open_system",

@@ -9,6 +9,8 @@ from motet.protocols.messages import Message
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.handlers import Handler, check_protocol, collect_handlers
 from motet.runtime.mailbox import MailboxSpec
+from motet.runtime.monitors import check_watches, unwatch, watch
+from motet.runtime.schedule import ActorTimers
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.waits import current_work
 
@@ -112,6 +114,36 @@ class Actor(Generic[P]):
         """Handle all stashed messages next, in the order they came, before what is queued."""
         self._cell.mailbox.unkeep_all()
 
+    @property
+    def timers(self) -> ActorTimers[P]:
+        """Messages to itself: ``self.timers.once(delay, message)``, ``.every(period, message)``.
+
+        From on_start on. They are cancelled when this incarnation ends, also by a crash.
+        """
+        life = self._cell.life
+        if life is None or life.actor is not self or life.finishing:
+            raise MotetRuntimeError(f"{self.path} is ending or does not run, so it sets no timers")
+        if life.timers is None:
+            life.timers = ActorTimers[Any](self._cell)
+        return life.timers
+
+    def watch(self, ref: ActorRef[Any]) -> None:
+        """Get one :class:`Terminated` when the actor behind ``ref`` ends for ever; now, if it has.
+
+        It comes before all mail and takes no room. The watch outlives a restart of this actor;
+        watching twice is watching once. Raises NotInProtocol without a handler for Terminated.
+        """
+        from motet.runtime.ref import cell_of
+
+        check_watches(self._cell)
+        watch(self._cell, cell_of(ref))
+
+    def unwatch(self, ref: ActorRef[Any]) -> None:
+        """Undo :meth:`watch`; what was sent already is handled."""
+        from motet.runtime.ref import cell_of
+
+        unwatch(self._cell, cell_of(ref))
+
     def stop_soon(self) -> None:
         """End normally after the running handler. A permanent actor is restarted."""
         self._cell.finish()
@@ -122,14 +154,18 @@ class Actor(Generic[P]):
         *,
         name: str,
         restart: Restart = "permanent",
+        significant: bool = False,
     ) -> ActorRef[Q]:
         """Start a child under this actor and wait for its ``on_start``.
 
-        Raises NameTaken, StartFailed. Cancelled: the child is stopped, and its end awaited.
+        ``significant``: when it ends by itself this actor may end too, as ``auto_shutdown`` of its
+        ``supervision`` says. Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the child
+        is stopped, and its end awaited.
         """
         from motet.runtime.ref import ActorRef
 
-        cell = await self._cell.children().start(factory, name, restart)
+        children = self._cell.children()
+        cell = await children.start(factory, name, restart, significant=significant)
         return ActorRef(cell)
 
     async def stop_child(self, name: str, *, grace: float | None = None) -> None:

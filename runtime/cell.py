@@ -30,6 +30,7 @@ from motet.runtime.told import Told
 from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
+    from motet.runtime.monitors import Monitors
     from motet.runtime.system import System
 
 __all__ = ["Cell"]
@@ -58,6 +59,7 @@ class Cell:
         "leaving",
         "life",
         "mailbox",
+        "monitors",
         "name",
         "observer",
         "parent",
@@ -93,6 +95,7 @@ class Cell:
         self.life: Incarnation | None = None
         self.supervisor: Supervisor | None = None
         self.control: deque[Message] = deque()  # handled before all mail (G6)
+        self.monitors: Monitors | None = None
         self.observer: Observer | None = None
         if system.observing:
             self.observe()
@@ -237,6 +240,8 @@ class Cell:
         if self.state != "dead":
             self._change("bury")
         self.mailbox.close(reason)
+        if self.monitors is not None:
+            self.monitors.end(self)
 
     async def wait_ended(self) -> None:
         """Wait until no incarnation lives."""
@@ -263,7 +268,7 @@ class Cell:
             raise ActorDead(self.path, "it is ending, so it starts no children")
         if self.supervisor is None:
             spec = self.life.actor.supervision
-            self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash)
+            self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash, self.finish)
             self.parent.adopt(self.supervisor)
         return self.supervisor
 

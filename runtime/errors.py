@@ -10,6 +10,7 @@ __all__ = [
     "ActorPaused",
     "AskCycle",
     "AskTimeout",
+    "InjectedCrash",
     "MailboxFull",
     "MessageNotPortable",
     "MotetRuntimeError",
@@ -17,6 +18,7 @@ __all__ = [
     "NotInProtocol",
     "RestartLimitExceeded",
     "StartFailed",
+    "TooManyChildren",
     "only_error",
     "unwrapped",
 ]
@@ -24,6 +26,13 @@ __all__ = [
 
 class MotetRuntimeError(Exception):
     """Base of every error the kernel itself raises."""
+
+
+class InjectedCrash(MotetRuntimeError):
+    """A test wanted the actor to crash (:meth:`System.inject`)."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"a crash of {path} was injected")
 
 
 class MailboxFull(MotetRuntimeError):
@@ -95,6 +104,18 @@ class NameTaken(MotetRuntimeError):
             f"there is an actor at {path} already: stop it first, or choose a new name"
         )
         self.path = path
+
+
+class TooManyChildren(MotetRuntimeError):
+    """The supervisor has as many children as it was declared to have at most."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__(
+            f"{path} has {limit} children, which is its limit: stop one first, "
+            "or declare a larger Supervision(max_children=...)"
+        )
+        self.path = path
+        self.limit = limit
 
 
 class StartFailed(MotetRuntimeError):

@@ -32,6 +32,7 @@ from motet.runtime.waits import Work, current_work
 if TYPE_CHECKING:
     from motet.runtime.actor import Actor
     from motet.runtime.cell import Cell
+    from motet.runtime.schedule import ActorTimers
 
 __all__ = ["Incarnation"]
 
@@ -58,6 +59,7 @@ class Incarnation:
         "halted",
         "nursery",
         "ready",
+        "timers",
     )
 
     def __init__(self, cell: Cell, actor: Actor[Any]) -> None:
@@ -69,6 +71,7 @@ class Incarnation:
         self.finishing = False  # no further message is to be handled
         self.halted = False  # the turn is to look at its orders before the next message
         self.failure: Exception | None = None
+        self.timers: ActorTimers[Any] | None = None
         self._concurrent: dict[type[Message], int] = {}  # tasks now, by message type
         self._context: Context | None = None  # that of these tasks
         # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
@@ -83,6 +86,8 @@ class Incarnation:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
         self.cell.mailbox.attend = None
+        if self.timers is not None:
+            self.timers.close()
         self.interrupt()
 
     def interrupt(self) -> None:

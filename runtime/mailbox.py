@@ -172,6 +172,11 @@ class Mailbox:
 
         await wait_task_rescheduled(abort)
 
+    def discard(self, message: Message, reason: str) -> None:
+        """Accept a message for which there is no place, as a dead letter."""
+        self.accepted += 1
+        self._dead(message, reason)
+
     def offer(self, ask: Ask) -> None:
         """Let an ask wait for which ``put`` found no room.
 

@@ -10,6 +10,7 @@ from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
+from motet.runtime.monitors import Terminated, wait_terminated
 from motet.runtime.observe import observed_ask, observed_stream
 from motet.runtime.stopping import wait_bounded, within
 from motet.runtime.stream import ReplyStream, open_stream
@@ -17,7 +18,7 @@ from motet.runtime.stream import ReplyStream, open_stream
 if TYPE_CHECKING:
     from motet.runtime.cell import Cell
 
-__all__ = ["ActorRef"]
+__all__ = ["ActorRef", "cell_of"]
 
 P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 R = TypeVar("R")
@@ -95,6 +96,13 @@ class ActorRef(Generic[P_contra]):
         await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
         return plan.ledger.report(left for below in cell.tree() for left in below.leftovers())
 
+    async def wait_terminated(self) -> Terminated:
+        """Wait until the actor has ended for ever, and say why; at once if it has.
+
+        Cancelled: the actor is not affected.
+        """
+        return await wait_terminated(self._cell)
+
     def suspend(self, *, refuse: bool = False) -> None:
         """Begin no handler until :meth:`resume`; a running one goes on (G6).
 
@@ -133,3 +141,8 @@ class ActorRef(Generic[P_contra]):
 
     def __repr__(self) -> str:
         return f"<ActorRef {self._cell.path} {self._cell.state}>"
+
+
+def cell_of(ref: ActorRef[Any]) -> Cell:
+    """What is behind a reference; for the kernel."""
+    return ref._cell  # pyright: ignore[reportPrivateUsage]  # users are shown no more

@@ -7,7 +7,8 @@ The rules:
 * an exit of a child that the table does not hold as running is stale and decides nothing;
 * stops come in reverse start order, starts in start order;
 * more than ``intensity`` restarts within ``period`` seconds escalate;
-* a temporary child is never started again, also when its siblings are.
+* a temporary child is never started again, also when its siblings are;
+* a significant child that ends by itself, not to be restarted, may end the supervisor too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,20 @@ from typing import Literal
 import attrs
 import msgspec
 
-__all__ = ["ChildTable", "Decision", "ExitKind", "Restart", "Strategy", "Supervision"]
+__all__ = [
+    "AutoShutdown",
+    "ChildTable",
+    "Decision",
+    "ExitKind",
+    "Restart",
+    "Strategy",
+    "Supervision",
+]
 
 Restart = Literal["permanent", "transient", "temporary"]
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 ExitKind = Literal["normal", "crashed"]
+AutoShutdown = Literal["never", "any", "all"]
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -31,6 +41,10 @@ class Supervision(msgspec.Struct, frozen=True):
     child waits ``backoff * backoff_factor ** (n - 1)`` seconds, at most ``backoff_max``, of which
     chance takes off up to the share ``jitter``. A child that lived for ``period`` seconds begins a
     new row. With ``backoff=0``, the default, restarts are immediate as in OTP.
+
+    ``auto_shutdown``: the supervising actor ends normally, and with it all its children, when
+    ``any`` or ``all`` of its significant children have ended by themselves. ``max_children`` is how
+    many there may be at a time, those that wait for their restart included; None: no limit.
     """
 
     strategy: Strategy = "one_for_one"
@@ -40,6 +54,8 @@ class Supervision(msgspec.Struct, frozen=True):
     backoff_factor: float = 2.0
     backoff_max: float = 30.0
     jitter: float = 0.1
+    auto_shutdown: AutoShutdown = "never"
+    max_children: int | None = None
 
     def __post_init__(self) -> None:
         if self.intensity < 0 or self.period <= 0:
@@ -50,6 +66,8 @@ class Supervision(msgspec.Struct, frozen=True):
             raise ValueError("back-off needs 0 <= backoff <= backoff_max and backoff_factor >= 1")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter is a share between 0 and 1, not {self.jitter}")
+        if self.max_children is not None and self.max_children < 0:
+            raise ValueError(f"max_children must be >= 0 or None, not {self.max_children}")
 
     def delay(self, streak: int, chance: float) -> float:
         """Seconds before the ``streak``-th restart in a row; ``chance`` is in [0, 1)."""
@@ -61,18 +79,23 @@ class Supervision(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do now, in this order: stop, remove, start after ``delay``; or escalate."""
+    """What to do now, in this order: stop, remove, start after ``delay``; or escalate.
+
+    ``shutdown``: after the stops, the supervisor itself is to end, in order.
+    """
 
     stops: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
     delay: float = 0.0
     escalate: bool = False
+    shutdown: bool = False
 
 
 @attrs.define
 class _Child:
     restart: Restart
+    significant: bool = False
     running: bool = False
     since: float = 0.0
     streak: int = 0
@@ -91,11 +114,21 @@ class ChildTable:
         """Names of the children that are starting or running, in start order."""
         return tuple(name for name, child in self._children.items() if child.running)
 
-    def add(self, name: str, restart: Restart) -> None:
+    def add(self, name: str, restart: Restart, significant: bool = False) -> None:
         """Take a new child into the table, last in start order and not yet started."""
         if name in self._children:
             raise ValueError(f"child {name!r} is in the table already")
-        self._children[name] = _Child(restart)
+        if significant and restart == "permanent":
+            raise ValueError(
+                f"child {name!r} is permanent, so it never ends by itself: "
+                "a significant child is transient or temporary"
+            )
+        if significant and self.supervision.auto_shutdown == "never":
+            raise ValueError(
+                f"child {name!r} is significant, but its supervisor never shuts down by itself: "
+                "declare Supervision(auto_shutdown=...)"
+            )
+        self._children[name] = _Child(restart, significant)
 
     def remove(self, name: str) -> None:
         """Forget a child; no harm if it is not there."""
@@ -115,6 +148,8 @@ class ChildTable:
         child.running = False
         if child.restart == "temporary" or (child.restart == "transient" and kind == "normal"):
             self.remove(name)
+            if child.significant and self._shuts_down():
+                return Decision(stops=self._stop_all(), removes=(name,), shutdown=True)
             return Decision(removes=(name,))
         if not self._spend_restart(now):
             return self._give_up()
@@ -127,11 +162,19 @@ class ChildTable:
         self._restarts.append(now)
         return len(self._restarts) <= self.supervision.intensity
 
+    def _shuts_down(self) -> bool:
+        if self.supervision.auto_shutdown == "any":
+            return True
+        return not any(child.significant for child in self._children.values())
+
     def _give_up(self) -> Decision:
+        return Decision(stops=self._stop_all(), escalate=True)
+
+    def _stop_all(self) -> tuple[str, ...]:
         stops = tuple(reversed(self.running))
         for child in self._children.values():
             child.running = False
-        return Decision(stops=stops, escalate=True)
+        return stops
 
     def _restart(self, failed: str, delay: float) -> Decision:
         group = self._group(failed)

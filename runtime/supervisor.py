@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from motet.runtime.errors import ActorDead, NameTaken, RestartLimitExceeded, StartFailed
+from motet.runtime.errors import (
+    ActorDead,
+    NameTaken,
+    RestartLimitExceeded,
+    StartFailed,
+    TooManyChildren,
+)
 from motet.runtime.stopping import StopPlan, at_once, within
 from motet.runtime.supervision import ChildTable, Decision, ExitKind, Restart, Supervision
 from motet.runtime.waits import current_work
@@ -36,6 +42,7 @@ class Supervisor:
         path: str,
         supervision: Supervision,
         escalate: Callable[[Exception], None],
+        wind_up: Callable[[], None],
     ) -> None:
         self.path = path
         self.cells: dict[str, Cell] = {}  # in start order
@@ -44,13 +51,16 @@ class Supervisor:
         self.closing = False
         self._system = system
         self._escalate = escalate
+        self._wind_up = wind_up
         self._table = ChildTable(supervision)
         self._exits: deque[tuple[Cell, int]] = deque()
         self._due: dict[str, float] = {}  # restarts to come, by name
+        self._heirs: dict[str, Cell] = {}  # accept mail, and begin when their namesakes have ended
         self._wake = trio.Event()
         self._serving = trio.CancelScope()
         self._plan = at_once()
         self._stopping: Cell | None = None
+        self._need_after = 0.0  # seconds that the clean-ups of those stopped later have declared
         self._nursery: trio.Nursery | None = None
 
     # ------------------------------------------------------------------ its task
@@ -92,6 +102,11 @@ class Supervisor:
         decision = self._table.exited(cell.name, kind, now, self._system.chance())
         if decision.escalate:
             self._give_up(cell, error)
+        elif decision.shutdown:
+            self._bury(cell, "it ended, and its restart type wants no restart")
+            self.closing = True
+            self._serving.cancel()
+            self._wind_up()
         else:
             await self._execute(decision, now)
 
@@ -134,34 +149,36 @@ class Supervisor:
         self._escalate(limit)
 
     async def _stop_children(self) -> None:
+        self._need_after = self.cleanup_need()
         for cell in reversed(self.cells.copy().values()):
             self._stopping = cell
-            self.stop(cell, self._plan)
+            self._need_after -= cell.cleanup_need()
+            self.stop(cell, self._plan_of_next())
             await cell.wait_ended()
         self._stopping = None
 
+    def _plan_of_next(self) -> StopPlan:
+        """What is stopped later has clean-ups too: no handler may use up their time."""
+        return self._plan.less(max(0.0, self._need_after), trio.current_time())
+
     # ------------------------------------------------------------------ orders
 
-    async def start(self, factory: Callable[[], Actor[Any]], name: str, restart: Restart) -> Cell:
+    async def start(
+        self,
+        factory: Callable[[], Actor[Any]],
+        name: str,
+        restart: Restart,
+        *,
+        significant: bool = False,
+    ) -> Cell:
         """Start a child and wait for its ``on_start``.
 
-        Raises NameTaken, StartFailed, or ActorDead if the supervisor is closing. Cancelled: the
-        child is stopped at once, and its clean-up awaited.
+        Raises NameTaken, TooManyChildren, StartFailed, or ActorDead if the supervisor is closing.
+        Cancelled: the child is stopped at once, and its clean-up awaited.
         """
-        from motet.runtime.cell import Cell
-
         if not self.opened.is_set():
             await self.opened.wait()
-        if self.closing:
-            raise ActorDead(self.path, "it is stopping, so it starts no children")
-        if not name or "/" in name:
-            raise ValueError(f"a name is not empty and has no '/': {name!r}")
-        if name in self.cells:
-            raise NameTaken(f"{self.path}/{name}")
-        cell = Cell(self._system, self, name, factory, restart)
-        self.cells[name] = cell
-        self._table.add(name, restart)
-        self._begin(cell)
+        cell = self.spawn(factory, name, restart, significant=significant)
         try:
             await cell.wait_started()
         finally:
@@ -172,6 +189,50 @@ class Supervisor:
             reason = f"on_start raised {error!r}" if error is not None else "it was stopped"
             raise StartFailed(cell.path, reason) from error
         return cell
+
+    def spawn(
+        self,
+        factory: Callable[[], Actor[Any]],
+        name: str,
+        restart: Restart,
+        *,
+        significant: bool = False,
+    ) -> Cell:
+        """Begin a child that accepts mail at once; as ``start``, but nobody waits for its start.
+
+        If that fails, its mail is settled with the reason. Once the supervisor is open.
+        """
+        from motet.runtime.cell import Cell
+
+        self._check_name(name)
+        if name in self.cells:
+            raise NameTaken(f"{self.path}/{name}")
+        limit = self._table.supervision.max_children
+        if limit is not None and len(self.cells) >= limit:
+            raise TooManyChildren(self.path, limit)
+        self._table.add(name, restart, significant)
+        try:
+            cell = Cell(self._system, self, name, factory, restart)
+        except BaseException:
+            self._table.remove(name)
+            raise
+        self._enter(cell)
+        return cell
+
+    def spawn_next(self, factory: Callable[[], Actor[Any]], name: str, restart: Restart) -> Cell:
+        """A child that begins when the one of its name, which is ending, has ended.
+
+        It accepts mail at once, so that none is lost in between.
+        """
+        from motet.runtime.cell import Cell
+
+        self._check_name(name)
+        heir = self._heirs[name] = Cell(self._system, self, name, factory, restart)
+        return heir
+
+    def find(self, name: str) -> Cell | None:
+        """The child of that name, or the one that follows it."""
+        return self._heirs.get(name) or self.cells.get(name)
 
     def stop(self, cell: Cell, plan: StopPlan) -> None:
         """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
@@ -185,7 +246,7 @@ class Supervisor:
         self._plan = plan
         self._serving.cancel()
         if self._stopping is not None:
-            self.stop(self._stopping, plan)
+            self.stop(self._stopping, self._plan_of_next())
 
     def adopt(self, supervisor: Supervisor) -> None:
         """Run the supervisor of one of the children, in the same nursery as that child."""
@@ -195,7 +256,8 @@ class Supervisor:
     def child_ended(self, cell: Cell, *, cancelled: bool) -> None:
         """An incarnation has ended: what follows is decided in this supervisor's task."""
         if self.closing or cancelled or cell.leaving or not cell.was_ready:
-            self._bury(cell, "it ended")
+            why = "it ended" if cell.was_ready else f"it did not start: {cell.failed_with!r}"
+            self._bury(cell, why)
             return
         self._exits.append((cell, cell.generation))
         self._wake.set()
@@ -212,6 +274,16 @@ class Supervisor:
         return sum(cell.cleanup_need() for cell in self.cells.values())
 
     # ------------------------------------------------------------------ within
+
+    def _check_name(self, name: str) -> None:
+        if self.closing:
+            raise ActorDead(self.path, "it is stopping, so it starts no children")
+        if not name or "/" in name:
+            raise ValueError(f"a name is not empty and has no '/': {name!r}")
+
+    def _enter(self, cell: Cell) -> None:
+        self.cells[cell.name] = cell
+        self._begin(cell)
 
     def _begin(self, cell: Cell) -> None:
         assert self._nursery is not None
@@ -230,4 +302,15 @@ class Supervisor:
             del self.cells[cell.name]
             self._due.pop(cell.name, None)
             self._table.remove(cell.name)
+            self._let_follow(cell.name, reason)
         cell.bury(reason)
+
+    def _let_follow(self, name: str, reason: str) -> None:
+        heir = self._heirs.pop(name, None)
+        if heir is None or heir.state == "dead":
+            return
+        if self.closing:
+            heir.bury(reason)
+            return
+        self._table.add(name, heir.restart)
+        self._enter(heir)

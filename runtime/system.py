@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.actor import Actor
-from motet.runtime.errors import only_error
+from motet.runtime.errors import InjectedCrash, only_error
 from motet.runtime.feed import FEED_BUFFER, Feed
 from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
 from motet.runtime.observe import TraceEvent, tracing
@@ -53,16 +53,23 @@ class System:
         self.timers = Timers()
         self.failure: Exception | None = None
         self._cancel = cancel
-        self._root = Supervisor(self, f"/{name}", supervision, self._fail)
+        self._root = Supervisor(self, f"/{name}", supervision, self._fail, cancel)
 
     async def start(
-        self, factory: Callable[[], Actor[Q]], *, name: str, restart: Restart = "permanent"
+        self,
+        factory: Callable[[], Actor[Q]],
+        *,
+        name: str,
+        restart: Restart = "permanent",
+        significant: bool = False,
     ) -> ActorRef[Q]:
         """Start a top-level actor and wait for its ``on_start``.
 
-        Raises NameTaken, StartFailed. Cancelled: the actor is stopped, and its end awaited.
+        Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the actor is stopped, and its
+        end awaited. The end of a ``significant`` one may end the system, as declared: then the
+        block of :func:`open_system` is cancelled, and left without an error.
         """
-        return ActorRef(await self._root.start(factory, name, restart))
+        return ActorRef(await self._root.start(factory, name, restart, significant=significant))
 
     async def stop(self, grace: float | None = None) -> StopReport:
         """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
@@ -97,6 +104,23 @@ class System:
         for cell in self._root.tree():
             if cell.path == path:
                 cell.observe()
+
+    def inject(self, path: str, fault: Literal["crash", "kill"]) -> bool:
+        """For tests: crash the actor at ``path``, or stop it for ever without grace, as of now.
+
+        A crash is an :class:`InjectedCrash` from outside of any handler. False if there is no such
+        actor, or nothing of it that could crash.
+        """
+        cell = next((cell for cell in self._root.tree() if cell.path == path), None)
+        if cell is None or cell.leaving:
+            return False
+        if fault == "kill":
+            cell.parent.stop(cell, within(0))
+            return True
+        if cell.life is None or cell.life.nursery is None:
+            return False
+        cell.life.crash(InjectedCrash(path))
+        return True
 
     async def run(self) -> None:
         """The root's task. For :func:`open_system`.

@@ -281,7 +281,7 @@ async def test_open_telemetry_gets_one_trace_of_nested_asks(autojump_clock: Mock
 
 def _trace_of(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.trace_id
+    return int(span.context.trace_id)
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,121 @@
+"""Messages an actor sends to itself later: once, or again and again.
+
+All of a system's are entries in one heap (``timers.py``); none has a task. Invariant: they belong
+to one incarnation, and none fires once it handles no further message.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import trio
+
+from motet.protocols.messages import Message
+from motet.runtime.errors import MailboxFull
+
+if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
+    from motet.runtime.timers import Timer
+
+__all__ = ["ActorTimers", "ScheduledMessage"]
+
+P = TypeVar("P", bound=Message)
+
+
+class ActorTimers(Generic[P]):
+    """The timers of one incarnation: ``self.timers``.
+
+    Their messages take the way of all mail: they wait behind what is queued. One that finds the
+    mailbox full becomes a dead letter, unless the mailbox drops others for it.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self._live: set[ScheduledMessage] = set()
+
+    def once(self, delay: float, message: P) -> ScheduledMessage:
+        """Send ``message`` to the actor itself after ``delay`` seconds."""
+        if not 0 <= delay < math.inf:
+            raise ValueError(f"a delay is a number of seconds, so >= 0, not {delay}")
+        return self._schedule(delay, None, message)
+
+    def every(self, period: float, message: P) -> ScheduledMessage:
+        """Send ``message`` every ``period`` seconds, for the first time after one.
+
+        The beat does not drift. Beats that the whole program was too busy for are left out.
+        """
+        if not 0 < period < math.inf:
+            raise ValueError(f"a period is a number of seconds, so > 0, not {period}")
+        return self._schedule(period, period, message)
+
+    def close(self) -> None:
+        """Cancel all of them; the incarnation handles no further message."""
+        for scheduled in self._live.copy():
+            scheduled.cancel()
+
+    def __len__(self) -> int:
+        """How many are still to fire."""
+        return len(self._live)
+
+    def _schedule(self, delay: float, period: float | None, message: P) -> ScheduledMessage:
+        checked = self._cell.admit(message)
+        return ScheduledMessage(self._cell, self._live, delay, period, checked)
+
+
+class ScheduledMessage:
+    """One timer of an actor."""
+
+    __slots__ = ("_cell", "_live", "_message", "_period", "_timer", "_when")
+
+    def __init__(
+        self,
+        cell: Cell,
+        live: set[Any],  # of these; Any, since the class is being defined
+        delay: float,
+        period: float | None,
+        message: Message,
+    ) -> None:
+        self._cell = cell
+        self._live = live
+        self._period = period
+        self._message = message
+        self._when = trio.current_time() + delay
+        self._timer: Timer | None = None
+        self._start()
+
+    def cancel(self) -> None:
+        """Send nothing any more; what is in the mailbox stays there. No harm if it is over."""
+        self._live.discard(self)
+        if self._timer is not None:
+            self._cell.system.timers.stop(self._timer)
+            self._timer = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it will send."""
+        return self._timer is not None
+
+    def _start(self) -> None:
+        self._live.add(self)
+        self._timer = self._cell.system.timers.start(self._when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._live.discard(self)
+        if self._period is not None:
+            now = trio.current_time()
+            self._when += self._period
+            if self._when <= now:
+                self._when += math.ceil((now - self._when) / self._period) * self._period
+            self._start()
+        mailbox = self._cell.mailbox
+        try:
+            mailbox.put_or_overflow(self._cell.envelope(self._message))
+        except MailboxFull:
+            mailbox.discard(self._message, "of a timer: the mailbox was full")
+
+    def __repr__(self) -> str:
+        kind = type(self._message).__name__
+        when = f"at {self._when:g}" if self.is_active else "over"
+        return f"<ScheduledMessage {kind} to {self._cell.path}, {when}>"
