@@ -123,9 +123,12 @@ def recovered(run: RunInfo, steps: Iterable[Row]) -> tuple[ChatMessage, ...]:
     """The whole transcript of a run that the host's end cut off.
 
     Calls without a result get one that says *unknown*. A run whose answer was journalled keeps it
-    and is not told that it has none.
+    and is not told that it has none. A journalled input is what its gates made of it.
     """
-    rows = close_calls([UserMessage(run.text), *_journal(run, steps)], outcome="unknown")
+    journal = list(_journal(run, steps))
+    if not (journal and isinstance(journal[0], UserMessage)):
+        journal.insert(0, UserMessage(run.text))
+    rows = close_calls(journal, outcome="unknown")
     match rows[-1]:
         case AssistantMessage(calls=()):
             return rows
