@@ -1,8 +1,9 @@
 """How long a stop may take, and what came of it (G2).
 
 A stop has one end, ``until``. Running handlers may use the time up to it, less what the clean-ups
-that follow have declared (at most half of what is left: a short grace is shared). At the end
-the runtime lifts its own shields: nothing of ours outlives it by more than a step per task.
+that follow have declared. A grace of twice what they have declared gives each of them all it has
+declared; a shorter one is shared, half of what is left to each in turn. At the end the runtime
+lifts its own shields: nothing of ours outlives it by more than a step per task.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Ledger:
 class StopPlan:
     """When the handlers are cancelled and when everything has to be over, in Trio's clock."""
 
+    began: float
     until: float
     patient: bool  # whether running handlers may finish
     ledger: Ledger
@@ -60,11 +62,15 @@ class StopPlan:
         return self.less(need, now).until
 
     def less(self, need: float, now: float) -> StopPlan:
-        """The plan for what has to end ``need`` seconds before this one, or at half time."""
+        """The plan for what has to end ``need`` seconds before this one.
+
+        If there is no time for twice that in the whole plan: or at half time.
+        """
         if not need or math.isinf(self.until):
             return self
-        left = max(0.0, self.until - now)
-        return attrs.evolve(self, until=self.until - min(need, left / 2))
+        if need > (self.until - self.began) / 2:
+            need = min(need, max(0.0, self.until - now) / 2)
+        return attrs.evolve(self, until=self.until - need)
 
 
 def within(grace: float | None) -> StopPlan:
@@ -72,12 +78,13 @@ def within(grace: float | None) -> StopPlan:
     seconds = DEFAULT_GRACE if grace is None else grace
     if seconds < 0:
         raise ValueError(f"grace is a number of seconds, so >= 0, not {seconds}")
-    return StopPlan(trio.current_time() + seconds, patient=seconds > 0, ledger=Ledger())
+    now = trio.current_time()
+    return StopPlan(now, now + seconds, patient=seconds > 0, ledger=Ledger())
 
 
 def at_once() -> StopPlan:
     """Cancel handlers now; every clean-up has its own budget and no common end."""
-    return StopPlan(math.inf, patient=False, ledger=Ledger())
+    return StopPlan(-math.inf, math.inf, patient=False, ledger=Ledger())
 
 
 async def wait_bounded(

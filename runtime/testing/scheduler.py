@@ -16,6 +16,7 @@ The names are pinned by ``tests/runtime/testing/test_canary.py``. Nothing here l
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -55,7 +56,6 @@ _TRIOS = ("<init>", "<TrioToken.run_sync_soon task>")
 _IDLE_PASSES = 3
 
 _busy = threading.Lock()
-_dropped: list[frozenset[Task]] = []
 
 
 class Abandoned(Exception):
@@ -106,9 +106,7 @@ class Scheduler:
                 self._before(batch)
             return
         if self.abandoned:
-            # Kept for ever: outside of Trio their coroutines cannot be closed in order, and would
-            # complain of it when they are collected.
-            _dropped.append(frozenset(_run.GLOBAL_RUN_CONTEXT.runner.tasks))
+            _keep_for_ever(frozenset(_run.GLOBAL_RUN_CONTEXT.runner.tasks))
             raise Abandoned
         if not batch:
             self._idle_passes += 1
@@ -275,6 +273,14 @@ def throw(task: Task, error: BaseException) -> None:
     private = cast(Any, task)
     if private._next_send is not None:  # else it has not begun
         private._next_send = outcome.Error(error)
+
+
+def _keep_for_ever(tasks: frozenset[Task]) -> None:
+    """Outside of Trio their coroutines cannot be closed in order, and would complain of it.
+
+    A module's variable would hold them only until the interpreter ends.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tasks))
 
 
 def thread_cache() -> type:

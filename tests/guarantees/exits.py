@@ -1,0 +1,231 @@
+"""Sequences of child exits: made at random, decided by the table and by a model, and compared (G9).
+
+The model is OTP's rules in the plainest way: lists, and nothing clever. It shares no line with the
+table. ``Shell`` does with the table's decisions what the supervisor does, without any task.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import attrs
+import msgspec
+
+from motet.runtime import Restart, Strategy, Supervision
+from motet.runtime.supervision import ChildTable, ExitKind
+
+__all__ = ["CHANCE", "Case", "Model", "difference", "random_case", "random_cases", "shrunk"]
+
+RESTARTS: tuple[Restart, ...] = ("permanent", "permanent", "transient", "temporary")
+STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+KINDS: tuple[ExitKind, ...] = ("crashed", "crashed", "normal")
+GAPS = (0.0, 0.5, 1.0, 3.0)
+PERIOD = 2.0
+CHANCE = 0.5  # what the jitter of every back-off gets
+# Delays of 0.225, 0.45 and 0.75 seconds: never due at the moment of an exit.
+BACKOFF, BACKOFF_MAX, JITTER = 0.3, 1.0, 0.5
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Children in start order, and which of them exits when: (seconds later, child, how)."""
+
+    strategy: Strategy
+    intensity: int
+    backoff: bool
+    restarts: tuple[Restart, ...]
+    exits: tuple[tuple[float, int, ExitKind], ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"c{index}" for index in range(len(self.restarts))]
+
+    @property
+    def supervision(self) -> Supervision:
+        return Supervision(
+            strategy=self.strategy,
+            intensity=self.intensity,
+            period=PERIOD,
+            backoff=BACKOFF if self.backoff else 0.0,
+            backoff_max=BACKOFF_MAX,
+            jitter=JITTER,
+        )
+
+
+def random_case(chance: random.Random) -> Case:
+    """Up to five children and eight exits."""
+    number = chance.random
+    children = 1 + int(number() * 5)
+    exits = [
+        (GAPS[int(number() * 4)], int(number() * children), KINDS[int(number() * 3)])
+        for _ in range(int(number() * 9))
+    ]
+    restarts = tuple(RESTARTS[int(number() * 4)] for _ in range(children))
+    strategy = STRATEGIES[int(number() * 3)]
+    return Case(strategy, int(number() * 5), number() < 0.3, restarts, tuple(exits))
+
+
+def random_cases(block: int, count: int) -> Iterator[Case]:
+    """``count`` cases, the same for the same ``block``."""
+    chance = random.Random(block)
+    for _ in range(count):
+        yield random_case(chance)
+
+
+class Model:
+    """``log`` has ``+c0`` for a start, ``-c0`` for a stop, ``!c0`` for an exit on its own."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.order = case.names
+        self.type = dict(zip(self.order, case.restarts, strict=True))
+        self.up = set(self.order)
+        self.due: dict[str, float] = {}
+        self.born = dict.fromkeys(self.order, 0.0)
+        self.in_a_row = dict.fromkeys(self.order, 0)
+        self.failures: list[float] = []
+        self.given_up = False
+        self.log = [f"+{name}" for name in self.order]
+
+    def advance(self, now: float) -> None:
+        """Start what is due by ``now``."""
+        while self.due and min(self.due.values()) <= now:
+            moment = min(self.due.values())
+            for name in self.order:
+                if name in self.due and self.due[name] <= moment:
+                    del self.due[name]
+                    self.up.add(name)
+                    self.born[name] = moment
+                    self.log.append(f"+{name}")
+
+    def exit(self, name: str, kind: ExitKind, now: float) -> None:
+        """``name`` has ended by itself at ``now``, after everything due was started."""
+        if name not in self.up:
+            return
+        self.up.remove(name)
+        self.log.append(f"!{name}")
+        if self.type[name] == "temporary":
+            self.order.remove(name)
+            return
+        if self.type[name] == "transient" and kind == "normal":
+            self.order.remove(name)
+            return
+        self.failures.append(now)
+        if len([at for at in self.failures if now - at <= PERIOD]) > self.case.intensity:
+            self.given_up = True
+            self.due.clear()
+            self.stop(self.order)
+            return
+        if now - self.born[name] >= PERIOD:
+            self.in_a_row[name] = 0
+        self.in_a_row[name] += 1
+        self.restart(name, now + self.delay(self.in_a_row[name]))
+        self.advance(now)
+
+    def restart(self, name: str, when: float) -> None:
+        place = self.order.index(name)
+        if self.case.strategy == "one_for_one":
+            group = [name]
+        elif self.case.strategy == "rest_for_one":
+            group = self.order[place:]
+        else:
+            group = list(self.order)
+        self.stop(group)
+        for other in group:
+            if self.type[other] == "temporary":
+                self.order.remove(other)
+            else:
+                self.due[other] = when
+
+    def stop(self, group: list[str]) -> None:
+        for name in reversed(group):
+            if name in self.up:
+                self.up.remove(name)
+                self.log.append(f"-{name}")
+
+    def delay(self, in_a_row: int) -> float:
+        if not self.case.backoff:
+            return 0.0
+        seconds = BACKOFF
+        for _ in range(in_a_row - 1):
+            seconds = seconds * 2
+        return min(seconds, BACKOFF_MAX) * (1 - JITTER * CHANCE)
+
+
+@attrs.define
+class Shell:
+    """Executes the decisions of a table, and writes the log that the model writes."""
+
+    table: ChildTable
+    log: list[str] = attrs.field(factory=list[str])
+    due: dict[str, float] = attrs.field(factory=dict[str, float])
+    names: list[str] = attrs.field(factory=list[str])
+    given_up: bool = False
+
+    def add(self, name: str, restart: Restart) -> None:
+        self.names.append(name)
+        self.table.add(name, restart)
+        self.start(name, 0.0)
+
+    def start(self, name: str, now: float) -> None:
+        self.due.pop(name, None)
+        self.table.starting(name, now)
+        self.log.append(f"+{name}")
+
+    def advance(self, now: float) -> None:
+        for moment in sorted({when for when in self.due.values() if when <= now}):
+            for name in self.names:
+                if self.due.get(name, now + 1) <= moment:
+                    self.start(name, moment)
+
+    def exit(self, name: str, kind: ExitKind, now: float) -> None:
+        if name in self.table.running:
+            self.log.append(f"!{name}")
+        decision = self.table.exited(name, kind, now, CHANCE)
+        self.log += [f"-{stopped}" for stopped in decision.stops]
+        for gone in (*decision.stops, *decision.removes):
+            self.due.pop(gone, None)
+        for next_one in decision.starts:
+            self.due[next_one] = now + decision.delay
+        if decision.escalate:
+            self.given_up = True
+            self.due.clear()
+        self.advance(now)
+
+
+def difference(case: Case) -> str | None:
+    """Where table and model part ways, or None."""
+    model, shell = Model(case), Shell(ChildTable(case.supervision))
+    names = case.names
+    for name, restart in zip(names, case.restarts, strict=True):
+        shell.add(name, restart)
+    now = 0.0
+    for later, index, kind in case.exits:
+        now += later
+        for side in (model, shell):
+            side.advance(now)
+            side.exit(names[index], kind, now)
+        if (
+            model.log != shell.log
+            or model.given_up != shell.given_up
+            or model.up != set(shell.table.running)
+        ):
+            return f"at {now} s the model has {model.log}, the table {shell.log}"
+        if model.given_up:
+            return None
+    return None
+
+
+def shrunk(case: Case) -> Case:
+    """A smallest part of ``case`` in which table and model still differ."""
+    size = len(case.exits)
+    while size:
+        for first in range(0, len(case.exits), size):
+            fewer = case.exits[:first] + case.exits[first + size :]
+            smaller = msgspec.structs.replace(case, exits=fewer)
+            if difference(smaller) is not None:
+                case = smaller
+                break
+        else:
+            size //= 2
+    return case

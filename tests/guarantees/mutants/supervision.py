@@ -1,0 +1,105 @@
+"""Defects of supervision: wrong groups, wrong order, wrong sums; in the table and in its shell."""
+
+# A mutant is by its nature inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import msgspec
+
+from motet.runtime.cell import Cell
+from motet.runtime.stopping import within
+from motet.runtime.supervision import ChildTable, Decision, Supervision
+from motet.runtime.supervisor import Supervisor
+from motet.runtime.testing.scheduler import Patch
+from tests.guarantees.law import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def _allow_one_more() -> list[Patch]:
+    """The restart that is too many is allowed."""
+    spend = ChildTable._spend_restart
+
+    def spend_generously(table: ChildTable, now: float) -> bool:
+        return spend(table, now) or len(table._restarts) == table.supervision.intensity + 1
+
+    return [(ChildTable, "_spend_restart", spend_generously)]
+
+
+def _forget_no_restart() -> list[Patch]:
+    """Restarts of long ago count, too."""
+
+    def spend(table: ChildTable, now: float) -> bool:
+        table._restarts.append(now)
+        return len(table._restarts) <= table.supervision.intensity
+
+    return [(ChildTable, "_spend_restart", spend)]
+
+
+def _spare_the_later() -> list[Patch]:
+    """``rest_for_one`` restarts what stands before instead of what stands after."""
+    group = ChildTable._group
+
+    def group_before(table: ChildTable, failed: str) -> tuple[str, ...]:
+        names = tuple(table._children)
+        if table.supervision.strategy != "rest_for_one":
+            return group(table, failed)
+        return names[: names.index(failed) + 1]
+
+    return [(ChildTable, "_group", group_before)]
+
+
+def _stop_in_start_order() -> list[Patch]:
+    """What was started first is stopped first, under those that need it."""
+    restart = ChildTable._restart
+
+    def restart_forwards(table: ChildTable, failed: str, delay: float) -> Decision:
+        decision = restart(table, failed, delay)
+        return msgspec.structs.replace(decision, stops=decision.stops[::-1])
+
+    return [(ChildTable, "_restart", restart_forwards)]
+
+
+def _restart_the_temporary() -> list[Patch]:
+    """A temporary child comes back when its siblings do."""
+    restart = ChildTable._restart
+
+    def restart_all(table: ChildTable, failed: str, delay: float) -> Decision:
+        for child in table._children.values():
+            if child.restart == "temporary":
+                child.restart = "transient"
+        return restart(table, failed, delay)
+
+    return [(ChildTable, "_restart", restart_all)]
+
+
+def _double_the_delay() -> list[Patch]:
+    """The first back-off is the second one."""
+    delay = Supervision.delay
+
+    def late(spec: Supervision, streak: int, chance: float) -> float:
+        return delay(spec, streak + 1, chance)
+
+    return [(Supervision, "delay", late)]
+
+
+def _do_not_wait_for_the_old() -> list[Patch]:
+    """A sibling is told to stop, and started anew before it has stopped."""
+
+    async def halt(supervisor: Supervisor, cell: Cell, *, leave: bool) -> None:
+        supervisor._due.pop(cell.name, None)
+        cell.stop(within(None), leave=leave)
+
+    return [(Supervisor, "_halt", halt)]
+
+
+MUTANTS = (
+    Mutant("G9", "allows one restart too many", _allow_one_more),
+    Mutant("G9", "counts restarts for ever", _forget_no_restart),
+    Mutant("G9", "rest_for_one takes the wrong side", _spare_the_later),
+    Mutant("G9", "stops in start order", _stop_in_start_order),
+    Mutant("G9", "restarts temporary children", _restart_the_temporary),
+    Mutant("G9", "waits twice as long", _double_the_delay),
+    Mutant("G9", "starts anew before the old has ended", _do_not_wait_for_the_old),
+)

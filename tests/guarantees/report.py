@@ -1,0 +1,206 @@
+"""``make guarantees``: every law on ten thousand schedules, every planted defect, and the long runs.
+
+Prints a table and exits with 1 if a law was broken, a defect not found, or a run incomplete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+
+import attrs
+
+from motet.runtime.testing import sweep
+from tests.guarantees.exits import difference, random_cases, shrunk
+from tests.guarantees.law import POLICIES, SEARCH, first_finding, planted
+from tests.guarantees.laws import LAWS, MUTANTS, mutants_of
+from tests.guarantees.soak import soak
+from tests.guarantees.worlds.call_graph import ASKERS, call_graph
+
+CHUNK = 500  # schedules per piece of work
+SWEPT = 100  # random call graphs
+LEAST_WORLDS = 5_000
+BLOCKS, PER_BLOCK = 20, 50_000  # of exit sequences
+MESSAGES, ACTORS = 1_000_000, 1_000
+PLANS = 400  # run in two processes
+
+
+@attrs.frozen
+class Done:
+    """A piece of work: how much was tried, what was found wrong, how long it took."""
+
+    tried: int
+    wrong: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+# ---------------------------------------------------------------------- pieces of work
+
+
+def clean(guarantee: str, first: int, end: int) -> Done:
+    """The law holds on every schedule from ``first`` up to ``end``."""
+    found = first_finding(LAWS[guarantee], range(first, end))
+    wrong = () if found is None else (f"{guarantee}, schedule {found.schedule}: {found.how}",)
+    return Done(end - first, wrong)
+
+
+def hunted(name: str) -> Done:
+    """The defect is found; ``tried`` is how many schedules that took."""
+    mutant = MUTANTS[name]
+    try:
+        with planted(mutant):
+            found = first_finding(LAWS[mutant.guarantee], range(SEARCH))
+    except AttributeError as error:
+        return Done(0, (f"{name}: cannot be planted in this kernel: {error}",))
+    if found is None:
+        return Done(SEARCH, (f"{name}: not found within {SEARCH} schedules",))
+    return Done(found.schedule + 1)
+
+
+def swept(first: int, end: int) -> Done:
+    """One asker of a random call graph is cancelled at every step, one world each."""
+    worlds, wrong = 0, list[str]()
+    for seed in range(first, end):
+        target = f"asker {seed % ASKERS}"
+        policy = POLICIES[seed % len(POLICIES)]
+        report = sweep(call_graph, "cancel", seeds=(seed,), targets=(target,), policy=policy)
+        worlds += report.worlds
+        wrong += [str(finding) for finding in report.findings]
+    return Done(worlds, tuple(wrong))
+
+
+def exited(block: int) -> Done:
+    """Table and model agree on every sequence of a block."""
+    for case in random_cases(block, PER_BLOCK):
+        if difference(case) is not None:
+            smallest = shrunk(case)
+            return Done(PER_BLOCK, (f"{smallest}: {difference(smallest)}",))
+    return Done(PER_BLOCK)
+
+
+def soaked() -> Done:
+    """A million messages are accounted for, and memory stays flat."""
+    books = soak(MESSAGES, ACTORS)
+    return Done(books.sent, tuple(books.problems))
+
+
+def replayed() -> Done:
+    """The same plans have the same hashes in processes that hash strings differently."""
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.guarantees.worlds.replays", "0", str(PLANS)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (run.communicate()[0].splitlines() for run in runs)
+    wrong = [f"{one} | {other}" for one, other in zip(first, second, strict=True) if one != other]
+    if len(first) != PLANS or any(run.returncode for run in runs):
+        wrong.append("a process failed")
+    return Done(len(first), tuple(wrong))
+
+
+def timed(work: Callable[[], Done]) -> Done:
+    """Do the work, and say how long it took."""
+    began = time.perf_counter()
+    return attrs.evolve(work(), seconds=time.perf_counter() - began)
+
+
+# ---------------------------------------------------------------------- the table
+
+
+@attrs.define
+class Row:
+    """What is known of one guarantee, or of one of the long runs."""
+
+    pieces: list[Done] = attrs.field(factory=list[Done])
+    hunts: list[Done] = attrs.field(factory=list[Done])
+
+    @property
+    def tried(self) -> int:
+        return sum(piece.tried for piece in self.pieces)
+
+    @property
+    def wrong(self) -> list[str]:
+        return [line for piece in (*self.pieces, *self.hunts) for line in piece.wrong]
+
+    @property
+    def seconds(self) -> float:
+        return sum(piece.seconds for piece in (*self.pieces, *self.hunts))
+
+    def line(self, name: str) -> str:
+        """One line of the table; a defect that was not found has a dash."""
+        found = [hunt for hunt in self.hunts if not hunt.wrong]
+        hunts = f"{len(found)} of {len(self.hunts)}" if self.hunts else ""
+        each = " ".join("-" if hunt.wrong else str(hunt.tried) for hunt in self.hunts)
+        state = "broken" if any(piece.wrong for piece in self.pieces) else "holds"
+        return f"{name:<34}{self.tried:>11,}  {state:<7} {hunts:<8} {each:<22}{self.seconds:>7.1f}"
+
+
+LONG = {
+    "cancel at every step: worlds": [
+        partial(swept, first, first + 10) for first in range(0, SWEPT, 10)
+    ],
+    "G9 table = model: exit sequences": [partial(exited, block) for block in range(BLOCKS)],
+    "G4 crashing actors: messages": [soaked],
+    "G12 across processes: plans": [replayed],
+}
+
+
+def everything(schedules: int) -> Iterable[tuple[str, str, Callable[[], Done]]]:
+    """All pieces of work, the longest first: the row, what it is, the work."""
+    for name, pieces in reversed(LONG.items()):
+        yield from ((name, "piece", work) for work in pieces)
+    for guarantee in LAWS:
+        for first in range(0, schedules, CHUNK):
+            work = partial(clean, guarantee, first, min(first + CHUNK, schedules))
+            yield guarantee, "piece", work
+        yield from ((guarantee, "hunt", partial(hunted, name)) for name in mutants_of(guarantee))
+
+
+def table(rows: dict[str, Row]) -> str:
+    """Guarantees first, in their order, then the long runs."""
+    titles = ("guarantee", "clean", "mutants", "found after schedules", "seconds")
+    head = f"{titles[0]:<34}{titles[1]:>11}  {'':<7} {titles[2]:<8} {titles[3]:<22}{titles[4]:>7}"
+    return "\n".join([head, *(rows[name].line(name) for name in (*LAWS, *LONG))])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--schedules", type=int, default=10_000, help="clean ones, per guarantee")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    rows: dict[str, Row] = defaultdict(Row)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
+        pending: list[tuple[str, str, Future[Done]]] = [
+            (row, what, pool.submit(timed, work))
+            for row, what, work in everything(options.schedules)
+        ]
+        for row, what, future in pending:
+            into = rows[row].hunts if what == "hunt" else rows[row].pieces
+            into.append(future.result())
+    wrong = [f"{name}: {line}" for name, row in rows.items() for line in row.wrong]
+    worlds = rows["cancel at every step: worlds"].tried
+    if worlds < LEAST_WORLDS:
+        wrong.append(f"the cancel sweep had only {worlds} worlds, not {LEAST_WORLDS}")
+    print(table(rows))
+    print(f"{time.perf_counter() - began:.0f} s with {options.processes} processes")
+    for line in wrong:
+        print(f"WRONG {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

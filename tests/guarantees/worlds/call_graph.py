@@ -1,0 +1,194 @@
+"""A world of actors that ask each other at random, in every way there is.
+
+Every request says for which asker it is, in the end, so that the world knows at each moment how
+many handlers work for whom. Whoever asks may be cancelled, and every node may be hit.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from motet.protocols.messages import Request, StreamRequest
+from motet.runtime import (
+    Actor,
+    ActorDead,
+    ActorRef,
+    AskTimeout,
+    MailboxSpec,
+    Replies,
+    StartFailed,
+    Supervision,
+    handles,
+    open_system,
+)
+from motet.runtime.testing import Fault, FaultKind, Simulation
+from tests.guarantees.law import Law, on_schedules
+
+NODES = 3
+ASKERS = 4
+LAST_STEP = 75  # of a fault; the worlds take about as many
+
+
+class Work(Request[int], frozen=True, tag="graph.work"):
+    """Handled in the turn; the bits of ``route`` say whom to ask next, and how."""
+
+    asker: int
+    route: int
+    deadline: float = math.inf
+
+
+class Aside(Work, frozen=True, tag="graph.aside"):
+    """The same, but two at once next to the turn."""
+
+
+class Flow(StreamRequest[int, int], frozen=True, tag="graph.flow"):
+    """The same, but with items first."""
+
+    asker: int
+    route: int
+
+
+class Refused(Exception):
+    """What a handler raises now and then; says whose request it was."""
+
+    def __init__(self, asker: int) -> None:
+        super().__init__(asker)
+        self.asker = asker
+
+
+Ref = ActorRef[Work | Aside | Flow]
+
+
+class Node(Actor[Work | Aside | Flow]):
+    """Works a little, asks later nodes, cleans up behind a shield."""
+
+    mailbox = MailboxSpec(capacity=2)
+
+    def __init__(self, sim: Simulation, later: Sequence[Ref]) -> None:
+        self.sim = sim
+        self.later = later
+
+    @handles(Work)
+    async def work(self, request: Work) -> int:
+        return await self._work(request)
+
+    @handles(Aside, concurrent=2)
+    async def aside(self, request: Aside) -> int:
+        return await self._work(request)
+
+    @handles(Flow)
+    async def flow(self, request: Flow, replies: Replies[int]) -> int:
+        await replies.send(request.asker)
+        answer = await self._work(Work(request.asker, request.route))
+        await replies.send(answer)
+        return answer
+
+    async def _work(self, request: Work) -> int:
+        sim, chance = self.sim, self.sim.random
+        asker, route = request.asker, request.route
+        if trio.current_time() > request.deadline:
+            sim.violated("G1", self.path, "a handler began after its asker's deadline")
+        with sim.asks.working(asker):
+            try:
+                await trio.sleep(chance.choice((0, 1, 2)))
+                if chance.random() < 0.1:
+                    raise Refused(asker)
+                await self._ask_later(asker, route)
+                return asker
+            finally:
+                # Clean-up that takes time: the asker has to wait for it.
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(chance.choice((0, 0, 1)))
+                    if chance.random() < 0.2:
+                        sim.clock.jump(2)  # a computation: time passes within one step
+
+    async def _ask_later(self, asker: int, route: int) -> None:
+        chosen = [node for index, node in enumerate(self.later) if route >> index & 1]
+        if route >> 8 & 1 and len(chosen) > 1:
+            async with trio.open_nursery() as nursery:
+                for node in chosen:
+                    nursery.start_soon(ask, node, asker, route)
+        elif chosen:
+            await ask(chosen[0], asker, route)
+
+
+async def ask(ref: Ref, asker: int, route: int) -> int:
+    """Ask in one of four ways, told by higher bits of the route."""
+    deadline = trio.current_effective_deadline()
+    match route >> 4 & 3:
+        case 0:
+            return await ref.ask(Work(asker, route, deadline))
+        case 1:
+            return await ref.ask(Aside(asker, route, deadline))
+        case 2:
+            seconds = 1 + (route >> 6 & 3)
+            deadline = min(deadline, trio.current_time() + seconds)
+            return await ref.ask(Work(asker, route, deadline), timeout=seconds)
+        case _:
+            async with ref.stream(Flow(asker, route)) as items:
+                async for _ in items:
+                    if route >> 6 & 1:
+                        return asker
+            return items.result
+
+
+async def _asker(sim: Simulation, asker: int, ref: Ref) -> None:
+    """Ask once; at the moment of the outcome nobody may be working for this asker."""
+    await trio.sleep(sim.random.choice((0, 0, 0, 3)))
+    with sim.may_cancel(f"asker {asker}"), sim.asks.asking(asker):
+        with trio.move_on_after(sim.random.choice((2, 5, math.inf))):
+            try:
+                sim.asks.answered(asker, await ask(ref, asker, sim.random.randrange(1 << 9)))
+            except* Refused as refused:  # several, from a handler that asked several
+                for error in _leaves(refused):
+                    sim.asks.answered(asker, error.asker)
+            except* (AskTimeout, ActorDead):
+                pass
+
+
+def _leaves(group: ExceptionGroup[Refused]) -> list[Refused]:
+    leaves: list[Refused] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, ExceptionGroup) else [error]
+    return leaves
+
+
+async def call_graph(sim: Simulation) -> None:
+    """Askers at the first nodes of a random graph of calls."""
+    async with open_system(supervision=Supervision(intensity=1000)) as system:
+        sim.watch(system)
+        refs: list[Ref] = []
+        for index in range(NODES):
+            name = f"node{index}"
+            sim.may_hit(f"/system/{name}")
+            later = tuple(reversed(refs))
+            try:
+                refs.append(await system.start(partial(Node, sim, later), name=name))
+            except StartFailed:
+                return  # the fault was early
+        async with trio.open_nursery() as nursery:
+            for asker in range(ASKERS):
+                nursery.start_soon(_asker, sim, asker, refs[-1 - asker % 2])
+
+
+def cancel_one(chance: random.Random) -> Sequence[Fault]:
+    """An asker is cancelled at some step."""
+    target = f"asker {chance.randrange(ASKERS)}"
+    return (Fault("cancel", chance.randrange(1, LAST_STEP), target),)
+
+
+def hit_one(chance: random.Random) -> Sequence[Fault]:
+    """A node crashes, is killed or is stopped at some step, and an asker may be cancelled too."""
+    kinds: tuple[FaultKind, ...] = ("crash", "kill", "stop")
+    target = f"/system/node{chance.randrange(NODES)}"
+    hit = Fault(chance.choice(kinds), chance.randrange(1, LAST_STEP), target, grace=1.0)
+    return (hit, *cancel_one(chance)) if chance.random() < 0.5 else (hit,)
+
+
+CANCELLATION_CLOSURE = Law("G1", on_schedules("G1", call_graph, cancel_one))
+ONE_OUTCOME = Law("G3", on_schedules("G3", call_graph, hit_one))
