@@ -180,6 +180,45 @@ def errors(
     raise typer.Exit(list_errors(setup, session, tool, since, limit, json=json))
 
 
+class HookLook(StrEnum):
+    """What ``motet hooks`` does."""
+
+    LIST = "list"
+    TEST = "test"
+
+
+@app.command(
+    epilog=examples(
+        "motet hooks",
+        """motet hooks test --event before_tool --tool shell --args '{"command": "ls"}'""",
+    )
+)
+def hooks(
+    look: Annotated[
+        HookLook, typer.Argument(help="A table, or a dry run of one event.")
+    ] = HookLook.LIST,
+    event: Annotated[
+        str, typer.Option("--event", metavar="POINT", help="Where it happens.")
+    ] = "before_tool",
+    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="Of the call.")] = "",
+    args: Annotated[str, typer.Option("--args", metavar="JSON", help="Of the call.")] = "{}",
+    text: Annotated[
+        str, typer.Option("--text", metavar="TEXT", help="Of the input, result, answer or message.")
+    ] = "",
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at the configured hooks; test asks them, without any run: 0 allowed, 1 denied."""
+    from motet.cli.hooks import ask_hooks, list_hooks
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    if look is HookLook.TEST:
+        raise typer.Exit(ask_hooks(setup, event, tool, args, text, json=json))
+    raise typer.Exit(list_hooks(setup, json=json))
+
+
 @app.command()
 def doctor(config: Config = None, state: State = None) -> None:
     """Check configuration, keys, packages, sandbox and state; exit 1 when something is broken."""

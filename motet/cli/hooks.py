@@ -1,0 +1,180 @@
+"""``motet hooks``: the configured hooks, and what they would say, without any run."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+import trio
+
+from motet.actors.hooks.chain import HookFault, decide
+from motet.actors.hooks.command import add_configured
+from motet.actors.hooks.hookset import Hook, HookSet
+from motet.actors.hooks.points import rule_of
+from motet.cli.exits import FAILED, OK
+from motet.cli.render import one_line
+from motet.cli.screen import console
+from motet.cli.setup import Setup
+from motet.protocols.chat import JsonObject, UserMessage
+from motet.protocols.errors import ConfigError
+from motet.protocols.hooks import (
+    Abort,
+    AfterModel,
+    AfterTool,
+    AnyDecision,
+    AnyHookEvent,
+    Ask,
+    BeforeInput,
+    BeforeModel,
+    BeforeOutput,
+    BeforeTool,
+    Continue,
+    Deny,
+    RunEnd,
+    RunError,
+    RunWarning,
+    SessionEnd,
+    SessionStart,
+    Verdict,
+)
+from motet.protocols.models import ModelRequest, ModelResponse, Usage
+from motet.protocols.sessions import LOCAL
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What one hook said, as ``--json`` prints it. ``fault``: how it failed, if it did."""
+
+    hook: str
+    verdict: AnyDecision
+    ms: float
+    fault: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What all hooks said. ``allowed``: whether what was asked about may happen."""
+
+    allowed: bool
+    merged: AnyDecision
+    hooks: tuple[Heard, ...]
+
+
+def list_hooks(setup: Setup, *, json: bool) -> int:
+    """Print the configured hooks, in the order they are asked at each point."""
+    hooks = _configured(setup).all()
+    if json:
+        print(msgspec.json.encode([_row(hook) for hook in hooks]).decode())
+    elif hooks:
+        _print_table(hooks)
+    else:
+        print(f"no [[hooks]] in {setup.source}", file=sys.stderr)
+    return OK
+
+
+def ask_hooks(setup: Setup, event: str, tool: str, args: str, text: str, *, json: bool) -> int:
+    """Ask the configured hooks about a made-up event; 0 if it is allowed, 1 if not."""
+    made = _event(setup, event, tool, _arguments(args), text)
+    report = trio.run(_asked, _configured(setup), made)
+    if json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        for heard in report.hooks:
+            failed = f"  failed: {heard.fault}" if heard.fault else ""
+            said = f"{_words(heard.verdict)}  {heard.ms:.0f} ms{failed}"
+            print(f"{one_line(heard.hook)}: {one_line(said)}")
+        matched = "" if report.hooks else "  (no hook matches)"
+        print(f"=> {one_line(_words(report.merged))}{matched}")
+    return OK if report.allowed else FAILED
+
+
+async def _asked(hooks: HookSet, event: AnyHookEvent) -> Report:
+    heard: list[Heard] = []
+    faults: list[HookFault] = []
+
+    def hear(hook: Hook, verdict: Verdict, seconds: float) -> None:
+        fault = faults.pop().message if faults else ""
+        heard.append(Heard(hook.name, verdict.decision, round(seconds * 1000, 1), fault))
+
+    verdict = await decide(hooks.of(event), event, faults.append, hear)
+    merged = verdict.decision
+    refused = isinstance(merged, Abort | Deny | Ask | Continue)
+    return Report(not refused, merged, tuple(heard))
+
+
+def _configured(setup: Setup) -> HookSet:
+    hooks = HookSet()
+    try:
+        add_configured(hooks, setup.config.hooks, setup.workspace)
+    except ConfigError as error:
+        raise ConfigError(f"{setup.source}: {error}") from None
+    return hooks
+
+
+def _event(setup: Setup, point: str, tool: str, args: JsonObject, text: str) -> AnyHookEvent:
+    """An event such as a run of the first agent would bring."""
+    kind = rule_of(point).event
+    if kind in (BeforeTool, AfterTool) and not tool:
+        raise ConfigError(f"which call? {point} is about one: give --tool NAME")
+    call: JsonObject = {"call_id": "call_test", "name": tool, "args": args}
+    fields: dict[type[AnyHookEvent], JsonObject] = {
+        SessionStart: {"resumed": False},
+        SessionEnd: {},
+        BeforeInput: {"text": text},
+        BeforeModel: {"request": ModelRequest("model", (UserMessage(text),)), "iteration": 1},
+        AfterModel: {"response": ModelResponse(text), "iteration": 1},
+        BeforeTool: call,
+        AfterTool: {**call, "ok": True, "text": text, "duration_ms": 1.0},
+        BeforeOutput: {"text": text, "continued": 0},
+        RunEnd: {"status": "completed", "output": text, "detail": "", "usage": Usage()},
+        RunError: {"kind": "Llm", "message": text},
+        RunWarning: {"source": "test", "message": text},
+    }
+    common: JsonObject = {
+        "point": point,
+        "run_id": "run_test",
+        "session": "hooks:test",
+        "agent": setup.name(None),
+        "principal": LOCAL,
+    }
+    return msgspec.convert(common | fields[kind], kind)
+
+
+def _arguments(args: str) -> JsonObject:
+    try:
+        return msgspec.json.decode(args, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"--args {args!r} is not a JSON object: {error}") from None
+
+
+def _words(decision: AnyDecision) -> str:
+    """A decision on one line: its name, and what it gives with it."""
+    given = msgspec.to_builtins(decision)
+    name = str(given.pop("decision"))
+    said = [value for value in given.values() if value is not None]
+    if not said:
+        return name
+    first = said[0] if isinstance(said[0], str) else msgspec.json.encode(said[0]).decode()
+    return f"{name}: {first}"
+
+
+def _row(hook: Hook) -> JsonObject:
+    return {
+        "point": hook.point,
+        "hook": hook.name,
+        "match": "|".join(hook.patterns),
+        "on_error": hook.on_error,
+        "timeout": hook.timeout,
+        "priority": hook.priority,
+    }
+
+
+def _print_table(hooks: tuple[Hook, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in _row(hooks[0]):
+        table.add_column(heading, overflow="fold")
+    for hook in hooks:
+        cells = [f"{v:g} s" if k == "timeout" else str(v) for k, v in _row(hook).items()]
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
+    console(sys.stdout).print(table)
