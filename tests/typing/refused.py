@@ -34,7 +34,9 @@ class Counter(Actor[Add | Total | Words]):
     """All handlers are right: both checkers take every line of it."""
 
     @handles(Add)
-    async def add(self, message: Add) -> None: ...
+    async def add(self, message: Add) -> None:
+        self.timers.once(1, Add(1))
+        self.timers.once(1, Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     @handles(Total)
     async def total(self, request: Total) -> int:
