@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
+from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import AnyEvent, EventRecord, event_name
 from motet.protocols.host import AgentInfo
 from motet.protocols.messages import Request as Ask
@@ -35,6 +36,7 @@ ErrorCode: TypeAlias = Literal[
     "not_found",
     "unknown_agent",
     "key_conflict",
+    "already_answered",
     "queue_full",
     "rate_limited",
     "limit_reached",
@@ -221,6 +223,20 @@ class RunsStopParams(msgspec.Struct, frozen=True):
             raise ValueError("give exactly one of `run_id`, `session` and `all`")
 
 
+class EscalationsListParams(msgspec.Struct, frozen=True):
+    session: SessionKey | None = None
+    state: EscalationState | None = None
+    limit: PageSize = 50
+
+
+class EscalationsResolveParams(msgspec.Struct, frozen=True):
+    """The same answer may be given again, with no key."""
+
+    escalation: Annotated[str, Meta(min_length=1, max_length=200)]
+    decision: Answer
+    note: str = ""
+
+
 # -- results -----------------------------------------------------------------------------------
 
 
@@ -299,6 +315,12 @@ class RunsList(msgspec.Struct, frozen=True):
     """Newest first; the ``text`` of each is cut to 200 code points."""
 
     runs: tuple[RunInfo, ...]
+
+
+class EscalationsList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    escalations: tuple[EscalationInfo, ...]
 
 
 class Unsubscribed(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.sessions import (
     LOCAL,
@@ -136,3 +137,28 @@ class HostApi(Protocol):
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[RunInfo, ...]: ...
+
+    async def escalations(
+        self,
+        *,
+        session: str | None = None,
+        state: EscalationState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[EscalationInfo, ...]:
+        """Runs that were handed to a person, newest first."""
+        ...
+
+    async def resolve(
+        self,
+        escalation: str,
+        decision: Answer,
+        *,
+        note: str = "",
+        principal: Principal = LOCAL,
+    ) -> EscalationInfo:
+        """Answer an escalation; the same answer again changes nothing.
+
+        Raises ``EscalationAnswered``, ``InputValidation`` (advice without a note), ``QueueFull``.
+        """
+        ...

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import UNSET
 
 from motet.protocols.errors import InputValidation, MotetError, NotFound, UnknownName
+from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
 from motet.protocols.sessions import KeyConflict, QueueFull
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
@@ -36,6 +37,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (NotFound, "not_found"),
     (KeyConflict, "key_conflict"),
     (QueueFull, "queue_full"),
+    (EscalationAnswered, "already_answered"),
 )
 _BUSY: Final = (ActorDead, AskTimeout, MailboxFull)
 

@@ -181,6 +181,23 @@ async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
     return Answer(report)
 
 
+async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
+    found = await caller.api.escalations(
+        session=params.session,
+        state=params.state,
+        limit=params.limit,
+        principal=caller.principal,
+    )
+    return Answer(wire.EscalationsList(found))
+
+
+async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Answer:
+    info = await caller.api.resolve(
+        params.escalation, params.decision, note=params.note, principal=caller.principal
+    )
+    return Answer(info)
+
+
 def _fitting(items: Sequence[T]) -> Sequence[T]:
     """The first of them, at least one, that fit in a page."""
     size = 0
@@ -205,5 +222,7 @@ METHODS: Final[dict[str, Method]] = {
         _method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
         _method("runs.list", "viewer", wire.RunsListParams, _runs),
         _method("runs.stop", "operator", wire.RunsStopParams, _stop),
+        _method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
+        _method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
     )
 }

@@ -15,9 +15,11 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
     AnyEvent,
     ErrorStoreFailed,
+    EscalationResolved,
     InputDropped,
     MessageAdded,
     RunCancelled,
+    RunEscalated,
     RunFailed,
     RunInterrupted,
     RunLimited,
@@ -104,6 +106,11 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("failed", f"failed: {visible(event.message)}{_id(event.error_id)}")
         case RunLimited():
             return Piece("warning", f"[stopped: the limit of {event.limit} is reached]")
+        case RunEscalated():
+            what = f"motet errors escalations resolve {event.escalation}"
+            return Piece("failed", f"handed to a person: {visible(event.reason)}\n  {what}")
+        case EscalationResolved():
+            return Piece("note", f"[{event.by} has decided: {event.decision}]")
         case RunCancelled():
             return Piece("note", "[stopped]")
         case RunInterrupted():

@@ -19,6 +19,12 @@ from motet.actors.gateway.server import serve_stream
 from motet.protocols import gateway as wire
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import NotFound, UnknownName
+from motet.protocols.escalations import (
+    Answer,
+    EscalationAnswered,
+    EscalationInfo,
+    EscalationState,
+)
 from motet.protocols.events import (
     AnyEvent,
     EventRecord,
@@ -103,6 +109,7 @@ class FakeHost:
         self.stops: list[dict[str, object]] = []
         self.submitted: list[str] = []
         self.resets: list[str] = []
+        self.escalated: dict[str, EscalationInfo] = {}
         self.submit_gate: trio.Event | None = None
         self.fault: Exception | None = None
         self._nursery = nursery
@@ -263,6 +270,39 @@ class FakeHost:
             if session in (None, info.session) and status in (None, info.status)
         ]
         return tuple(found[:limit])
+
+    async def escalations(
+        self,
+        *,
+        session: str | None = None,
+        state: EscalationState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[EscalationInfo, ...]:
+        mine = [info for info in self.escalated.values() if info.user == principal.user]
+        found = [
+            info for info in mine if session in (None, info.session) and state in (None, info.state)
+        ]
+        return tuple(found[:limit])
+
+    async def resolve(
+        self,
+        escalation: str,
+        decision: Answer,
+        *,
+        note: str = "",
+        principal: Principal = LOCAL,
+    ) -> EscalationInfo:
+        info = self.escalated.get(escalation)
+        if info is None or info.user != principal.user:
+            raise NotFound(f"no escalation {escalation!r}")
+        if info.decision not in (None, decision):
+            raise EscalationAnswered(f"answered with {info.decision!r}")
+        answered = msgspec.structs.replace(
+            info, state="resolved", decision=decision, note=note, resolved_by=principal.user
+        )
+        self.escalated[escalation] = answered
+        return answered
 
 
 class Client:
