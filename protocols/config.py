@@ -186,6 +186,7 @@ class AgentConfig:
     Attributes:
         tools: names of built-in tools (``read_file``), of groups (``group:fs``), or functions
             to import (``package.module:function``).
+        memory: whether it is told what it may remember of the user, and remembers its turns.
         limits: in a file these start from the limits of the host; only what differs is named.
     """
 
@@ -194,6 +195,7 @@ class AgentConfig:
     description: str = ""
     tools: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
+    memory: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -224,6 +226,25 @@ class HookConfig:
 
 
 @attrs.frozen(kw_only=True)
+class ErrorsConfig:
+    """What is kept of the errors of tools. Without limits, and by default: all, redacted.
+
+    Attributes:
+        keep_days: older ones are deleted.
+        keep_mb: megabytes that they may take; the oldest go first.
+        keep_raw: store them with the secrets that are in them.
+    """
+
+    keep_days: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_POSITIVE)
+    )
+    keep_mb: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_POSITIVE)
+    )
+    keep_raw: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class HostConfig:
     """Everything about a host that is not code.
 
@@ -242,6 +263,7 @@ class HostConfig:
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
+    errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     hooks: tuple[HookConfig, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
 

@@ -17,7 +17,7 @@ import trio
 from motet.actors.errors.summary import summarize
 from motet.actors.events.fanout import Fanout
 from motet.actors.events.queue import EventQueue
-from motet.actors.events.rows import append, numbered, storable
+from motet.actors.events.rows import append, numbered, storable, without_secrets
 from motet.actors.log import logger
 from motet.actors.storage.errors import DatabaseLocked
 from motet.protocols.events import EventRecord, Publish, Warned, is_durable
@@ -66,7 +66,8 @@ class EventBus(Actor[Publish]):
     @handles(Publish)
     async def publish(self, message: Publish) -> None:
         """Queue an event. A durable one waits for room, and with it all that come after it."""
-        record = EventRecord(message.stream, message.event, self._clock(), run_id=message.run_id)
+        event = without_secrets(message.event)
+        record = EventRecord(message.stream, event, self._clock(), run_id=message.run_id)
         while self._queue.full and is_durable(message.event):
             await self._taken.wait()
         dropped = self._queue.dropped

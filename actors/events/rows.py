@@ -13,8 +13,20 @@ from itertools import groupby
 import msgspec
 
 from motet.actors.errors.raw import plain
+from motet.actors.errors.redact import redact_text
 from motet.actors.errors.text import well_formed
-from motet.protocols.events import AnyEvent, EventRecord, Warned, event_name
+from motet.protocols.events import (
+    AnyEvent,
+    ErrorStoreFailed,
+    EventRecord,
+    InputDropped,
+    RunCancelled,
+    RunEscalated,
+    RunFailed,
+    RunRetrying,
+    Warned,
+    event_name,
+)
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 
 _HEAD = (
@@ -34,6 +46,17 @@ READ_HEAD = (
     " (SELECT min(seq) FROM events WHERE stream = ?1)"
 )
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
+
+
+def without_secrets(event: AnyEvent) -> AnyEvent:
+    """The event; what one says of a failure may quote what failed, so that is redacted."""
+    match event:
+        case Warned() | ErrorStoreFailed() | RunFailed():
+            return msgspec.structs.replace(event, message=redact_text(event.message))
+        case RunRetrying() | RunCancelled() | RunEscalated() | InputDropped():
+            return msgspec.structs.replace(event, reason=redact_text(event.reason))
+        case _:
+            return event
 
 
 def storable(record: EventRecord) -> tuple[EventRecord, str]:
