@@ -20,6 +20,8 @@ import trio
 
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
+from motet.actors.errors.hidden import hiding
+from motet.actors.errors.retention import ErrorRetention, Keep
 from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.events.bus import EventBus
 from motet.actors.events.fanout import Fanout
@@ -29,6 +31,7 @@ from motet.actors.hooks.chain import HookFault
 from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
+from motet.actors.log import redact_logs
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import MakeModel, ModelCatalog
 from motet.actors.models.directory import Models
@@ -104,6 +107,7 @@ class Tree:
     async def serve(self, host: HostApi, config: GatewayConfig) -> str:
         from motet.actors.gateway.server import serve  # most hosts have no gateway
 
+        redact_logs()  # the gateway's are there now
         return await serve(self.system, host, config)
 
 
@@ -116,7 +120,9 @@ async def grow(
     check_messages: bool,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
-    with Location.directory(state) if state is not None else Location.memory() as location:
+    place = Location.directory(state) if state is not None else Location.memory()
+    with hiding(_secrets(config)), place as location:
+        redact_logs()
         folder = _workspace(location, workspace)
         readers = Readers(location)
         models = ModelCatalog(_providers(config.models))
@@ -168,7 +174,9 @@ async def _plant(
     add_configured(hooks, config.hooks, workspace)
     database = await system.start(lambda: Database(location), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
-    error_store = await system.start(lambda: ErrorStore(database, readers), name="errors")
+    error_store = await system.start(
+        lambda: ErrorStore(database, readers, keep_raw=config.errors.keep_raw), name="errors"
+    )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
     store = await system.start(lambda: SessionStore(database, readers), name="sessions")
 
@@ -201,6 +209,8 @@ async def _plant(
         table, catalog, store, bus, directory, tools, channel, asking, breakers=breakers
     )
     router = await system.start(lambda: Router(services), name="router")
+    if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
+        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
     tree = Tree(
         system=system,
         location=location,
@@ -275,3 +285,10 @@ def _providers(config: ModelsConfig) -> dict[str, MakeModel]:
 def _key(provider: ProviderConfig) -> str | None:
     """The key from the named variable; None leaves the choice to the provider's own."""
     return os.environ.get(provider.api_key_env) if provider.api_key_env else None
+
+
+def _secrets(config: HostConfig) -> list[str | None]:
+    """The values of the configuration and its environment that nobody may be shown."""
+    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+    keys = [_key(config.models.openai), _key(config.models.anthropic), *map(os.environ.get, names)]
+    return [*keys, *(token.token for token in config.gateway.tokens)]

@@ -15,6 +15,7 @@ from motet.actors.agent.act import Batch
 from motet.actors.agent.prompt import system_prompt
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.errors.failures import Failures, failures_before
+from motet.actors.errors.redact import redact_text
 from motet.actors.errors.sent import as_sent
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.models.directory import Provide
@@ -257,7 +258,7 @@ class TurnRunner:
 
     def _failed(self, error: AgentError) -> Finish:
         self.failure = error
-        return self.turn.fail(str(error), self._text, self._known())
+        return self.turn.fail(redact_text(str(error)), self._text, self._known())
 
     async def _internal(self, error: Exception) -> Internal:
         """A bug: the whole of it goes to the log and the error channel, its id to the user."""
