@@ -1,0 +1,270 @@
+"""A run that fails for ever ends with a person, who answers it: retry, advice or giving up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.actors.errors.format import FAILURE_LIMIT
+from motet.actors.errors.sent import LINE_LIMIT, SENT_LIMIT
+from motet.actors.events.subscription import subscribe
+from motet.protocols import events
+from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
+from motet.protocols.escalations import EscalationAnswered
+from tests.scripted import Scripted, call, say
+
+ALICE = motet.Principal("alice")
+BOB = motet.Principal("bob")
+ADVICE_LIMIT = 250
+
+
+def stubborn(*then: str, calls: int = 30, limits: motet.Limits | None = None) -> motet.Agent[None]:
+    """An agent whose model makes the same failing call, ``calls`` times if it is let."""
+    script = Scripted(*[call(("deploy", {"to": "prod"}))] * calls, *(say(text) for text in then))
+    agent = motet.Agent("ops", model=script, limits=limits or motet.Limits())
+
+    @agent.tool
+    def deploy(to: str) -> None:
+        raise RuntimeError(f"no route to {to} " + "x" * 3_000)
+
+    return agent
+
+
+def model_of(agent: motet.Agent[None]) -> Scripted:
+    assert isinstance(agent.model, Scripted)
+    return agent.model
+
+
+async def test_the_loop_that_fails_for_ever_ends_after_exactly_the_limit() -> None:
+    agent = stubborn()
+    async with motet.open_host(check_messages=True) as host:
+        async with host.stream(agent, "deploy it", session="s") as run:
+            seen = [event async for event in run]
+        result = run.result
+        assert (await host.session("s")).needs_review
+        rows = [item.row for item in await host.history("s")]
+    assert len(model_of(agent).requests) == 3
+    assert result.status == "escalated"
+    assert len(result.errors) == 3
+    assert "Too many errors with deploy (3 in a row)" in result.detail
+    last = seen[-1]
+    assert isinstance(last, motet.RunEscalated)
+    assert (last.tool, last.reason) == ("deploy", result.detail)
+    assert violations(rows) == ()
+    note = rows[-1]
+    assert isinstance(note, AssistantMessage)
+    assert note.note == "escalated"
+    with pytest.raises(motet.Escalated, match="a person has to decide") as raised:
+        result.check()
+    assert raised.value.escalation == last.escalation
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 9])
+async def test_whatever_the_limit_is_it_is_kept_exactly(limit: int) -> None:
+    agent = stubborn(limits=motet.Limits(tool_errors=limit))
+    async with motet.open_host() as host:
+        result = await host.run(agent, "deploy it", check=False)
+    assert (result.status, len(result.errors)) == ("escalated", limit)
+
+
+async def test_failures_of_many_tools_reach_the_limit_of_the_run() -> None:
+    names = [f"t{n}" for n in range(12)]
+    model = Scripted(*(call((name, {})) for name in names))
+    agent = motet.Agent("a", model=model)
+    for name in names:
+
+        @agent.tool(name=name)
+        def fails() -> None:
+            """Fail."""
+            raise RuntimeError("no")
+
+    async with motet.open_host() as host:
+        result = await host.run(agent, "go", check=False)
+    assert (result.status, len(result.errors)) == ("escalated", 10)
+    assert "Too many errors in this run: 10" in result.detail
+
+
+async def test_what_is_sent_of_errors_stays_under_the_stated_bound() -> None:
+    """A new error: its three lines and advice. Then at most three blocks, and a line for others."""
+    agent = stubborn(limits=motet.Limits(tool_errors=None, total_errors=15))
+    async with motet.open_host() as host:
+        await host.run(agent, "deploy it", check=False)
+    requests = model_of(agent).requests
+    assert len(requests) == 15
+    for number, request in enumerate(requests):
+        texts = [row.text for row in request.messages if isinstance(row, ToolMessage)]
+        assert len(texts) == number
+        sent = sum(map(len, texts))
+        assert sent <= FAILURE_LIMIT + ADVICE_LIMIT + 3 * SENT_LIMIT + LINE_LIMIT * number
+        assert sum(text.startswith("<error>\n") for text in texts) <= 3
+
+
+async def test_the_second_same_failing_call_brings_advice() -> None:
+    agent = stubborn()
+    async with motet.open_host() as host:
+        result = await host.run(agent, "deploy it", check=False)
+    first, second, _ = [row.text for row in result.rows if isinstance(row, ToolMessage)]
+    assert "[Advice:" not in first
+    assert "failed 2 times in a row with the same arguments" in second
+
+
+async def test_a_resolved_error_is_hidden_and_the_transcript_keeps_it() -> None:
+    model = Scripted(call(("flaky", {})), call(("flaky", {})), say("done"))
+    agent = motet.Agent("a", model=model)
+    tries: list[int] = []
+
+    @agent.tool
+    def flaky() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("kaboom")
+        return "fine"
+
+    async with motet.open_host() as host:
+        await host.run(agent, "go", session="s")
+        stored = [i.row.text for i in await host.history("s") if isinstance(i.row, ToolMessage)]
+    sent = [row.text for row in model.requests[-1].messages if isinstance(row, ToolMessage)]
+    assert sent == ["[Failed; a later call of this tool succeeded]", "fine"]
+    assert "kaboom" in stored[0]
+
+
+async def test_errors_in_a_row_are_counted_across_runs_and_hosts(tmp_path: Path) -> None:
+    agent = stubborn(calls=0)
+    model_of(agent).then(call(("deploy", {"to": "a"})), say("hm"))
+    async with motet.open_host(tmp_path) as host:
+        await host.run(agent, "one", session="s")
+    model_of(agent).then(call(("deploy", {"to": "b"})), call(("deploy", {"to": "c"})))
+    async with motet.open_host(tmp_path) as host:
+        result = await host.run(agent, "two", session="s", check=False)
+    assert (result.status, len(result.errors)) == ("escalated", 2)
+
+
+async def escalated(host: motet.Host, agent: motet.Agent[None], user: motet.Principal) -> str:
+    await host.run(agent, "deploy it", session="s", principal=user, check=False)
+    (info,) = await host.escalations(principal=user, state="open")
+    assert (info.session, info.agent, info.tool, info.user) == ("s", "ops", "deploy", user.user)
+    return info.id
+
+
+async def end_of(host: motet.Host, run_id: str | None) -> None:
+    async with subscribe(host.events, "session:s", 0) as records:
+        async for record in records:
+            if record.run_id == run_id and isinstance(record.event, events.Terminal):
+                return
+
+
+async def test_retry_starts_one_run_that_goes_on_and_the_session_is_forgiven() -> None:
+    agent = stubborn("it works now", calls=5)
+    async with motet.open_host(check_messages=True) as host:
+        escalation = await escalated(host, agent, ALICE)
+        info = await host.resolve(escalation, "retry", principal=ALICE)
+        again = await host.resolve(escalation, "retry", principal=ALICE)
+        assert again == info
+        assert (info.state, info.decision, info.resolved_by) == ("resolved", "retry", "alice")
+        await end_of(host, info.next_run)
+        last, first = await host.runs(principal=ALICE)
+        assert (last.run_id, last.status) == (info.next_run, "completed")
+        assert first.status == "escalated"
+        assert not (await host.session("s", principal=ALICE)).needs_review
+        assert await host.escalations(principal=ALICE, state="open") == ()
+        assert len(await host.escalations(principal=ALICE)) == 1
+
+
+async def test_advice_is_what_the_model_is_told() -> None:
+    agent = stubborn("ok", calls=3)
+    async with motet.open_host() as host:
+        escalation = await escalated(host, agent, ALICE)
+        with pytest.raises(motet.InputValidation, match="needs a note"):
+            await host.resolve(escalation, "advice", principal=ALICE)
+        info = await host.resolve(escalation, "advice", note="use staging", principal=motet.LOCAL)
+        await end_of(host, info.next_run)
+        (last, _) = await host.runs(principal=ALICE)
+    assert (last.status, last.user) == ("completed", "alice")
+    assert model_of(agent).requests[-1].messages[-1] == UserMessage("use staging")
+
+
+async def test_giving_up_closes_it_and_starts_nothing() -> None:
+    agent = stubborn()
+    async with motet.open_host() as host:
+        escalation = await escalated(host, agent, ALICE)
+        info = await host.resolve(escalation, "give_up", note="never mind", principal=ALICE)
+        assert (info.next_run, info.note) == (None, "never mind")
+        assert len(await host.runs(principal=ALICE)) == 1
+        assert not (await host.session("s", principal=ALICE)).needs_review
+        told = [record.event for record in await host.events.read("session:s", 0)]
+        (resolved,) = [e for e in told if isinstance(e, events.EscalationResolved)]
+        assert (resolved.decision, resolved.by) == ("give_up", "alice")
+        with pytest.raises(EscalationAnswered, match="alice has answered"):
+            await host.resolve(escalation, "retry", principal=ALICE)
+
+
+async def test_a_foreign_escalation_is_not_found() -> None:
+    agent = stubborn()
+    async with motet.open_host(agents=[agent]) as host:
+        escalation = await escalated(host, agent, ALICE)
+        assert await host.escalations(principal=BOB) == ()
+        with pytest.raises(motet.NotFound):
+            await host.resolve(escalation, "give_up", principal=BOB)
+        with pytest.raises(motet.NotFound):
+            await host.resolve("esc_unknown", "give_up", principal=ALICE)
+        assert (await host.session("s", principal=ALICE)).needs_review
+
+
+async def test_an_unanswered_escalation_is_not_forgiven_by_another_input() -> None:
+    agent = stubborn("fine then", calls=4)
+    async with motet.open_host() as host:
+        await escalated(host, agent, ALICE)
+        result = await host.run(agent, "again", session="s", principal=ALICE, check=False)
+        assert (result.status, len(result.errors)) == ("escalated", 1)
+        one, two = await host.escalations(principal=ALICE, state="open")
+        await host.resolve(one.id, "give_up", principal=ALICE)
+        assert (await host.session("s", principal=ALICE)).needs_review
+        await host.resolve(two.id, "give_up", principal=ALICE)
+        assert not (await host.session("s", principal=ALICE)).needs_review
+
+
+async def test_an_answer_survives_the_end_of_the_host_before_its_run_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = stubborn("works", calls=3)
+
+    async def lost(self: motet.Host, run: object) -> None:
+        raise RuntimeError("the host ends here")
+
+    async with motet.open_host(tmp_path) as host:
+        escalation = await escalated(host, agent, ALICE)
+        with monkeypatch.context() as patch:
+            patch.setattr(motet.Host, "_deliver", lost)
+            with pytest.raises(RuntimeError, match="ends here"):
+                await host.resolve(escalation, "retry", principal=ALICE)
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        info = await host.resolve(escalation, "retry", principal=ALICE)
+        await end_of(host, info.next_run)
+        (last, _) = await host.runs(principal=ALICE)
+        assert (last.run_id, last.status) == (info.next_run, "completed")
+
+
+async def test_a_tool_that_is_taken_out_is_not_offered_and_the_model_is_told(
+    autojump_clock: MockClock,
+) -> None:
+    limits = motet.Limits(tool_errors=5)
+    agent = stubborn(calls=5, limits=limits)
+    model_of(agent).then(say("without it"), say("with it"))
+    async with motet.open_host() as host:
+        await host.run(agent, "go", session="one", check=False)
+        await host.run(agent, "go", session="two")
+        await trio.sleep(31)
+        await host.run(agent, "go", session="three")
+    out, back = model_of(agent).requests[-2:]
+    offered = [tool.name for tool in out.tools]
+    assert offered == ["get_error_detail", "get_tool_result"]
+    said = out.messages[-1]
+    assert isinstance(said, UserMessage)
+    assert "'deploy' is taken out after 5 failures in a row" in said.text
+    assert "deploy" in [tool.name for tool in back.tools]
+    assert back.messages[-1] == UserMessage("go")
