@@ -56,13 +56,13 @@ def random_case(chance: random.Random) -> Case:
     """Up to five children and eight exits."""
     number = chance.random
     children = 1 + int(number() * 5)
-    exits = [
+    exits: list[tuple[float, int, ExitKind]] = [
         (GAPS[int(number() * 4)], int(number() * children), KINDS[int(number() * 3)])
         for _ in range(int(number() * 9))
     ]
-    restarts = tuple(RESTARTS[int(number() * 4)] for _ in range(children))
+    restarts: list[Restart] = [RESTARTS[int(number() * 4)] for _ in range(children)]
     strategy = STRATEGIES[int(number() * 3)]
-    return Case(strategy, int(number() * 5), number() < 0.3, restarts, tuple(exits))
+    return Case(strategy, int(number() * 5), number() < 0.3, tuple(restarts), tuple(exits))
 
 
 def random_cases(block: int, count: int) -> Iterator[Case]:

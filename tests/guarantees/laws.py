@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.guarantees.law import Law, Mutant
+from tests.guarantees.law import SEARCH, Law, Mutant, first_finding, planted
 from tests.guarantees.mutants import asks, mail, stops, supervision, waits
 from tests.guarantees.worlds.call_graph import CANCELLATION_CLOSURE, ONE_OUTCOME
 from tests.guarantees.worlds.control import CONTROL_OVERTAKES
@@ -14,7 +14,7 @@ from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
 from tests.guarantees.worlds.supervision import SUPERVISION
 from tests.guarantees.worlds.turns import TURN_ISOLATION
 
-__all__ = ["LAWS", "MUTANTS", "mutants_of"]
+__all__ = ["LAWS", "MUTANTS", "holds", "is_found", "mutants_of"]
 
 LAWS: dict[str, Law] = {
     law.guarantee: law
@@ -47,3 +47,17 @@ MUTANTS: dict[str, Mutant] = {
 def mutants_of(guarantee: str) -> list[str]:
     """The names of the defects that break ``guarantee``."""
     return [name for name, mutant in MUTANTS.items() if mutant.guarantee == guarantee]
+
+
+def holds(guarantee: str, schedules: int) -> None:
+    """Fail with the first of so many schedules that breaks the law."""
+    found = first_finding(LAWS[guarantee], range(schedules))
+    assert found is None, f"schedule {found.schedule}: {found.how}"
+
+
+def is_found(name: str) -> None:
+    """Fail if the law does not find the planted defect."""
+    mutant = MUTANTS[name]
+    with planted(mutant):
+        found = first_finding(LAWS[mutant.guarantee], range(SEARCH))
+    assert found is not None, f"{SEARCH} schedules did not find {name}"

@@ -1,4 +1,4 @@
-"""``make guarantees``: every law on ten thousand schedules, every planted defect, and the long runs.
+"""``make guarantees``: every law on 10,000 schedules, every planted defect, and the long runs.
 
 Prints a table and exits with 1 if a law was broken, a defect not found, or a run incomplete.
 """
@@ -147,7 +147,7 @@ class Row:
         return f"{name:<34}{self.tried:>11,}  {state:<7} {hunts:<8} {each:<22}{self.seconds:>7.1f}"
 
 
-LONG = {
+LONG: dict[str, list[Callable[[], Done]]] = {
     "cancel at every step: worlds": [
         partial(swept, first, first + 10) for first in range(0, SWEPT, 10)
     ],

@@ -4,74 +4,30 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.lowlevel import Abort, RaiseCancelT
 
 from motet.protocols.messages import Request, StreamRequest
 from motet.runtime import Actor, ActorRef, AskTimeout, Replies, handles, open_system
-from motet.runtime.ask import Ask, Result
-from tests.runtime.call_graph import cancel_victim, sweep
+from motet.runtime.testing import sweep
+from tests.guarantees.laws import holds, is_found, mutants_of
+from tests.guarantees.worlds.call_graph import call_graph
 
 
-@pytest.mark.parametrize("seed", range(14))
-def test_an_asker_cancelled_at_any_step_resumes_only_after_everything_it_caused(seed: int) -> None:
-    """Law: for all call graphs and steps, no handler works for an asker that has resumed."""
-    assert sweep(seed, cancel_victim) == []
+def test_an_asker_that_resumes_leaves_nobody_at_work_for_it() -> None:
+    """Law: for all call graphs, schedules and cancellations, when an asker resumes, no handler
+    works for it, and none begins to; nor does one begin after its asker's deadline."""
+    holds("G1", schedules=300)
 
 
-# ---------------------------------------------------------------- the sweep finds planted mutants
+@pytest.mark.parametrize("seed", range(3))
+def test_an_asker_is_cancelled_at_every_step(seed: int) -> None:
+    """Law: the same, for every scheduler step of a call graph at which one asker is cancelled."""
+    sweep(call_graph, "cancel", seeds=(seed,), targets=(f"asker {seed}",)).check()
 
 
-original_abort = Ask.abort
-original_deliver = Ask._deliver  # pyright: ignore[reportPrivateUsage]
-
-
-class Mutant:
-    """An abort function gone wrong. The task it let go must not be resumed a second time."""
-
-    def __init__(self, *, withdraws: bool, cancels: bool, waits: bool) -> None:
-        self.withdraws = withdraws
-        self.cancels = cancels
-        self.waits = waits
-        self.let_go: set[Ask] = set()
-
-    def abort(self, ask: Ask, raise_cancel: RaiseCancelT) -> Abort:
-        queued = ask.home is not None
-        if self.withdraws if queued else self.waits:
-            return original_abort(ask, raise_cancel)
-        if self.cancels and not queued:
-            ask.cancel()
-        self.let_go.add(ask)
-        return Abort.SUCCEEDED
-
-    def deliver(self, ask: Ask, result: Result) -> None:
-        if ask not in self.let_go:
-            original_deliver(ask, result)
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(Mutant(withdraws=True, cancels=False, waits=False), id="only the waiter"),
-        pytest.param(Mutant(withdraws=True, cancels=True, waits=False), id="does not wait"),
-        pytest.param(Mutant(withdraws=False, cancels=True, waits=True), id="does not withdraw"),
-    ],
-)
-def test_the_sweep_catches_a_cancellation_that(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def abort(ask: Ask, raise_cancel: RaiseCancelT) -> Abort:
-        return mutant.abort(ask, raise_cancel)
-
-    def deliver(ask: Ask, result: Result) -> None:
-        mutant.deliver(ask, result)
-
-    monkeypatch.setattr(Ask, "abort", abort)
-    monkeypatch.setattr(Ask, "_deliver", deliver)
-
-    found = next(filter(None, (sweep(seed, cancel_victim) for seed in range(30))), None)
-
-    assert found is not None
-    assert "resumed" in found[0]
+@pytest.mark.parametrize("mutant", mutants_of("G1"))
+def test_the_law_finds_a_kernel_that(mutant: str) -> None:
+    """A planted defect is found within 200 schedules."""
+    is_found(mutant)
 
 
 # ---------------------------------------------------------------- told one by one

@@ -17,31 +17,27 @@ from motet.runtime import (
     handles,
     open_system,
 )
-from tests.runtime.call_graph import ASKERS, World, sweep
+from motet.runtime.testing import FaultKind, sweep
+from tests.guarantees.laws import holds, is_found, mutants_of
+from tests.guarantees.worlds.call_graph import call_graph
 
 
-def _stop_a_node(world: World) -> None:
-    if world.nodes and len(world.finished) < ASKERS:
-        node = world.nodes[world.victim % len(world.nodes)]
-        trio.lowlevel.spawn_system_task(node.stop)
+def test_every_ask_has_exactly_one_outcome_and_its_own() -> None:
+    """Law: whatever is stopped, killed, crashed or cancelled at whatever step, every ask ends once,
+    with its own answer, its own handler's error, a time-out, a cancellation, or a dead actor."""
+    holds("G3", schedules=300)
 
 
-def _kill_a_node(world: World) -> None:
-    if world.nodes and len(world.finished) < ASKERS:
-        node = world.nodes[world.victim % len(world.nodes)]
-        trio.lowlevel.spawn_system_task(lambda: node.stop(grace=0))
+@pytest.mark.parametrize("kind", ["stop", "kill", "crash"])
+def test_an_actor_is_hit_at_every_step(kind: FaultKind) -> None:
+    """Law: the same, for every scheduler step of a call graph at which one of its actors is hit."""
+    sweep(call_graph, kind, seeds=(1,), targets=("/system/node1",)).check()
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_an_actor_stopped_at_any_step_leaves_no_ask_without_outcome(seed: int) -> None:
-    """Law: stop one actor at any scheduler step; every ask ends once, with its own outcome."""
-    assert sweep(seed, _stop_a_node) == []
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_an_actor_killed_at_any_step_leaves_no_ask_without_outcome(seed: int) -> None:
-    """Law: as above, with every handler and clean-up of the kernel's own cut at once."""
-    assert sweep(seed, _kill_a_node) == []
+@pytest.mark.parametrize("mutant", mutants_of("G3"))
+def test_the_law_finds_a_kernel_that(mutant: str) -> None:
+    """A planted defect is found within 200 schedules."""
+    is_found(mutant)
 
 
 # ---------------------------------------------------------------- told one by one

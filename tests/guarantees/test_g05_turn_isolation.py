@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, MessageNotPortable, handles, open_system
+from tests.guarantees.laws import holds, is_found, mutants_of
 
 
 class Turn(Request[int], frozen=True, tag="g5.turn"):
@@ -56,6 +57,18 @@ class Watched(Actor[Turn | Aside | Keep | Strange]):
 
     @handles(Strange)
     async def strange(self, _: Strange) -> None: ...
+
+
+def test_one_handler_is_in_the_turn_and_no_message_changes_under_it() -> None:
+    """Law: in all schedules and crashes, one handler of an actor at most is in its turn, no more
+    run next to it than declared, and a checked message stays what it was when it was sent."""
+    holds("G5", schedules=300)
+
+
+@pytest.mark.parametrize("mutant", mutants_of("G5"))
+def test_the_law_finds_a_kernel_that(mutant: str) -> None:
+    """A planted defect is found within 200 schedules."""
+    is_found(mutant)
 
 
 async def test_only_one_handler_is_in_its_turn(autojump_clock: MockClock) -> None:

@@ -8,6 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Message
 from motet.runtime import Actor, MailboxSpec, Supervision, handles, open_system
+from tests.guarantees.laws import holds, is_found, mutants_of
 
 
 class Step(Message, frozen=True, tag="g6.step"):
@@ -39,6 +40,18 @@ class Parent(Queueing):
 
     async def on_start(self) -> None:
         await self.start_child(Queueing, name="child")
+
+
+def test_no_order_waits_for_queued_mail() -> None:
+    """Law: in all schedules a stop takes as long as the running handler, a kill takes no time, no
+    message is handled after either, and a failed child is restarted while its parent is busy."""
+    holds("G6", schedules=300)
+
+
+@pytest.mark.parametrize("mutant", mutants_of("G6"))
+def test_the_law_finds_a_kernel_that(mutant: str) -> None:
+    """A planted defect is found within 200 schedules."""
+    is_found(mutant)
 
 
 @pytest.mark.parametrize("queued", [0, 1, 5_000])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
-import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -14,121 +14,57 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from motet.protocols.messages import Message
 from motet.runtime import (
     Actor,
-    ActorRef,
-    Restart,
     RestartLimitExceeded,
     StartFailed,
-    Strategy,
     Supervision,
     handles,
     open_system,
 )
-from motet.runtime.supervision import ChildTable, Decision, ExitKind
-
-RESTARTS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
-STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
-
-
-@attrs.define
-class Model:
-    """OTP's rules, written down once more in the plainest way: lists, and nothing clever."""
-
-    strategy: Strategy
-    intensity: int
-    period: float
-    order: list[str]
-    restart: dict[str, Restart]
-    up: set[str]
-    spent: list[float] = attrs.field(factory=list[float])
-    log: list[str] = attrs.field(factory=list[str])
-    given_up: bool = False
-
-    def exit(self, name: str, kind: ExitKind, now: float) -> None:
-        if self.given_up or name not in self.up:
-            return
-        self.up.discard(name)
-        if self.restart[name] == "temporary" or (
-            self.restart[name] == "transient" and kind == "normal"
-        ):
-            self.order.remove(name)
-            return
-        self.spent.append(now)
-        if sum(1 for at in self.spent if at >= now - self.period) > self.intensity:
-            self.given_up = True
-            self.log += [f"-{other}" for other in self.order[::-1] if other in self.up]
-            self.up.clear()
-            return
-        first = self.order.index(name)
-        group = {
-            "one_for_one": self.order[first : first + 1],
-            "rest_for_one": self.order[first:],
-            "one_for_all": self.order[:],
-        }[self.strategy]
-        for other in reversed(group):
-            if other in self.up:
-                self.log.append(f"-{other}")
-                self.up.discard(other)
-        for other in group:
-            if self.restart[other] == "temporary":
-                self.order.remove(other)
-            else:
-                self.log.append(f"+{other}")
-                self.up.add(other)
+from motet.runtime.supervision import ChildTable, ExitKind
+from tests.guarantees.exits import Case, difference, random_cases, shrunk
+from tests.guarantees.laws import holds, is_found, mutants_of
 
 
-def execute(table: ChildTable, decision: Decision, now: float, log: list[str]) -> None:
-    """What the shell does with a decision, without a shell."""
-    log += [f"-{name}" for name in decision.stops]
-    for name in decision.starts:
-        log.append(f"+{name}")
-        table.starting(name, now)
+def test_the_table_equals_the_model_for_every_sequence_of_exits() -> None:
+    """Law: starts, stops, delays and escalation of the table are those of the model."""
+    _agree(random_cases(block=0, count=20_000))
 
 
-exits = st.lists(
-    st.tuples(
-        st.integers(0, 4),
-        st.sampled_from(("normal", "crashed")),
-        st.sampled_from((0.0, 0.5, 1.0, 3.0)),
-    ),
-    max_size=25,
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("block", range(20))
+def test_the_table_equals_the_model_a_million_times(block: int) -> None:
+    """Law: the same, for another 50,000 sequences in each block."""
+    _agree(random_cases(block, count=50_000))
 
 
-@given(
-    st.sampled_from(STRATEGIES),
-    st.integers(0, 4),
-    st.lists(st.sampled_from(RESTARTS), min_size=1, max_size=5),
-    exits,
-)
-def test_the_table_equals_the_model_for_every_sequence_of_exits(
-    strategy: Strategy,
-    intensity: int,
-    restarts: list[Restart],
-    sequence: list[tuple[int, ExitKind, float]],
-) -> None:
-    """Law: starts, stops and escalation of the table are those of the model."""
-    table = ChildTable(Supervision(strategy=strategy, intensity=intensity, period=2.0))
-    names = [f"c{index}" for index in range(len(restarts))]
-    model = Model(
-        strategy, intensity, 2.0, names.copy(), dict(zip(names, restarts, strict=True)), set(names)
-    )
-    for name, restart in model.restart.items():
-        table.add(name, restart)
-        table.starting(name, 0.0)
-    log: list[str] = []
-    now = 0.0
-    for index, kind, later in sequence:
-        now += later
-        name = names[index % len(names)]
-        decision = table.exited(name, kind, now, 0.5)
-        execute(table, decision, now, log)
-        model.exit(name, kind, now)
+def _agree(cases: Iterable[Case]) -> None:
+    for case in cases:
+        if difference(case) is not None:
+            smallest = shrunk(case)
+            pytest.fail(f"{smallest}: {difference(smallest)}")
 
-        assert log == model.log
-        assert set(table.running) == model.up
-        assert decision.escalate <= model.given_up
-        if model.given_up:
-            return
+
+def test_a_difference_shrinks_to_the_exits_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def two_for_one(table: ChildTable, failed: str) -> tuple[str, ...]:
+        return tuple(table.running) if failed == "c1" else (failed,)
+
+    monkeypatch.setattr(ChildTable, "_group", two_for_one)
+    exits: list[tuple[float, int, ExitKind]] = [(0.5, 0, "crashed"), (0.5, 1, "crashed")] * 4
+    case = Case("one_for_one", 100, False, ("permanent",) * 2, tuple(exits))
+
+    assert shrunk(case).exits == ((0.5, 1, "crashed"),)
+
+
+def test_the_running_tree_does_what_the_model_does() -> None:
+    """Law: the actors that run, and the order in which they come and go, are the model's, for every
+    sequence of exits in virtual time and every schedule."""
+    holds("G9", schedules=300)
+
+
+@pytest.mark.parametrize("mutant", mutants_of("G9"))
+def test_the_law_finds_a_kernel_that(mutant: str) -> None:
+    """A planted defect is found within 200 schedules."""
+    is_found(mutant)
 
 
 @given(
@@ -189,60 +125,6 @@ class Child(Actor[Exit]):
         if message.kind == "crashed":
             raise RuntimeError(f"{self.name} was told to crash")
         self.stop_soon()
-
-
-@given(
-    st.sampled_from(STRATEGIES),
-    st.integers(0, 3),
-    st.lists(st.sampled_from(RESTARTS), min_size=1, max_size=4),
-    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(("normal", "crashed"))), max_size=8),
-)
-def test_the_running_tree_equals_the_decisions(
-    strategy: Strategy,
-    intensity: int,
-    restarts: list[Restart],
-    sequence: list[tuple[int, ExitKind]],
-) -> None:
-    """Law: the actors that run, and the order in which they came and went, are the model's."""
-    names = [f"c{index}" for index in range(len(restarts))]
-    spec = Supervision(strategy=strategy, intensity=intensity, period=1000.0)
-    model = Model(
-        strategy,
-        intensity,
-        1000.0,
-        names.copy(),
-        dict(zip(names, restarts, strict=True)),
-        set(names),
-        log=[f"+{name}" for name in names],
-    )
-    log: list[str] = []
-
-    async def main() -> None:
-        async with open_system(supervision=spec) as system:
-            refs: dict[str, ActorRef[Exit]] = {}
-            for name, restart in model.restart.items():
-                refs[name] = await system.start(lambda: Child(log), name=name, restart=restart)
-            for index, kind in sequence:
-                name = names[index % len(names)]
-                if name not in model.up:
-                    assert not refs[name].is_alive
-                    continue
-                # The failing child writes its own end down; the table speaks of the others.
-                model.log.append(f"-{name}")
-                model.exit(name, kind, 0)
-                refs[name].tell_nowait(Exit(kind))
-                await wait_all_tasks_blocked()
-                alive = {info.path.rpartition("/")[2] for info in system.snapshot()}
-                assert alive == model.up
-                assert log == model.log
-
-    try:
-        trio.run(main, clock=MockClock(autojump_threshold=0))
-    except RestartLimitExceeded:
-        assert model.given_up
-        assert log == model.log
-    else:
-        assert not model.given_up
 
 
 async def test_more_failures_than_allowed_escalate_to_the_parent_and_then_to_the_block() -> None:

@@ -1,4 +1,4 @@
-"""Defects of the ask: what libraries do that cancel the waiter only, lose replies or mix them up."""
+"""Defects of the ask: it cancels the waiter only, loses replies, or mixes them up."""
 
 # A mutant is by its nature inside.
 # pyright: reportPrivateUsage=false
@@ -60,7 +60,11 @@ def _do_not_withdraw() -> list[Patch]:
 
 def _begin_late() -> list[Patch]:
     """What was asked is done, however late."""
-    return [(Ask, "expired", lambda _: False)]
+
+    def expired(_: Ask) -> bool:
+        return False
+
+    return [(Ask, "expired", expired)]
 
 
 def _wait_a_bounded_time() -> list[Patch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -85,6 +86,10 @@ async def _fail_child(sim: Simulation, child: ActorRef[Step | Fail]) -> None:
         sim.violated("G6", child.path, "its restart waits for its parent's mail")
 
 
+def _the(actor: Busy) -> Callable[[], Busy]:
+    return lambda: actor
+
+
 async def control(sim: Simulation) -> None:
     """Queue mail, and while it is worked on fail a child and end the actors one by one."""
     chance = sim.random
@@ -92,7 +97,7 @@ async def control(sim: Simulation) -> None:
         sim.watch(system)
         for number in range(2):
             actor = Busy(sim, chance.randrange(2))
-            ref = await system.start(lambda actor=actor: actor, name=str(number))
+            ref = await system.start(_the(actor), name=str(number))
             _queue_up(sim, ref)
             await trio.sleep(chance.choice((0, 0.5, 1.5)))
             for _ in range(chance.randrange(4)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -100,10 +101,8 @@ async def _send(sim: Simulation, ref: Ref, judge: _Judge, sender: int) -> None:
             case 0:
                 judge.tell_nowait(message)
             case 1:
-                try:
+                with suppress(MailboxFull, TimeoutError):
                     await ref.ask(Sip(sender), timeout=sim.random.choice((1, 100)))
-                except (MailboxFull, TimeoutError):
-                    pass
             case _:
                 with trio.move_on_after(sim.random.choice((0, 1, 100))):
                     await judge.tell(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -65,10 +66,8 @@ class Unit(Actor[Job]):
 
 
 async def _load(ref: ActorRef[Job], seconds: float) -> None:
-    try:
+    with suppress(ActorDead):
         await ref.ask(Job(seconds))
-    except ActorDead:
-        pass
 
 
 async def _stopped(sim: Simulation, system: System, ref: ActorRef[Job] | None) -> None:

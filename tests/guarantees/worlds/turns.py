@@ -1,4 +1,4 @@
-"""A world of askers and tellers around one actor: one turn at a time, messages stay as sent (G5)."""
+"""A world of users of one actor: one turn at a time, and messages stay as they were sent (G5)."""
 
 from __future__ import annotations
 
