@@ -35,6 +35,7 @@ from motet.runtime.mailbox import MailboxSpec, Overflow
 from motet.runtime.monitors import Terminated
 from motet.runtime.observe import TraceEvent
 from motet.runtime.ref import ActorRef
+from motet.runtime.registry import IdentityRef, Kind, Registry
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.stream import Replies, ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
@@ -54,7 +55,9 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "Feed",
+    "IdentityRef",
     "InjectedCrash",
+    "Kind",
     "Leftover",
     "MailboxFull",
     "MailboxSpec",
@@ -63,6 +66,7 @@ __all__ = [
     "NameTaken",
     "NotInProtocol",
     "Overflow",
+    "Registry",
     "Replies",
     "ReplyStream",
     "Restart",

@@ -111,8 +111,8 @@ class TooManyChildren(MotetRuntimeError):
 
     def __init__(self, path: str, limit: int) -> None:
         super().__init__(
-            f"{path} has {limit} children, which is its limit: stop one first, "
-            "or declare a larger Supervision(max_children=...)"
+            f"{path} has {limit} children, which is its limit: "
+            "stop one first, or declare a larger limit"
         )
         self.path = path
         self.limit = limit

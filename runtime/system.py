@@ -19,6 +19,7 @@ from motet.runtime.feed import FEED_BUFFER, Feed
 from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
 from motet.runtime.observe import TraceEvent, tracing
 from motet.runtime.ref import ActorRef
+from motet.runtime.registry import Registry
 from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
@@ -52,6 +53,7 @@ class System:
         self.dead_letters = DeadLetters(telemetry)
         self.timers = Timers()
         self.failure: Exception | None = None
+        self.registry = Registry(self)
         self._cancel = cancel
         self._root = Supervisor(self, f"/{name}", supervision, self._fail, cancel)
 

@@ -1,0 +1,343 @@
+"""Actors by name and by identity: who is spoken to need not be there yet (as grains in Orleans).
+
+A name stands for one living actor. An identity, a kind and a key, stands for an actor that is made
+on its first message and ends when it has been idle for a while; the next message makes it again.
+The invariants:
+
+* an identity has one incarnation at a time: a successor begins when the clean-up before it is over;
+* no message is lost by that: an actor is passivated only in a step in which it has nothing to do
+  and no mail, and what comes later waits for the successor;
+* an identity that is not live costs nothing but the references that somebody holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
+
+import trio
+
+from motet.protocols.messages import Asked, Message, Streamed
+from motet.runtime.actor import Actor
+from motet.runtime.errors import ActorDead, MotetRuntimeError, NameTaken, TooManyChildren
+from motet.runtime.handlers import handles
+from motet.runtime.inspect import StopReport
+from motet.runtime.monitors import on_end
+from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.stopping import at_once
+from motet.runtime.stream import ReplyStream
+from motet.runtime.supervision import Supervision
+
+if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
+    from motet.runtime.supervisor import Supervisor
+    from motet.runtime.system import System
+
+__all__ = ["IdentityRef", "Kind", "Registry"]
+
+P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R")
+T = TypeVar("T")
+
+IDLE_AFTER = 900.0  # seconds
+_SWEEPS = 4  # looks per idle time, so that an actor goes at most a quarter too late
+
+# One identity that crashes again and again is not to take the others with it soon.
+_SUPERVISION = Supervision(intensity=100, period=5.0)
+
+
+class Registry:
+    """The names and identities of one system: ``system.registry``."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._names: dict[str, ActorRef[Any]] = {}
+        self._kinds: dict[str, Kind[Any]] = {}
+
+    def register(self, name: str, ref: ActorRef[Any]) -> None:
+        """Let ``name`` stand for an actor until that has ended for ever. Raises NameTaken."""
+        if name in self._names:
+            raise NameTaken(name)
+        self._names[name] = ref
+        on_end(cell_of(ref), (self, name), lambda _: self._forget(name, ref))
+
+    def unregister(self, name: str) -> None:
+        """Free a name; no harm if it is free."""
+        self._names.pop(name, None)
+
+    def find(self, name: str) -> ActorRef[Any] | None:
+        """The actor of that name, or None."""
+        return self._names.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names in use, in the order they were registered."""
+        return tuple(self._names)
+
+    async def kind(
+        self,
+        name: str,
+        factory: Callable[[str], Actor[Q]],
+        *,
+        idle_after: float = IDLE_AFTER,
+        limit: int | None = None,
+        supervision: Supervision = _SUPERVISION,
+    ) -> Kind[Q]:
+        """Declare a kind of identities, whose actors ``factory(key)`` makes.
+
+        They live under the actor ``/system/name``. One that has been idle for ``idle_after``
+        seconds is passivated: no mail, no handler, no background task, no child and no timer. With
+        ``limit``, no more are live at once: another one passivates one that is idle, and raises
+        TooManyChildren if there is none. ``supervision`` is over all actors of the kind. Raises
+        NameTaken.
+        """
+        if not idle_after > 0:
+            raise ValueError(f"idle_after is a number of seconds, so > 0, not {idle_after}")
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1 or None, not {limit}")
+        kind = Kind(name, factory, idle_after, limit)
+        home = await self._system.start(lambda: _home(kind, supervision), name=name)
+        kind.settle_in(cell_of(home))
+        self._kinds[name] = kind
+        return kind
+
+    def ref(self, kind: str, key: str) -> IdentityRef[Any]:
+        """The identity ``key`` of a kind. ``Kind.ref`` does the same and knows the type."""
+        found = self._kinds.get(kind)
+        if found is None:
+            known = ", ".join(self._kinds) or "none"
+            raise MotetRuntimeError(f"there is no kind {kind!r}; declared are: {known}")
+        return found.ref(key)
+
+    def _forget(self, name: str, ref: ActorRef[Any]) -> None:
+        if self._names.get(name) is ref:
+            del self._names[name]
+
+
+class Kind(Generic[Q]):
+    """A kind of identities; made by :meth:`Registry.kind`."""
+
+    def __init__(
+        self, name: str, factory: Callable[[str], Actor[Q]], idle_after: float, limit: int | None
+    ) -> None:
+        self.name = name
+        self.idle_after = idle_after
+        self._factory = factory
+        self._limit = limit
+        self._home: Cell | None = None
+        self._supervisor: Supervisor | None = None
+        self._changed = trio.Event()  # the home is open again, or has ended for ever
+        self._idle: dict[str, tuple[int, float]] = {}  # messages so far, idle since, by name
+
+    def ref(self, key: str) -> IdentityRef[Q]:
+        """The identity of that key. It costs nothing to ask for it."""
+        return IdentityRef[Q](self, key)
+
+    @property
+    def live(self) -> int:
+        """How many of the kind have an actor now, those that are ending included."""
+        return 0 if self._supervisor is None else len(self._supervisor.cells)
+
+    # ------------------------------------------------------------------ for its references
+
+    def find(self, name: str) -> Cell | None:
+        """The live actor of that name that still takes mail."""
+        cell = None if self._supervisor is None else self._supervisor.find(name)
+        return cell if cell is not None and cell.mailbox.closed is None else None
+
+    async def present(self, name: str, key: str) -> ActorRef[Q]:
+        """As :meth:`present_now`, but wait while the kind's own actor is being restarted.
+
+        Until its caller suspends, what this returns takes mail.
+        """
+        while not self._is_open:
+            home = self._home
+            if home is None or home.state == "dead":
+                raise ActorDead(f"{self.name}/{name}", "its kind has ended")
+            self._changed = trio.Event()
+            await self._changed.wait()
+        return self.present_now(name, key)
+
+    def present_now(self, name: str, key: str) -> ActorRef[Q]:
+        """The actor of an identity, made if there is none; it takes mail at once."""
+        supervisor = self._supervisor
+        if supervisor is None or not self._is_open:
+            raise ActorDead(f"{self.name}/{name}", "its kind is being restarted, or has ended")
+        cell = supervisor.find(name)
+        if cell is None:
+            self._make_room(supervisor)
+            cell = supervisor.spawn(lambda: self._factory(key), name, "transient")
+        elif cell.mailbox.closed is not None:
+            cell = supervisor.spawn_next(lambda: self._factory(key), name, "transient")
+        return ActorRef[Q](cell)
+
+    # ------------------------------------------------------------------ for its home
+
+    def settle_in(self, home: Cell) -> None:
+        """The kind's own actor has started for the first time."""
+        self._home = home
+        on_end(home, self, lambda _: self._changed.set())
+
+    def open(self, supervisor: Supervisor) -> None:
+        """An incarnation of the home has begun."""
+        self._supervisor = supervisor
+        self._idle.clear()
+        self._changed.set()
+
+    def sweep(self) -> None:
+        """Passivate who has been idle for long enough, in one synchronous step."""
+        assert self._supervisor is not None
+        now = trio.current_time()
+        before, self._idle = self._idle, {}
+        for name, cell in self._supervisor.cells.copy().items():
+            if not _is_idle(cell):
+                continue
+            accepted = cell.mailbox.accepted
+            seen, since = before.get(name, (accepted, now))
+            if seen == accepted and now - since >= self.idle_after:
+                _passivate(self._supervisor, cell)
+            else:
+                self._idle[name] = (accepted, since if seen == accepted else now)
+
+    # ------------------------------------------------------------------ within
+
+    @property
+    def _is_open(self) -> bool:
+        return self._supervisor is not None and not self._supervisor.closing
+
+    def _make_room(self, supervisor: Supervisor) -> None:
+        if self._limit is None or len(supervisor.cells) < self._limit:
+            return
+        staying = [cell for cell in supervisor.cells.values() if not cell.leaving]
+        if len(staying) < self._limit:
+            return
+        idle = next((cell for cell in staying if _is_idle(cell)), None)
+        if idle is None:
+            raise TooManyChildren(supervisor.path, self._limit)
+        _passivate(supervisor, idle)
+
+
+class IdentityRef(Generic[P_contra]):
+    """A reference to an identity: what it is sent makes its actor, if there is none.
+
+    Everything else is as with :class:`ActorRef`. The factory is called by the sender, and its error
+    is the sender's, as StartFailed; if ``on_start`` fails, the mail is settled as by an actor that
+    ended, and the next message tries again.
+    """
+
+    __slots__ = ("_key", "_kind", "_name")
+
+    def __init__(self, kind: Kind[Any], key: str) -> None:
+        if not key:
+            raise ValueError("the key of an identity is not empty")
+        self._kind = kind
+        self._key = key
+        self._name = quote(key, safe=":@ ")  # names in the tree hold no slash
+
+    async def tell(self, message: P_contra) -> None:
+        """As :meth:`ActorRef.tell`."""
+        ref = await self._kind.present(self._name, self._key)
+        await ref.tell(message)
+
+    def tell_nowait(self, message: P_contra) -> None:
+        """As :meth:`ActorRef.tell_nowait`; ActorDead also while the whole kind is restarted."""
+        self._kind.present_now(self._name, self._key).tell_nowait(message)
+
+    async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
+        """As :meth:`ActorRef.ask`."""
+        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
+        return await ref.ask(request, timeout=timeout)
+
+    def stream(
+        self, request: Streamed[P_contra, T, R]
+    ) -> AbstractAsyncContextManager[ReplyStream[T, R]]:
+        """As :meth:`ActorRef.stream`."""
+        return self._stream(request)
+
+    async def stop(self, *, grace: float | None = None) -> StopReport:
+        """Stop the actor as :meth:`ActorRef.stop` does, if it is live; a new one may follow."""
+        cell = self._kind.find(self._name)
+        if cell is None:
+            await trio.lowlevel.checkpoint()
+            return StopReport()
+        return await ActorRef[P_contra](cell).stop(grace=grace)
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    @property
+    def kind(self) -> str:
+        return self._kind.name
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an actor takes its mail now."""
+        return self._kind.find(self._name) is not None
+
+    @asynccontextmanager
+    async def _stream(self, request: Streamed[P_contra, T, R]) -> AsyncGenerator[ReplyStream[T, R]]:
+        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
+        async with ref.stream(request) as items:
+            yield items
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IdentityRef):
+            return NotImplemented
+        return other._kind is self._kind and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash((id(self._kind), self._key))
+
+    def __repr__(self) -> str:
+        return f"<IdentityRef {self._kind.name}/{self._key}{' live' if self.is_live else ''}>"
+
+
+class _Sweep(Message, frozen=True, tag="motet.registry.sweep"):
+    """Look for idle actors."""
+
+
+class _Home(Actor[_Sweep]):
+    """The parent of all actors of a kind."""
+
+    def __init__(self, kind: Kind[Any]) -> None:
+        self._kind = kind
+
+    async def on_start(self) -> None:
+        supervisor = self._cell.children()
+        await supervisor.opened.wait()
+        self._kind.open(supervisor)
+        if self._kind.idle_after < math.inf:
+            self.timers.every(self._kind.idle_after / _SWEEPS, _Sweep())
+
+    @handles(_Sweep)
+    async def sweep(self, _: _Sweep) -> None:
+        self._kind.sweep()
+
+
+def _home(kind: Kind[Any], declared: Supervision) -> _Home:
+    class Home(_Home):
+        supervision = declared
+
+    return Home(kind)
+
+
+def _is_idle(cell: Cell) -> bool:
+    """Nothing to do, nothing to come, and nobody who waits."""
+    box, life = cell.mailbox, cell.life
+    if cell.state != "running" or life is None or life.finishing or cell.paused or cell.control:
+        return False
+    if box.queue or box.waiting or box.stashed or box.running:
+        return False
+    below = cell.supervisor is not None and cell.supervisor.cells
+    tasks = life.nursery is None or life.nursery.child_tasks
+    return not (below or tasks or (life.timers is not None and len(life.timers)))
+
+
+def _passivate(supervisor: Supervisor, cell: Cell) -> None:
+    # Without a common end: its clean-up has its whole budget.
+    supervisor.stop(cell, at_once())

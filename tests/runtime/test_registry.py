@@ -1,0 +1,352 @@
+"""Names, and identities that are live only while there is something to do."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter, defaultdict
+from random import Random
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from motet.protocols.messages import Message, Request, StreamRequest
+from motet.runtime import (
+    Actor,
+    ActorDead,
+    AskTimeout,
+    IdentityRef,
+    Kind,
+    MotetRuntimeError,
+    NameTaken,
+    NotInProtocol,
+    Replies,
+    StartFailed,
+    System,
+    TooManyChildren,
+    handles,
+    open_system,
+)
+
+
+class Say(Message, frozen=True, tag="say"):
+    number: int
+
+
+class Life(Request[int], frozen=True, tag="life"):
+    """Which life of its actor answers."""
+
+
+class Sleep(Request[None], frozen=True, tag="sleep"):
+    seconds: float
+
+
+class Later(Message, frozen=True, tag="later"):
+    seconds: float
+
+
+class Lives(StreamRequest[int, int], frozen=True, tag="lives"):
+    pass
+
+
+class World:
+    """What all actors of a test have in common."""
+
+    def __init__(self, clean_up: float = 0) -> None:
+        self.clean_up = clean_up
+        self.lives: Counter[str] = Counter()
+        self.there: Counter[str] = Counter()
+        self.most_there = 0
+        self.said: dict[str, list[int]] = defaultdict(list)
+
+    def session(self, key: str) -> Session:
+        return Session(self, key)
+
+
+class Session(Actor[Say | Life | Sleep | Later | Lives]):
+    def __init__(self, world: World, key: str) -> None:
+        self.world = world
+        self.key = key
+
+    async def on_start(self) -> None:
+        if self.key == "bad":
+            raise ValueError("no such session")
+        self.world.lives[self.key] += 1
+        self.world.there[self.key] += 1
+        self.world.most_there = max(self.world.there[self.key], self.world.most_there)
+
+    async def on_stop(self) -> None:
+        await trio.sleep(self.world.clean_up)
+        self.world.there[self.key] -= 1
+
+    @handles(Say)
+    async def say(self, message: Say) -> None:
+        await trio.lowlevel.checkpoint()
+        if message.number < 0:
+            raise RuntimeError("crash")
+        self.world.said[self.key].append(message.number)
+
+    @handles(Life)
+    async def life(self, request: Life) -> int:
+        return self.world.lives[self.key]
+
+    @handles(Sleep)
+    async def sleep(self, request: Sleep) -> None:
+        await trio.sleep(request.seconds)
+
+    @handles(Later)
+    async def later(self, message: Later) -> None:
+        self.start_soon(trio.sleep, message.seconds)
+
+    @handles(Lives)
+    async def all_lives(self, request: Lives, replies: Replies[int]) -> int:
+        await replies.send(1)
+        return self.world.lives[self.key]
+
+
+async def _sessions(
+    system: System, world: World, *, idle_after: float = 10, limit: int | None = None
+) -> Kind[Say | Life | Sleep | Later | Lives]:
+    return await system.registry.kind("session", world.session, idle_after=idle_after, limit=limit)
+
+
+async def test_an_identity_is_made_on_its_first_message_and_gone_when_idle(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with open_system("s") as system:
+        sessions = await _sessions(system, world)
+        alice = sessions.ref("alice/1")
+        assert not alice.is_live
+        assert await alice.ask(Life()) == 1
+        assert alice.is_live
+        assert [info.path for info in system.snapshot()] == ["/s/session", "/s/session/alice%2F1"]
+        await trio.sleep(9)
+        assert await alice.ask(Life()) == 1
+        await trio.sleep(9)
+        assert alice.is_live
+        await trio.sleep(6)
+        assert not alice.is_live
+        assert sessions.live == 0
+        assert await alice.ask(Life()) == 2
+
+
+async def test_all_ways_to_send_make_it(autojump_clock: MockClock) -> None:
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world)
+        await sessions.ref("a").tell(Say(1))
+        sessions.ref("b").tell_nowait(Say(2))
+        async with sessions.ref("c").stream(Lives()) as items:
+            assert [item async for item in items] == [1]
+        await wait_all_tasks_blocked()
+        assert world.said == {"a": [1], "b": [2]}
+        assert world.lives == {"a": 1, "b": 1, "c": 1}
+        assert system.registry.ref("session", "a") == sessions.ref("a")
+
+
+async def test_mail_that_meets_a_passivating_identity_waits_for_the_next_life(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(clean_up=3)
+    async with open_system() as system:
+        alice = (await _sessions(system, world, idle_after=4)).ref("alice")
+        await alice.tell(Say(1))
+        await trio.sleep(5.5)
+        assert not alice.is_live
+        assert world.there["alice"] == 1  # it is cleaning up
+        alice.tell_nowait(Say(2))
+        await alice.tell(Say(3))
+        with pytest.raises(AskTimeout):
+            await alice.ask(Life(), timeout=0.1)
+        assert await alice.ask(Life()) == 2
+        assert world.said["alice"] == [1, 2, 3]
+        assert world.most_there == 1
+        assert len(system.dead_letters) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_no_message_is_lost_whenever_identities_come_and_go(seed: int) -> None:
+    """Whatever the times of sending, idling and cleaning up: each message is handled once, in its
+    sender's order, and no identity has two lives at a time."""
+
+    random = Random(seed)
+    world = World(clean_up=random.choice([0, 0.1, 2]))
+    sent: dict[str, list[int]] = defaultdict(list)
+
+    async def main() -> None:
+        async with open_system() as system:
+            sessions = await _sessions(system, world, idle_after=1, limit=random.choice([None, 9]))
+            refs = [sessions.ref(key) for key in "abc"]
+            for number in range(60):
+                ref = random.choice(refs)
+                sent[ref.key].append(number)
+                if random.random() < 0.5:
+                    ref.tell_nowait(Say(number))
+                else:
+                    await ref.tell(Say(number))
+                await trio.sleep(random.choice([0, 0, 0.3, 1.1, 1.25, 1.5, 3]))
+            await trio.sleep(10)
+            assert len(system.dead_letters) == 0
+            assert sessions.live == 0
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert world.said == sent
+    assert world.most_there == 1
+
+
+async def test_who_has_something_to_do_is_not_idle(autojump_clock: MockClock) -> None:
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world, idle_after=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sessions.ref("turn").ask, Sleep(5))
+            await sessions.ref("task").tell(Later(5))
+            await trio.sleep(4.5)
+            assert sessions.live == 2
+            assert world.lives == {"turn": 1, "task": 1}
+        await trio.sleep(3)
+        assert sessions.live == 0
+
+
+async def test_a_limit_passivates_who_is_idle_and_refuses_if_nobody_is(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world, limit=2)
+        await sessions.ref("a").ask(Life())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sessions.ref("b").ask, Sleep(5))
+            await wait_all_tasks_blocked()
+            nursery.start_soon(sessions.ref("c").ask, Sleep(5))
+            await wait_all_tasks_blocked()
+            assert not sessions.ref("a").is_live
+            with pytest.raises(TooManyChildren):
+                await sessions.ref("a").ask(Life())
+        assert await sessions.ref("a").ask(Life()) == 2
+        await wait_all_tasks_blocked()
+        assert sessions.live == 2
+
+
+async def test_a_crash_keeps_mail_and_a_failed_start_settles_it() -> None:
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world)
+        alice, bad = sessions.ref("alice"), sessions.ref("bad")
+        for number in (1, -1, 2):
+            await alice.tell(Say(number))
+        await wait_all_tasks_blocked()
+        assert world.said["alice"] == [1, 2]
+        with pytest.raises(ActorDead, match="no such session"):
+            await bad.ask(Life())
+        assert not bad.is_live
+        assert await alice.ask(Life()) == 2
+
+
+async def test_mail_waits_while_the_whole_kind_is_restarted(autojump_clock: MockClock) -> None:
+    world = World(clean_up=3)
+    async with open_system("s") as system:
+        alice = (await _sessions(system, world)).ref("alice")
+        await alice.ask(Life())
+        assert system.inject("/s/session", "crash")
+        await trio.sleep(1)
+        with pytest.raises(ActorDead, match="restarted"):
+            alice.tell_nowait(Say(1))
+        assert await alice.ask(Life()) == 2
+
+
+async def test_a_kind_that_has_ended_says_so() -> None:
+    world = World()
+    async with open_system("s") as system:
+        alice = (await _sessions(system, world)).ref("alice")
+        await alice.ask(Life())
+        await system.stop()
+        with pytest.raises(ActorDead, match="ended"):
+            await alice.tell(Say(1))
+        with pytest.raises(ActorDead, match="ended"):
+            alice.tell_nowait(Say(1))
+        assert (await alice.stop()).complete
+
+
+async def test_stopping_the_system_settles_mail_that_waits_for_the_next_life(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(clean_up=3)
+    async with open_system("s") as system:
+        alice = (await _sessions(system, world)).ref("alice")
+        await alice.ask(Life())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alice.stop)
+            await trio.sleep(1)
+            alice.tell_nowait(Say(1))
+            await system.stop()
+        assert [letter.message for letter in system.dead_letters] == [Say(1)]
+
+
+async def test_a_wrong_message_a_wrong_kind_and_a_wrong_factory_are_told_to_the_sender() -> None:
+    class Foreign(Message, frozen=True, tag="foreign"):
+        pass
+
+    def fail(key: str) -> Session:
+        raise ValueError(key)
+
+    async with open_system() as system:
+        sessions = await _sessions(system, World())
+        with pytest.raises(NotInProtocol):
+            sessions.ref("a").tell_nowait(Foreign())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        with pytest.raises(MotetRuntimeError, match="declared are: session"):
+            system.registry.ref("room", "a")
+        with pytest.raises(NameTaken):
+            await _sessions(system, World())
+        with pytest.raises(ValueError, match="not empty"):
+            sessions.ref("")
+        failing = await system.registry.kind("failing", fail)
+        with pytest.raises(StartFailed):
+            failing.ref("a").tell_nowait(Say(1))
+        assert failing.live == 0
+
+
+async def test_names_stand_for_actors_until_these_have_ended() -> None:
+    world = World()
+    async with open_system() as system:
+        one = await system.start(lambda: world.session("one"), name="one")
+        two = await system.start(lambda: world.session("two"), name="two")
+        system.registry.register("leader", one)
+        with pytest.raises(NameTaken):
+            system.registry.register("leader", two)
+        assert system.registry.find("leader") == one
+        await one.stop()
+        assert system.registry.find("leader") is None
+        system.registry.register("leader", two)
+        assert system.registry.names == ("leader",)
+        system.registry.unregister("leader")
+        assert system.registry.find("leader") is None
+
+
+async def test_an_idle_identity_costs_less_than_300_bytes_and_no_task(
+    autojump_clock: MockClock,
+) -> None:
+    number = 10_000
+    world = World()
+    async with open_system() as system:
+        sessions = await _sessions(system, world, idle_after=1)
+        await sessions.ref("warm up").ask(Life())
+        await trio.sleep(3)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        refs: list[IdentityRef[Life]] = [sessions.ref(f"session {n}") for n in range(number)]
+        for ref in refs[:500]:
+            await ref.ask(Life())
+        world.lives.clear()
+        world.there.clear()
+        await trio.sleep(3)
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert sessions.live == 0
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert (after - before) / number < 300
