@@ -10,7 +10,7 @@ SOURCES := protocols runtime actors motet tests bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test lint typecheck bench clean
+.PHONY: help install run test guarantees lint typecheck bench clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
@@ -24,6 +24,9 @@ run: $(VENV)/.runtime  ## chat with an agent in this terminal
 
 test: $(VENV)/.dev node_modules/.installed  ## run the test suite
 	@$(BIN)/pytest $(ARGS)
+
+guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for planted defects
+	@PYTHONPATH=. $(BIN)/python -m tests.guarantees.report $(ARGS)
 
 lint: $(VENV)/.dev  ## check format, style and the import layers
 	@failed=0; \
