@@ -69,6 +69,10 @@ class Finish(msgspec.Struct, frozen=True):
 Decision: TypeAlias = CallModel | RunCalls | Finish
 
 
+def _none_before(turn: Turn) -> Failures:
+    return failures_before((), turn.limits)
+
+
 @attrs.define
 class Turn:
     """One user input to one final answer.
@@ -87,12 +91,8 @@ class Turn:
     tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
     results: list[CallResult] = attrs.field(factory=list[CallResult])
-    failures: Failures = attrs.field()
+    failures: Failures = attrs.field(default=attrs.Factory(_none_before, takes_self=True))
     _closing: str = ""
-
-    @failures.default
-    def _none_before(self) -> Failures:
-        return failures_before((), self.limits)
 
     def begin(self, text: str, author: str | None = None) -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""

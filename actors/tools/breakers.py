@@ -7,7 +7,7 @@ Invariant: each attempt ends exactly once, whatever became of it; one that says 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -46,7 +46,7 @@ class Breakers:
         return f"<Breakers { ({'/'.join(key): b.state for key, b in self._breakers.items()}) }>"
 
     @contextmanager
-    def attempt(self, agent: str, tool: str) -> Iterator[Attempt]:
+    def attempt(self, agent: str, tool: str) -> Generator[Attempt]:
         """A place for one call; the block says by ``ending`` what became of it."""
         key = (agent, tool)
         breaker, epoch = self._of(key).admit(trio.current_time())

@@ -161,18 +161,19 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""
-        request = work.request
+        request, call = work.request, work.request.call
         with trio.CancelScope(shield=True):
             shown = await inline(
                 self._results,
                 session=request.session,
-                tool=request.call.name,
+                tool=call.name,
                 value=end.value,
                 limit=work.limit,
             )
-        if shown.problem:
-            self._warn(request.run_id, Warned("results", f"not stored whole: {shown.problem}"))
-        return end.of(request.call, shown.text)
+            if shown.problem:
+                self._warn(request.run_id, Warned("results", f"not stored whole: {shown.problem}"))
+            return end.of(call, shown.text)
+        raise AssertionError("nobody cancels this scope")
 
     async def _passed(self, work: _Work, result: CallResult) -> CallResult:
         """What the hooks behind the call make of its result; they cannot undo the call.
