@@ -125,3 +125,11 @@ async def references(system: System, adder: ActorRef[Add]) -> None:
 
 async def parts(adder: ActorRef[Add]) -> None:
     await adder.ask(Total())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def identities(system: System) -> None:
+    counters = await system.registry.kind("counters", lambda _: Counter())
+    right: int = await counters.ref("a").ask(Total())
+    await counters.ref("a").tell(Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await counters.ref("a").ask(Secret())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    print(right)
