@@ -153,4 +153,4 @@ def _refuse_impossible(fn: object, timeout: float) -> None:
     if not 0 < timeout < math.inf:
         raise ConfigError(f"timeout must be above 0 seconds and finite, not {timeout}")
     if inspect.isfunction(fn) and not inspect.iscoroutinefunction(inspect.unwrap(fn)):
-        raise ConfigError("must be an `async def` function")
+        raise ConfigError("a hook is an `async def` function")

@@ -329,4 +329,4 @@ async def test_observers_that_cannot_be_told_are_logged_and_change_nothing(
         assert stage.hooks is not None
         await stage.hooks.stop()
         assert (await stage.call("act", {"index": 0})).ok
-    assert [record.message for record in caplog.records] == ["observers not told"]
+    assert [record.message for record in caplog.records] == ["hook not asked"]

@@ -11,52 +11,66 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.hooks.chain import HookFault, HookSet, decide, merge, observe
+from motet.actors.hooks.chain import HookFault, HookSet, decide, merge
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import (
     Abort,
     AfterTool,
     Allow,
+    AnyDecision,
     Ask,
     BeforeTool,
+    Continue,
     Decision,
     Deny,
     OnError,
+    Replace,
     Respond,
+    Verdict,
 )
 from motet.protocols.sessions import LOCAL
 
 BEFORE = BeforeTool("run", "session", "helper", LOCAL, "call", "shell", {"cmd": ["ls"]})
 AFTER = AfterTool("run", "session", "helper", LOCAL, "call", "shell", {}, True, "text", 1.0)
 
-DECISIONS = st.one_of(
-    st.builds(Allow, st.none() | st.fixed_dictionaries({"a": st.integers()})),
-    st.builds(Deny, st.text()),
-    st.builds(Ask, st.text()),
-    st.builds(Respond, st.text()),
-    st.builds(Abort, st.text()),
+VERDICTS = st.builds(
+    Verdict,
+    st.one_of(
+        st.builds(Allow, st.none() | st.fixed_dictionaries({"a": st.integers()})),
+        st.builds(Deny, st.text()),
+        st.builds(Ask, st.text()),
+        st.builds(Continue, st.text()),
+        st.builds(Respond, st.text()),
+        st.builds(Replace, st.text()),
+        st.builds(Abort, st.text()),
+    ),
+    st.sampled_from(["a", "b"]),
 )
-ORDER = [Abort, Deny, Ask, Respond, Allow]
+ORDER = [Abort, Deny, Ask, Continue, Respond, Replace, Allow]
 
 
-def rank(decision: Decision) -> int:
-    return ORDER.index(type(decision))
+def rank(verdict: Verdict) -> int:
+    return ORDER.index(type(verdict.decision))
 
 
-@given(st.lists(DECISIONS))
-def test_the_strongest_verdict_wins(decisions: list[Decision]) -> None:
-    """Law: Abort > Deny > Ask > Respond > Allow; of equals the first, of replacements the last."""
-    merged = merge(decisions)
-    assert rank(merged) == min(map(rank, decisions), default=rank(Allow()))
-    if isinstance(merged, Allow):
-        replaced = [d.args for d in decisions if isinstance(d, Allow) and d.args is not None]
-        assert merged.args == (replaced[-1] if replaced else None)
-    else:
-        assert merged is next(d for d in decisions if type(d) is type(merged))
+@given(st.lists(VERDICTS))
+def test_the_strongest_verdict_wins(verdicts: list[Verdict]) -> None:
+    """Law: strongest first as in ORDER; of equals the first, of replacements the last."""
+    merged = merge(verdicts)
+    assert rank(merged) == min(map(rank, verdicts), default=rank(Verdict(Allow())))
+    same = [v for v in verdicts if type(v.decision) is type(merged.decision)]
+    match merged.decision:
+        case Allow(args=args):
+            allowed = [v.decision.args for v in same if isinstance(v.decision, Allow)]
+            assert args == next((a for a in reversed(allowed) if a is not None), None)
+        case Replace():
+            assert merged is same[-1]
+        case _:
+            assert merged is same[0]
 
 
-@given(st.lists(DECISIONS), st.lists(DECISIONS))
-def test_merging_in_parts_is_merging_at_once(left: list[Decision], right: list[Decision]) -> None:
+@given(st.lists(VERDICTS), st.lists(VERDICTS))
+def test_merging_in_parts_is_merging_at_once(left: list[Verdict], right: list[Verdict]) -> None:
     """Law: merge(left + right) = merge([merge(left), merge(right)])."""
     assert merge(left + right) == merge([merge(left), merge(right)])
 
@@ -66,11 +80,12 @@ GateLike = Callable[[BeforeTool], Awaitable[Any]]
 
 async def ask_all(
     *gates: GateLike, on_error: OnError = "block"
-) -> tuple[Decision, list[HookFault]]:
+) -> tuple[AnyDecision, list[HookFault]]:
     hooks, faults = HookSet(), list[HookFault]()
     for gate in gates:
         hooks.add("before_tool", gate, on_error=on_error, timeout=2)
-    return await decide(hooks.gates("shell"), BEFORE, faults.append), faults
+    verdict = await decide(hooks.of(BEFORE), BEFORE, faults.append)
+    return verdict.decision, faults
 
 
 def replacing(args: JsonObject) -> GateLike:
@@ -156,13 +171,23 @@ async def cancelling_itself(_event: BeforeTool) -> Decision:
     return cast(Decision, None)  # what a careless gate falls through to
 
 
+NOT_A = "TypeError: a hook at before_tool returns Abort, Deny, Ask, Respond, Allow, not "
 FAULTS = [
     (raising, "ValueError: secret detail"),
     (hanging, "no answer within 2 s"),
     (stubborn, "no answer within 2 s"),
-    (cancelling_itself, "TypeError: a gate returns a Decision, not NoneType"),
-    (always(True), "TypeError: a gate returns a Decision, not bool"),
-    (always(Allow), "TypeError: a gate returns a Decision, not StructMeta"),
+    (
+        cancelling_itself,
+        NOT_A + "NoneType",
+    ),
+    (
+        always(True),
+        NOT_A + "bool",
+    ),
+    (
+        always(Allow),
+        NOT_A + "StructMeta",
+    ),
     (always(Allow(cast(Any, "yes"))), "ValidationError: Expected `object | null`, got `str`"),
     (always(Allow({"a": object()})), "TypeError: Encoding objects of type object"),
     (always(Respond(cast(Any, 5))), "ValidationError: Expected `str`, got `int`"),
@@ -187,8 +212,8 @@ async def test_a_fault_of_a_gate_declared_continue_allows_and_leaves_a_mark(
 ) -> None:
     decision, faults = await ask_all(gate, on_error="continue")
     assert decision == Allow()
-    assert [(fault.on_error, fault.tool, fault.run_id) for fault in faults] == [
-        ("continue", "shell", "run")
+    assert [(fault.on_error, fault.tool, fault.event) for fault in faults] == [
+        ("continue", "shell", BEFORE)
     ]
     assert faults[0].message.startswith(message)
     del autojump_clock
@@ -235,7 +260,7 @@ async def test_a_broken_observer_leaves_a_mark_and_the_next_one_is_shown_the_eve
 
     for fn in (broken, slow, good):
         hooks.add("after_tool", fn, name=fn.__name__)
-    await observe(hooks.observers("shell"), AFTER, faults.append)
+    await decide(hooks.of(AFTER), AFTER, faults.append)
     assert seen == [AFTER]
     assert [(fault.hook, fault.message) for fault in faults] == [
         ("broken", "OSError: log is full"),

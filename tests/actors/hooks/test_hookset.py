@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from motet.actors.hooks.chain import HookSet
+from motet.actors.hooks.points import POINTS
 from motet.protocols.errors import ConfigError
-from motet.protocols.hooks import AfterTool, Allow, BeforeTool, Decision
+from motet.protocols.hooks import Abort, AfterTool, Allow, BeforeTool, Decision, Point
 
 
 async def allow(_event: BeforeTool) -> Decision:
@@ -26,14 +27,18 @@ def test_patterns_choose_the_tools() -> None:
     hooks = HookSet()
     hooks.add("before_tool", allow, match="shell | write_*|?et", name="guard")
     names = ["shell", "write_file", "get", "Shell", "write", "budget", "read"]
-    assert [name for name in names if hooks.gates(name)] == ["shell", "write_file", "get"]
+    assert [name for name in names if hooks.at("before_tool", name)] == [
+        "shell",
+        "write_file",
+        "get",
+    ]
 
 
 def test_lower_priority_comes_first_and_equals_keep_their_order() -> None:
     hooks = HookSet()
     for name, priority in (("c", 100), ("a", 1), ("d", 100), ("b", 50)):
         hooks.add("before_tool", allow, name=name, priority=priority)
-    assert [gate.name for gate in hooks.gates("any")] == ["a", "b", "c", "d"]
+    assert [gate.name for gate in hooks.at("before_tool", "any")] == ["a", "b", "c", "d"]
 
 
 def test_gates_block_and_observers_continue_unless_told_otherwise() -> None:
@@ -41,9 +46,30 @@ def test_gates_block_and_observers_continue_unless_told_otherwise() -> None:
     hooks.add("before_tool", allow)
     hooks.add("before_tool", allow, on_error="continue")
     hooks.add("after_tool", watch)
-    assert [gate.on_error for gate in hooks.gates("any")] == ["block", "continue"]
-    assert [observer.on_error for observer in hooks.observers("any")] == ["continue"]
-    assert hooks.observers("any")[0].name == "watch"
+    assert [gate.on_error for gate in hooks.at("before_tool", "any")] == ["block", "continue"]
+    assert [observer.on_error for observer in hooks.at("after_tool", "any")] == ["continue"]
+    assert hooks.at("after_tool", "any")[0].name == "watch"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_fail_open_is_the_same_switch_as_on_error(point: Point) -> None:
+    rule = POINTS[point]
+    hooks = HookSet()
+    hooks.add(point, allow)
+    hooks.add(point, allow, fail_open=True)
+    if rule.is_gate:
+        hooks.add(point, allow, fail_open=False)
+        hooks.add(point, allow, fail_open=False, on_error="block")
+    policies = [hook.on_error for hook in hooks.at(point, "any")]
+    assert policies[:2] == [rule.on_error, "continue"]
+    assert set(policies[2:]) <= {"block"}
+
+
+def test_every_point_has_its_row_and_its_event() -> None:
+    assert set(POINTS) == set(get_args(Point))
+    for point, rule in POINTS.items():
+        assert rule.event.__struct_config__.tag == point
+        assert not rule.is_gate or Abort in rule.decides
 
 
 @pytest.mark.parametrize(
@@ -53,9 +79,14 @@ def test_gates_block_and_observers_continue_unless_told_otherwise() -> None:
         ("before_tool", allow, {"match": "shell|"}, "has an empty pattern"),
         ("before_tool", allow, {"timeout": 0}, "timeout must be above 0"),
         ("before_tool", allow, {"on_error": "ignore"}, "on_error is 'block' or 'continue'"),
-        ("before_tool", not_async, {}, "'not_async' must be an `async def` function"),
-        ("after_tool", watch, {"on_error": "block"}, r"an observer \(after_tool\) cannot block"),
-        ("before_lunch", allow, {}, "no such point 'before_lunch'"),
+        ("before_tool", not_async, {}, "'not_async': a hook is an `async def` function"),
+        ("before_tool", allow, {"timeout": float("inf")}, "above 0 seconds and finite"),
+        ("run_end", watch, {"on_error": "block"}, r"an observer \(run_end\) cannot block"),
+        ("warning", watch, {"fail_open": False}, r"an observer \(warning\) cannot block"),
+        ("before_input", allow, {"match": "shell"}, "before_input is not about one"),
+        ("before_tool", allow, {"fail_open": True, "on_error": "block"}, "contradict each other"),
+        ("before_lunch", allow, {}, "no such point 'before_lunch': hooks stand at session_start"),
+        ("before_child", allow, {}, "no such point 'before_child'"),
     ],
 )
 def test_a_hook_that_could_never_work_is_refused(

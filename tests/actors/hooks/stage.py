@@ -1,0 +1,104 @@
+"""A whole host whose one run passes every point: a call, its result, an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import trio
+from msgspec.structs import replace
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.protocols import events
+from motet.protocols.chat import Call, ToolMessage
+from motet.protocols.hooks import (
+    AfterModel,
+    AnyHookEvent,
+    BeforeModel,
+    OnError,
+    Point,
+    Replace,
+)
+from tests.scripted import Scripted, call, say
+
+Hook = Callable[[Any], Awaitable[Any]]
+WENT_ON = "completed: done"
+
+
+def returning(value: object) -> Hook:
+    async def hook(_event: AnyHookEvent) -> object:
+        return value
+
+    return hook
+
+
+async def raising(_event: AnyHookEvent) -> None:
+    raise OSError("the policy cannot be read")
+
+
+async def hanging(_event: AnyHookEvent) -> None:
+    await trio.sleep_forever()
+
+
+def new_request(event: BeforeModel) -> Replace:
+    return Replace(request=replace(event.request, system="Be kind."))
+
+
+def broken_request(event: BeforeModel) -> Replace:
+    orphan = ToolMessage("no-call", "act", "result")
+    return Replace(request=replace(event.request, messages=(*event.request.messages, orphan)))
+
+
+def twice_the_same_call(event: AfterModel) -> Replace:
+    same = Call("c0", "act")
+    return Replace(response=replace(event.response, calls=(same, same)))
+
+
+def computed(fn: Callable[[Any], object]) -> Hook:
+    async def hook(event: AnyHookEvent) -> object:
+        return fn(event)
+
+    return hook
+
+
+@attrs.frozen
+class Happened:
+    """What a run came to, in words; and what there was of marks, requests and effects."""
+
+    outcome: str
+    result: motet.RunResult
+    model: Scripted
+    marks: list[str]
+    executed: int
+    seen: list[events.AnyEvent]
+
+
+async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Happened:
+    model = Scripted(call(("act", {})), say("do", "ne"), say("really done"), say("enough"))
+    agent = motet.Agent("a", model=model)
+    executed: list[str] = []
+
+    @agent.tool
+    def act() -> str:
+        executed.append("act")
+        return "acted"
+
+    async with motet.open_host(check_messages=True) as host:
+        register(host, point, hook, on_error=on_error, timeout=2, name="h")
+        async with host.stream(agent, "go", session="s") as run:
+            seen = [event async for event in run]
+        result = await run.wait()
+        assert violations([row.row for row in await host.history("s")]) == ()
+        again = await host.runs(session="s")
+    assert [info.status for info in again] == [result.status]
+    marks = [e.message for e in seen if isinstance(e, events.Warned) and e.source == "hook"]
+    said = result.output or f"{type(result.error).__name__}: {result.error}"
+    return Happened(f"{result.status}: {said}", result, model, marks, len(executed), seen)
+
+
+def register(host: motet.Host, point: Point, hook: Hook, **options: Any) -> None:
+    """Whatever the types say: what a hook returns is judged when it returns it."""
+    on: Any = host.on
+    on(point, **options)(hook)
