@@ -146,14 +146,31 @@ class Look(StrEnum):
 
     LIST = "list"
     SHOW = "show"
+    ESCALATIONS = "escalations"
 
 
 @app.command(
-    epilog=examples("motet errors --tool shell --since 12h", "motet errors show err_2026...")
+    epilog=examples(
+        "motet errors --tool shell --since 12h",
+        "motet errors show err_2026...",
+        "motet errors escalations",
+        "motet errors escalations resolve esc_7f3a --decision advice --note 'use staging'",
+    )
 )
 def errors(
     look: Annotated[Look, typer.Argument(help="A table, or one error whole.")] = Look.LIST,
-    error_id: Annotated[str, typer.Argument(metavar="ID", help="The one to show.")] = "",
+    error_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The one to show; or resolve, for escalations.")
+    ] = "",
+    escalation: Annotated[
+        str, typer.Argument(metavar="ESCALATION", help="The one to resolve.")
+    ] = "",
+    decision: Annotated[
+        str | None, typer.Option("--decision", metavar="WORD", help="retry, advice or give_up.")
+    ] = None,
+    note: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="What the agent is told.")
+    ] = "",
     session: Annotated[
         str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
     ] = None,
@@ -177,6 +194,12 @@ def errors(
     setup = load_setup(config, state)
     if look is Look.SHOW:
         raise typer.Exit(show_error(setup, error_id, json=json))
+    if look is Look.ESCALATIONS:
+        from motet.cli.escalations import list_escalations, resolve
+
+        if error_id == "resolve":
+            raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
+        raise typer.Exit(list_escalations(setup, session, limit, json=json))
     raise typer.Exit(list_errors(setup, session, tool, since, limit, json=json))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from motet.actors.gateway.methods import METHODS
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
+from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
 from motet.protocols.sessions import StopReport
 
@@ -138,8 +139,17 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "sessions.history": wire.SessionsHistoryParams,
     "runs.list": wire.RunsListParams,
     "runs.stop": wire.RunsStopParams,
+    "escalations.list": wire.EscalationsListParams,
+    "escalations.resolve": wire.EscalationsResolveParams,
 }
-RESULTS = (wire.Connected, wire.Sent, wire.CommandAnswer, wire.StreamState, StopReport)
+RESULTS = (
+    wire.Connected,
+    wire.Sent,
+    wire.CommandAnswer,
+    wire.StreamState,
+    StopReport,
+    EscalationInfo,
+)
 
 
 def fits(body: object, kind: type[msgspec.Struct]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -13,6 +14,8 @@ from trio_websocket import ConnectionClosed
 from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
+from motet.protocols.chat import JsonObject
+from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.sessions import QueueFull
@@ -321,6 +324,27 @@ async def test_history_comes_in_pages(nursery: trio.Nursery) -> None:
         assert (await client.result("status"))["instance"] == "boot_1"
         runs = await client.result("runs.list", session="a", status="completed")
         assert "t2" in str(runs["runs"])
+
+
+async def test_an_escalation_is_listed_and_answered_once() -> None:
+    host = FakeHost()
+    mine = EscalationInfo("esc_1", "a", "run_1", "echo", "local", "t", "Too many errors", 1.0)
+    host.escalated = {"esc_1": mine, "esc_2": msgspec.structs.replace(mine, user="bob")}
+    async with connected(context_of(host)) as client:
+        listed = await client.result("escalations.list", state="open")
+        assert [one["id"] for one in msgspec.convert(listed["escalations"], list[JsonObject])] == [
+            "esc_1"
+        ]
+        answered = await client.result(
+            "escalations.resolve", escalation="esc_1", decision="advice", note="ask Bob"
+        )
+        assert (answered["state"], answered["resolved_by"]) == ("resolved", "local")
+        again = await client.error("escalations.resolve", escalation="esc_1", decision="retry")
+        assert (again.code, again.retryable) == ("already_answered", False)
+        foreign = await client.error("escalations.resolve", escalation="esc_2", decision="retry")
+        assert foreign.code == "not_found"
+        wrong = await client.error("escalations.resolve", escalation="esc_1", decision="perhaps")
+        assert "$.decision" in wrong.message
 
 
 # -- slow, silent, stopping --------------------------------------------------------------------
