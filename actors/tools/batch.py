@@ -7,7 +7,8 @@ its end on its result. So a cancelled batch needs no clean-up to be accounted fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.tools import CallResult
+from motet.runtime.fanout import gather_ordered
 
 Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
 OnStart: TypeAlias = Callable[[int, Call], None]
@@ -51,36 +53,22 @@ async def run_batch(
     """
     results: list[CallResult] = [] if record is None else record
     results[:] = [_cancelled(call, "cancelled_before_start", BEFORE_START) for call in calls]
-    batch = _Batch(calls, execute, results, on_start, on_end)
-    workers = 1 if serial else min(limit, len(calls))
-    if workers <= 1:
-        await batch.work()
-        return results
-    async with trio.open_nursery() as nursery:
-        for _ in range(workers):
-            nursery.start_soon(batch.work)
+    batch = _Batch(execute, results, on_start, on_end)
+    # A call's failure is in its result; what fails here is the accounting, and that ends the batch.
+    limit = 1 if serial else max(1, limit)
+    await gather_ordered(batch.calls(calls), limit=limit, isolate=False)
     return results
 
 
 @attrs.define
 class _Batch:
-    calls: Sequence[Call]
     execute: Execute
     record: list[CallResult]
     on_start: OnStart
     on_end: OnEnd
-    _pending: Iterator[int] = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._pending = iter(range(len(self.calls)))
-
-    async def work(self) -> None:
-        """Take the next call until none is left: the workers share one iterator."""
-        # A call that finished in spite of a cancellation must not be followed by another one.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        for index in self._pending:
-            await self._run(index, self.calls[index])
-            await trio.lowlevel.checkpoint_if_cancelled()
+    def calls(self, calls: Sequence[Call]) -> list[Callable[[], Awaitable[None]]]:
+        return [partial(self._run, index, call) for index, call in enumerate(calls)]
 
     async def _run(self, index: int, call: Call) -> None:
         self.record[index] = _cancelled(call, "cancelled_while_running", WHILE_RUNNING)

@@ -1,0 +1,119 @@
+"""Many calls at once: results by index, and no call changes another's (G8).
+
+Invariant: every call has one entry, at its own index. Calls begin in their order, at most ``limit``
+run at once, and one that has begun has ended when the fan-out returns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from motet.runtime.errors import unwrapped
+
+__all__ = ["Cut", "Done", "Failed", "Settled", "gather_ordered"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Done(Generic[T]):
+    """The call returned."""
+
+    value: T
+
+
+@attrs.frozen
+class Failed:
+    """The call raised; a group of one error is unwrapped."""
+
+    error: Exception
+
+
+@attrs.frozen
+class Cut:
+    """The deadline passed: before the call began, or while it ran, so that it was cancelled."""
+
+    started: bool
+
+
+Settled: TypeAlias = Done[T] | Failed | Cut
+
+
+async def gather_ordered(
+    calls: Sequence[Callable[[], Awaitable[T]]],
+    *,
+    limit: int,
+    deadline: float = math.inf,
+    isolate: bool = True,
+) -> list[Settled[T]]:
+    """Run every call once and give what became of each, by index, whatever ends first.
+
+    At most ``limit`` run at once; with 1 they run in order. At ``deadline``, on Trio's clock, what
+    runs is cancelled and waited for, and what has not begun never does; a call that finishes
+    nevertheless is :class:`Done`. With ``isolate=False`` the first failure does the same and is
+    raised: all or nothing. Cancelled: as at the deadline, and ``Cancelled`` goes on.
+    """
+    if limit < 1:
+        raise ValueError(f"limit is the number of calls at once, so >= 1, not {limit}")
+    scope = trio.CancelScope(deadline=deadline)
+    fan = _FanOut(calls, None if isolate else scope)
+    with scope:
+        await fan.run(limit)
+    if fan.first_error is not None:
+        raise fan.first_error
+    return fan.results
+
+
+class _FanOut(Generic[T]):
+    """``abort``: the scope that a failure cancels; None if it concerns nobody else."""
+
+    def __init__(
+        self, calls: Sequence[Callable[[], Awaitable[T]]], abort: trio.CancelScope | None
+    ) -> None:
+        self.results: list[Settled[T]] = [Cut(started=False) for _ in calls]
+        self.first_error: Exception | None = None
+        self._calls = calls
+        self._abort = abort
+        self._pending: Iterator[int] = iter(range(len(calls)))
+
+    async def run(self, limit: int) -> None:
+        workers = min(limit, len(self._calls))
+        if workers <= 1:
+            await self._work()
+            return
+        async with trio.open_nursery() as nursery:
+            for _ in range(workers):
+                nursery.start_soon(self._work)
+
+    async def _work(self) -> None:
+        """Take the next call until none is left: the workers share one iterator."""
+        # A call that finished in spite of a cancellation must not be followed by another one.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        for index in self._pending:
+            await self._settle(index)
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _settle(self, index: int) -> None:
+        self.results[index] = Cut(started=True)
+        try:
+            self.results[index] = Done(await self._calls[index]())
+        except Exception as error:
+            self._failed(index, unwrapped(error))
+        except BaseExceptionGroup as group:
+            cancelled, rest = group.split(trio.Cancelled)
+            if isinstance(rest, Exception):
+                self._failed(index, unwrapped(rest))
+                # It was no Exception, so something in it was Cancelled, and that must go on.
+                raise (cancelled or group) from None
+            raise
+
+    def _failed(self, index: int, error: Exception) -> None:
+        self.results[index] = Failed(error)
+        if self._abort is not None:
+            self.first_error = self.first_error or error
+            self._abort.cancel()
