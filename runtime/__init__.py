@@ -2,10 +2,13 @@
 
 Reading order: ``actor`` (what a user writes), ``ref`` (what others hold), ``ask`` (G1 and G3),
 ``mailbox``, ``incarnation`` (one life), ``cell`` (what stays across restarts), ``supervisor``;
-``lifecycle`` and ``supervision`` are the pure tables behind them.
+``lifecycle`` and ``supervision`` are the pure tables behind them. What stands beside them and can
+be read alone: ``schedule`` (timers), ``monitors``, ``registry``, ``fanout``, ``observe`` and
+``telemetry``, ``entry`` (programs with signals).
 """
 
 from motet.runtime.actor import Actor
+from motet.runtime.entry import run_system
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,
@@ -21,6 +24,7 @@ from motet.runtime.errors import (
     StartFailed,
     TooManyChildren,
 )
+from motet.runtime.fanout import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.feed import Feed
 from motet.runtime.handlers import handles
 from motet.runtime.inspect import (
@@ -52,8 +56,11 @@ __all__ = [
     "AskCycle",
     "AskTimeout",
     "AutoShutdown",
+    "Cut",
     "DeadLetter",
     "DeadLetters",
+    "Done",
+    "Failed",
     "Feed",
     "IdentityRef",
     "InjectedCrash",
@@ -72,6 +79,7 @@ __all__ = [
     "Restart",
     "RestartLimitExceeded",
     "ScheduledMessage",
+    "Settled",
     "StartFailed",
     "Statistics",
     "StopReport",
@@ -82,6 +90,8 @@ __all__ = [
     "Terminated",
     "TooManyChildren",
     "TraceEvent",
+    "gather_ordered",
     "handles",
     "open_system",
+    "run_system",
 ]

@@ -1,0 +1,105 @@
+"""The entry point of a program: one system, its main function, and the signals that end them.
+
+The first SIGINT or SIGTERM drains: the system is stopped with its grace, and answers that are under
+way arrive. The second cancels at once. A third meets Python's own handlers, which end the process.
+Who has a nursery already uses :func:`open_system` in it and heeds signals as it likes.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
+
+import trio
+
+from motet.runtime.errors import ActorDead, only_error
+from motet.runtime.supervision import Supervision
+from motet.runtime.system import System, open_system
+from motet.runtime.telemetry import Telemetry
+
+__all__ = ["run_system"]
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_log = logging.getLogger("motet.runtime")
+
+
+def run_system(
+    main: Callable[[System], Awaitable[T]],
+    *,
+    grace: float | None = None,
+    name: str = "system",
+    supervision: Supervision | None = None,
+    telemetry: Telemetry | None = None,
+) -> T | None:
+    """Run ``main(system)`` in a new system under ``trio.run``, and give what it returns.
+
+    When it returns, the system is stopped within ``grace`` seconds (None: five). A first signal
+    does the same, and then cancels ``main``: the answer is None. A second one cancels every
+    handler, runs the clean-ups within their budgets, and raises ``SystemExit(128 + number)``. What
+    a stop had to leave is logged. Errors of ``main`` and :class:`RestartLimitExceeded` are raised.
+    Only in the main thread, which is where Python lets signals be heeded.
+    """
+
+    async def program() -> T | None:
+        async with open_system(name, supervision=supervision, telemetry=telemetry) as system:
+            return await _Program(system, main, grace).run()
+
+    return trio.run(program)
+
+
+class _Program(Generic[T]):
+    def __init__(
+        self, system: System, main: Callable[[System], Awaitable[T]], grace: float | None
+    ) -> None:
+        self._system = system
+        self._main = main
+        self._grace = grace
+        self._result: T | None = None
+        self._draining = False
+        self._cut_by: int | None = None
+
+    async def run(self) -> T | None:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._heed, signals, nursery)
+                await self._work()
+                # A drain that goes on is not hurried by the end of main.
+                if not self._draining:
+                    await self._drain()
+                    nursery.cancel_scope.cancel()
+        if self._cut_by is not None:
+            # Leaves the system by an exception, so that it is ended at once.
+            raise SystemExit(128 + self._cut_by)
+        return self._result
+
+    async def _work(self) -> None:
+        try:
+            self._result = await self._main(self._system)
+        except Exception as error:
+            # What main asks while the actors go is refused: that is no failure of the program.
+            if not (self._draining and isinstance(only_error(error), ActorDead)):
+                raise
+
+    async def _heed(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
+        number = await anext(signals)
+        _log.info("%s: stopping; once more to stop at once", signal.Signals(number).name)
+        if not self._draining:
+            self._draining = True
+            nursery.start_soon(self._drain_and_leave, nursery)
+        self._cut_by = await anext(signals)
+        nursery.cancel_scope.cancel()
+
+    async def _drain_and_leave(self, nursery: trio.Nursery) -> None:
+        await self._drain()
+        nursery.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        self._draining = True
+        report = await self._system.stop(self._grace)
+        for left in (*report.abandoned, *report.still_running):
+            _log.warning("left by the stop: %s: %s", left.path, left.what)
