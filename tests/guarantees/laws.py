@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tests.guarantees.law import SEARCH, Law, Mutant, first_finding, planted
-from tests.guarantees.mutants import asks, mail, stops, supervision, waits
+from tests.guarantees.mutants import asks, fan_out, mail, stops, supervision, waits
 from tests.guarantees.worlds.call_graph import CANCELLATION_CLOSURE, ONE_OUTCOME
 from tests.guarantees.worlds.control import CONTROL_OVERTAKES
 from tests.guarantees.worlds.crowd import BOUNDED_MEMORY
 from tests.guarantees.worlds.cycles import NO_SILENT_DEADLOCK
+from tests.guarantees.worlds.fan_out import ORDERED_FAN_OUT
 from tests.guarantees.worlds.mail import CONSERVATION
 from tests.guarantees.worlds.replays import REPLAY
 from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
@@ -25,6 +26,7 @@ LAWS: dict[str, Law] = {
         CONSERVATION,
         TURN_ISOLATION,
         CONTROL_OVERTAKES,
+        ORDERED_FAN_OUT,
         SUPERVISION,
         NO_SILENT_DEADLOCK,
         REPLAY,
@@ -38,6 +40,7 @@ MUTANTS: dict[str, Mutant] = {
         *asks.MUTANTS,
         *mail.MUTANTS,
         *stops.MUTANTS,
+        *fan_out.MUTANTS,
         *supervision.MUTANTS,
         *waits.MUTANTS,
     )

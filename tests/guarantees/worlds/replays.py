@@ -12,7 +12,16 @@ from collections.abc import Iterable
 from motet.runtime.testing import World
 from tests.guarantees.law import Faults, Law, no_faults, planted, simulated
 from tests.guarantees.mutants.waits import HASH_ORDER
-from tests.guarantees.worlds import call_graph, control, crowd, cycles, mail, stopping, turns
+from tests.guarantees.worlds import (
+    call_graph,
+    control,
+    crowd,
+    cycles,
+    fan_out,
+    mail,
+    stopping,
+    turns,
+)
 from tests.guarantees.worlds.supervision import supervised
 
 __all__ = ["REPLAY", "hash_of"]
@@ -24,6 +33,7 @@ PLANS: tuple[tuple[World[object], Faults], ...] = (
     (mail.mail, mail.crash_it),
     (turns.turns, turns.crash_it),
     (control.control, no_faults),
+    (fan_out.fan_out, fan_out.cancel_one_call),
     (supervised, no_faults),
     (cycles.cycles, cycles.cancel_one),
 )
