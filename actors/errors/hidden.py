@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
+from motet.actors.errors.scan import NO_WORD_BEFORE
+
 SHORTEST = 8
 """Shorter values are words: taking them out would only make errors unreadable."""
 _ANYWHERE = 16
@@ -49,4 +51,4 @@ def _shape(value: str) -> str:
     shape = re.escape(value)
     if len(value) >= _ANYWHERE and any(letter.isdigit() for letter in value):
         return shape
-    return rf"(?<![0-9A-Za-z_]){shape}(?![0-9A-Za-z_])"
+    return rf"{NO_WORD_BEFORE}{shape}(?![0-9A-Za-z_])"

@@ -65,8 +65,16 @@ def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
     """The query of a list: newest first, later stored before earlier at the same time."""
     condition, params = where(request)
     limit = request.limit if request.limit > 0 else -1
-    sql = f"SELECT {COLUMNS} FROM agent_errors{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
+    # SQLite would choose by the number of conditions, which is no measure of how many rows fit.
+    table = f"agent_errors INDEXED BY {_index(request)}"
+    sql = f"SELECT {COLUMNS} FROM {table}{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
     return sql, [*params, limit]
+
+
+def _index(request: ListErrors) -> str:
+    names = ("session", request.session_id), ("tool", request.tool_name)
+    used = [name for name, value in names if value is not None]
+    return "_".join(["agent_errors", *(used or ["timestamp"])])
 
 
 def stored(row: Row) -> StoredError:

@@ -13,6 +13,11 @@ from typing import TypeAlias
 
 Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
 
+NO_WORD_BEFORE = (
+    r"(?:(?<![0-9A-Za-z_])|(?<=\\[abfnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
+)
+"""Where a word may begin: also behind an escape, as in the ``repr`` of a text with lines."""
+
 WINDOW = 131_072
 OVERLAP = 65_536
 

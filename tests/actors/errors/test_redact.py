@@ -107,6 +107,51 @@ def test_what_only_resembles_a_secret_stays(text: str) -> None:
     assert redact_text(text) == text
 
 
+BESIDE_CODES = {
+    "coloured": "\x1b[31m{}\x1b[0m",
+    "behind a coloured word": "word\x1b[1;31m{}\x1b[m",
+    "the 8-bit form": "word\x9b31m{}\x9b0m",
+    "a title": "\x1b]0;title\x07{}",
+    "as repr shows it": r"word\x1b[31m{}\x1b[0m",
+    "as JSON shows it": r"word\u001b[31m{}",
+    "behind an escaped line end": r"line\n{}\n",
+    "what looks like half a code": "\x9b {} \x9b",
+}
+
+
+@pytest.mark.parametrize("around", BESIDE_CODES.values(), ids=BESIDE_CODES.keys())
+def test_a_secret_beside_a_code_of_a_terminal_is_found(around: str) -> None:
+    secret = SECRETS["openai"]
+    clean = redact_text(around.format(secret))
+    assert secret not in clean
+    assert "[REDACTED]" in clean
+    assert redact_text(clean) == clean
+
+
+def test_a_secret_with_a_code_in_its_middle_is_found_and_colours_alone_stay() -> None:
+    secret = SECRETS["openai"]
+    assert redact_text(f"a {secret[:9]}\x1b[1m{secret[9:]} b") == "a [REDACTED] b"
+    assert redact_text("password=\x1b[31mhunter2\x1b[0m") == "password=[REDACTED]"
+    coloured = "\x1b[31merror\x1b[0m: no such file"
+    assert redact_text(coloured) == coloured
+
+
+@pytest.mark.parametrize("at", [131_072, 196_608])
+def test_a_secret_is_found_wherever_the_windows_of_a_long_text_end(at: int) -> None:
+    """The text is searched in windows; each secret lies once across every border of theirs."""
+    for secret in (SECRETS["openai"], SECRETS["private key"], "password=hunter2 "):
+        for shift in range(0, len(secret) + 2, 9):
+            filler = ("word " * (at // 5 + 1))[: max(0, at - shift)].rsplit(" ", 1)[0]
+            text = f"{filler} {secret}" + " more" * 30_000
+            assert redact_text(text) == f"{filler} {redact_text(secret)}" + " more" * 30_000
+
+
+def test_a_secret_longer_than_a_window_goes_whole() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\n" + "MIIE\n" * 100_000
+    assert redact_text(f"a {key}-----END PRIVATE KEY----- b") == "a [REDACTED] b"
+    assert redact_text("sk-" + "a1" * 300_000 + " b") == "[REDACTED] b"
+
+
 def test_known_values_are_replaced_where_they_are_whole_words() -> None:
     text = "X-Forwarded-For: 18.141.232.136, 34.160.111.145"
     assert redact_text(text, SERVERS) == "X-Forwarded-For: [SERVER_IP], [SERVER_IP]"

@@ -53,6 +53,7 @@ async def opened(keep: Keep) -> AsyncGenerator[Opened]:
             retention = await system.start(
                 lambda: ErrorRetention(database, readers, keep, lambda: NOW), name="retention"
             )
+            await wait_all_tasks_blocked()  # its first look is over
             yield Opened(database, readers, retention)
         await readers.aclose()
 
@@ -90,7 +91,6 @@ async def test_more_than_a_batch_goes_in_several_transactions() -> None:
 
 async def test_a_host_that_runs_looks_every_hour(autojump_clock: MockClock) -> None:
     async with opened(Keep(days=30)) as it:
-        await wait_all_tasks_blocked()
         await it.add(31)
         await trio.sleep(3_599)
         assert len(await it.ages()) == 1

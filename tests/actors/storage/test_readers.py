@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.errors import DatabaseClosed, StorageError
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
@@ -97,3 +98,38 @@ async def test_readers_in_memory_wait_for_nobody() -> None:
                     nursery.start_soon(database.ref.ask, note(f"{index:02}"))
                     nursery.start_soon(database.notes)
             assert len(await database.notes()) == 20
+
+
+async def test_a_point_read_sees_what_was_answered_and_refuses_when_closed() -> None:
+    with Location.memory() as location:
+        async with open_database(location) as database:
+            await database.ref.ask(note("one"))
+            assert await database.readers.point("SELECT count(*) FROM notes") == ((1,),)
+            await database.ref.ask(note("two"))
+            assert await database.readers.point("SELECT count(*) FROM notes") == ((2,),)
+            await database.readers.aclose()
+            with pytest.raises(DatabaseClosed):
+                await database.readers.point("SELECT 1")
+
+
+async def test_a_point_read_that_meets_a_lock_leaves_the_waiting_to_a_thread(
+    tmp_path: Path,
+) -> None:
+    with Location.directory(tmp_path) as location:
+        other = Connection(str(tmp_path / "motet.db"))
+        other.run("CREATE TABLE notes (text)")  # without WAL, where a writer locks readers out
+        readers = Readers(location)
+        other.run("BEGIN EXCLUSIVE")
+        found: list[object] = []
+
+        async def look() -> None:
+            found.append(await readers.point("SELECT count(*) FROM notes"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await wait_all_tasks_blocked()
+            assert found == [], "a thread waits, and this one does not"
+            other.run("COMMIT")
+        assert found == [((0,),)]
+        other.close()
+        await readers.aclose()

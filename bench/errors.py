@@ -1,0 +1,276 @@
+"""The error store: durable stores a second, a look-up and a filtered list among many rows.
+
+Figures are motet's, next to the bare library that blocks its loop: one COMMIT per insert, the
+same queries on one connection. Both use WAL and synchronous=FULL on the same disk. The stalls are
+the longest time in which a task that only wants to run could not, while an error of 10 MB was
+stored: with the store, and with the same work done on the loop.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.redact import redact
+from motet.actors.errors.rows import COLUMNS, SELECT, list_query, stored
+from motet.actors.errors.store import ErrorProtocol, ErrorStore
+from motet.actors.storage.connection import Connection
+from motet.actors.storage.database import Database
+from motet.actors.storage.location import DATABASE_FILE, Location
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.schema import migrate
+from motet.protocols.errors import GetError, ListErrors, StoreError
+from motet.runtime import ActorRef, open_system
+
+__all__ = ["Figure", "Sizes", "measure", "table"]
+
+T = TypeVar("T")
+
+SESSIONS, TOOLS, PAGE = 1_000, 20, 20
+START = 1_700_000_000.0
+REQUEST = StoreError("session", "tool", {"message": "x" * 200}, "summary")
+INSERT = f"INSERT INTO agent_errors ({COLUMNS}) VALUES (?, ?, ?, ?, ?, 'summary', 'unknown')"
+BIG = "no such file: /tmp/some/place\n" * 340_000
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One measured thing. ``ratio`` is motet over its peer; ``goal`` and ``met`` where one is."""
+
+    row: str
+    impl: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    goal: str = ""
+    met: bool | None = None
+
+
+@attrs.frozen
+class Sizes:
+    """How much is measured: rows of the database, stores and queries of one round, rounds."""
+
+    rows: int = 1_000_000
+    stores: int = 10_000
+    queries: int = 2_000
+    rounds: int = 5
+
+
+def measure(sizes: Sizes) -> list[Figure]:
+    """All figures, in a database that is built once and removed."""
+    one = _rates(partial(_store, clients=1), _insert, sizes.stores // 5, sizes.rounds)
+    many = _rates(partial(_store, clients=200), _insert, sizes.stores, sizes.rounds)
+    figures = [
+        *_compared("store, 1 client", one, "stores/s", ">= 2,500", one[0] >= 2_500),
+        *_compared("store, 200 clients", many, "stores/s", ">= 15,000", many[0] >= 15_000),
+    ]
+    stalls = trio.run(_stall_of_store), trio.run(_stall_of_loop)
+    figures += _compared("longest stall, 10 MB", stalls, "ms", "<= 50 ms", stalls[0] <= 50)
+    with TemporaryDirectory(prefix="motet-bench-") as folder:
+        _build(Path(folder), sizes.rows)
+        got = trio.run(_gets, folder, sizes)
+        listed = trio.run(_lists, folder, sizes)
+    among = f"p99 of {sizes.rows:,} rows"
+    figures += _compared(f"get by id, {among}", got, "ms", "<= 0.1 ms", got[0] <= 0.1)
+    figures += _compared(f"filtered list, {among}", listed, "ms", "<= 1 ms", listed[0] <= 1)
+    return figures
+
+
+def table(figures: list[Figure]) -> str:
+    """The figures as aligned text."""
+    lines = [f"{'':40}{'':14}{'value':>12} {'unit':10}{'ratio':>7}  goal"]
+    for figure in figures:
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        met = "" if figure.met is None else ("  met" if figure.met else "  MISSED")
+        value = f"{figure.value:,.0f}" if figure.value >= 100 else f"{figure.value:.3f}"
+        lines.append(
+            f"{figure.row:40}{figure.impl:14}{value:>12} {figure.unit:10}{ratio:>7}"
+            f"  {figure.goal}{met}"
+        )
+    return "\n".join(lines)
+
+
+def _compared(row: str, pair: tuple[float, float], unit: str, goal: str, met: bool) -> list[Figure]:
+    motet, peer = pair
+    ratio = round(motet / peer, 2)
+    return [
+        Figure(row, "motet", round(motet, 4), unit, ratio, goal, met),
+        Figure(row, "bare library", round(peer, 4), unit),
+    ]
+
+
+def _rates(
+    motet: Callable[[int], Awaitable[float]],
+    peer: Callable[[int], Awaitable[float]],
+    count: int,
+    rounds: int,
+) -> tuple[float, float]:
+    """The medians of interleaved rounds, after one of warming up."""
+    pairs = [(trio.run(motet, count), trio.run(peer, count)) for _ in range(rounds + 1)][1:]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+@asynccontextmanager
+async def _open(folder: str) -> AsyncGenerator[ActorRef[ErrorProtocol]]:
+    with Location.directory(folder) as location:
+        readers = Readers(location)
+        async with open_system() as system:
+            database = await system.start(lambda: Database(location), name="database")
+            yield await system.start(lambda: ErrorStore(database, readers), name="errors")
+        await readers.aclose()
+
+
+# Storing
+
+
+async def _store(count: int, clients: int) -> float:
+    with TemporaryDirectory() as folder:
+        async with _open(folder) as store:
+
+            async def client() -> None:
+                for _ in range(count // clients):
+                    await store.ask(REQUEST)
+
+            began = time.perf_counter()
+            async with trio.open_nursery() as nursery:
+                for _ in range(clients):
+                    nursery.start_soon(client)
+            return count / (time.perf_counter() - began)
+
+
+async def _insert(count: int) -> float:
+    with TemporaryDirectory() as folder, Location.directory(folder) as location:
+        connection = location.connect()
+        migrate(connection)
+        raw = msgspec.json.encode(redact(REQUEST.raw_error)).decode()
+        began = time.perf_counter()
+        for number in range(count):
+            connection.run(INSERT, (f"err_{number}", float(number), "session", "tool", raw))
+            await trio.lowlevel.checkpoint()
+        seconds = time.perf_counter() - began
+        connection.close()
+        return count / seconds
+
+
+# Stalls
+
+
+async def _stall_of_store() -> float:
+    with TemporaryDirectory() as folder:
+        async with _open(folder) as store:
+            await store.ask(REQUEST)
+            request = StoreError("session", "tool", {"message": BIG}, "summary")
+            return await _longest_stall(partial(store.ask, request))
+
+
+async def _stall_of_loop() -> float:
+    async def work() -> None:
+        msgspec.json.encode(redact({"message": BIG}))
+
+    return await _longest_stall(work)
+
+
+async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds between two turns of a task that always wants one."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        last = time.perf_counter()
+        while True:
+            await trio.sleep(0.001)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await trio.sleep(0.005)  # it runs
+        await work()
+        await trio.sleep(0.002)  # the watcher's next turn
+        nursery.cancel_scope.cancel()
+    return longest * 1000
+
+
+# Reading
+
+
+def _id(number: int) -> str:
+    return f"err_20231114_221320_{number:06x}"
+
+
+def _build(folder: Path, rows: int) -> None:
+    """A database with errors of a thousand sessions and twenty tools, a second apart."""
+    rng = random.Random(7)
+    with Location.directory(folder) as location:
+        connection = location.connect()
+        migrate(connection)
+        raw = msgspec.json.encode(REQUEST.raw_error).decode()
+
+        connection.run("BEGIN")
+        for n in range(rows):
+            session, tool = f"s{rng.randrange(SESSIONS)}", f"t{rng.randrange(TOOLS)}"
+            connection.run(INSERT, (_id(n), START + n, session, tool, raw))
+        connection.run("COMMIT")
+        connection.close()
+
+
+def _requests(sizes: Sizes) -> list[ListErrors]:
+    """Every filter there is, and pairs and triples of them, in a random order."""
+    rng = random.Random(8)
+
+    def one() -> ListErrors:
+        since = START + rng.randrange(sizes.rows) if rng.random() < 0.5 else None
+        session = f"s{rng.randrange(SESSIONS)}" if rng.random() < 0.6 else None
+        tool = f"t{rng.randrange(TOOLS)}" if rng.random() < 0.6 else None
+        return ListErrors(session, tool, since, None, PAGE)
+
+    return [one() for _ in range(sizes.queries)]
+
+
+async def _gets(folder: str, sizes: Sizes) -> tuple[float, float]:
+    rng = random.Random(9)
+    ids = [_id(rng.randrange(sizes.rows)) for _ in range(sizes.queries)]
+    connection = Connection(str(Path(folder, DATABASE_FILE)))
+    peer = await _slowest(lambda made: _get(connection, made), ids)
+    connection.close()
+    async with _open(folder) as store:
+        return await _slowest(lambda made: store.ask(GetError(made)), ids), peer
+
+
+async def _lists(folder: str, sizes: Sizes) -> tuple[float, float]:
+    requests = _requests(sizes)
+    connection = Connection(str(Path(folder, DATABASE_FILE)))
+    peer = await _slowest(lambda request: _list(connection, request), requests)
+    connection.close()
+    async with _open(folder) as store:
+        return await _slowest(store.ask, requests), peer
+
+
+async def _get(connection: Connection, made: str) -> object:
+    return stored(connection.run(SELECT, (made,))[0])
+
+
+async def _list(connection: Connection, request: ListErrors) -> object:
+    return [stored(row) for row in connection.run(*list_query(request))]
+
+
+async def _slowest(query: Callable[[T], Awaitable[object]], inputs: list[T]) -> float:
+    """The 99th percentile in milliseconds, after a tenth of them for warming up."""
+    for value in inputs[: len(inputs) // 10]:
+        await query(value)
+    took: list[float] = []
+    for value in inputs:
+        began = time.perf_counter()
+        await query(value)
+        took.append(time.perf_counter() - began)
+    return statistics.quantiles(took, n=100)[98] * 1000
