@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.motet.command import PATIENCE, command, environment
+from tests.motet.command import PATIENCE, ROOT, command, environment
 
 CONFIG = """
 state = "state"
@@ -88,3 +89,15 @@ def test_a_wrong_question_is_explained(folder: Path, words: tuple[str, ...], sai
     ran = hooks(folder, "test", *words)
     assert ran.returncode == 2
     assert said in ran.stderr
+
+
+def test_the_example_denies_what_it_says(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "hooks", tmp_path / "hooks")
+    for text, code in (("ls", 0), ("rm -rf /", 1)):
+        args = json.dumps({"command": text})
+        assert (
+            hooks(tmp_path / "hooks", "test", "--tool", "shell", "--args", args).returncode == code
+        )
+    after = hooks(tmp_path / "hooks", "test", "--event", "after_tool", "--tool", "shell")
+    assert after.returncode == 0, after.stderr
+    assert '"tool_name":"shell"' in (tmp_path / "hooks" / "audit.jsonl").read_text()
