@@ -146,6 +146,8 @@ class Look(StrEnum):
 
     LIST = "list"
     SHOW = "show"
+    PRUNE = "prune"
+    STATS = "stats"
     ESCALATIONS = "escalations"
 
 
@@ -153,6 +155,8 @@ class Look(StrEnum):
     epilog=examples(
         "motet errors --tool shell --since 12h",
         "motet errors show err_2026...",
+        "motet errors stats --since 7d",
+        "motet errors prune --older-than 30d --dry-run",
         "motet errors escalations",
         "motet errors escalations resolve esc_7f3a --decision advice --note 'use staging'",
     )
@@ -180,6 +184,16 @@ def errors(
     since: Annotated[
         str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
     ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help="Only such as timeout, auth or not_found."),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="WHEN", help="What to prune: 30d.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many would be pruned.")
+    ] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
     ] = 20,
@@ -188,7 +202,7 @@ def errors(
     state: State = None,
 ) -> None:
     """Look at the stored errors of tools, also while a host runs."""
-    from motet.cli.errors import list_errors, show_error
+    from motet.cli.errors import chosen, list_errors, show_error
     from motet.cli.setup import load_setup
 
     setup = load_setup(config, state)
@@ -200,7 +214,15 @@ def errors(
         if error_id == "resolve":
             raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
         raise typer.Exit(list_escalations(setup, session, limit, json=json))
-    raise typer.Exit(list_errors(setup, session, tool, since, limit, json=json))
+    if look in (Look.PRUNE, Look.STATS):
+        from motet.cli.error_upkeep import prune_errors, show_statistics
+
+        which = chosen(session, tool, kind, since=since, older_than=older_than)
+        if look is Look.PRUNE:
+            raise typer.Exit(prune_errors(setup, which, dry_run=dry_run, json=json))
+        raise typer.Exit(show_statistics(setup, which, json=json))
+    which = chosen(session, tool, kind, since=since, older_than=older_than, limit=limit)
+    raise typer.Exit(list_errors(setup, which, json=json))
 
 
 class HookLook(StrEnum):

@@ -7,6 +7,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import cast, get_args
 
 import msgspec
 import trio
@@ -16,24 +17,37 @@ from motet.cli.render import one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading, stored_error, stored_errors
-from motet.protocols.errors import ConfigError, ListErrors, StoredError
+from motet.protocols.errors import ConfigError, ErrorType, ListErrors, StoredError, UnknownName
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-def list_errors(
-    setup: Setup,
+def chosen(
     session: str | None,
     tool: str | None,
-    since: str | None,
-    limit: int,
+    kind: str | None,
     *,
-    json: bool,
-) -> int:
+    since: str | None = None,
+    older_than: str | None = None,
+    limit: int = 0,
+) -> ListErrors:
+    """The errors that options of the command line name. Raises ``ConfigError``."""
+    now = datetime.now().astimezone()
+    if kind is not None and kind not in get_args(ErrorType):
+        raise UnknownName("kind of error", kind, get_args(ErrorType))
+    return ListErrors(
+        session,
+        tool,
+        None if since is None else moment(since, now),
+        None if older_than is None else moment(older_than, now, "--older-than"),
+        limit,
+        cast("ErrorType | None", kind),
+    )
+
+
+def list_errors(setup: Setup, request: ListErrors, *, json: bool) -> int:
     """Print the errors that match, the newest first."""
-    start = None if since is None else moment(since, datetime.now().astimezone())
-    request = ListErrors(session, tool, start, None, limit)
     found = trio.run(_listed, setup.state, request)
     if json:
         print(msgspec.json.encode(found).decode())
@@ -56,6 +70,7 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
     print(f"time     {clock_time(error.timestamp)}")
     print(f"session  {one_line(error.session_id)}")
     print(f"tool     {one_line(error.tool_name)}")
+    print(f"kind     {error.kind}")
     print(f"summary  {one_line(error.short_summary)}")
     traceback = error.raw_error.get("traceback")
     raw = {key: value for key, value in error.raw_error.items() if key != "traceback"}
@@ -65,7 +80,7 @@ def show_error(setup: Setup, error_id: str, *, json: bool) -> int:
     return OK
 
 
-def moment(text: str, now: datetime) -> float:
+def moment(text: str, now: datetime, option: str = "--since") -> float:
     """Unix seconds of ``30m``, ``12h``, ``7d`` ago or of an ISO date. Raises ``ConfigError``."""
     ago = _AGO.fullmatch(text)
     if ago:
@@ -74,7 +89,7 @@ def moment(text: str, now: datetime) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise ConfigError(
-            f"--since {text!r} is no time: give 30m, 12h, 7d, or a date such as {now:%Y-%m-%d}"
+            f"{option} {text!r} is no time: give 30m, 12h, 7d, or a date such as {now:%Y-%m-%d}"
         ) from None
 
 

@@ -1,6 +1,6 @@
 """What a state directory holds, read beside the host that may have it open.
 
-Nothing here takes the host's lock or writes: the database is opened read-only.
+Nothing here takes the host's lock, and all but :func:`writing` opens the database read-only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import apsw
 import attrs
 
+from motet.actors.errors.retention import Runs
 from motet.actors.errors.rows import SELECT, list_query, stored
-from motet.actors.storage.errors import StorageError
+from motet.actors.storage.errors import StorageError, storage_error
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.schema import VERSION
 from motet.protocols.errors import ListErrors, NotFound, StoredError
+from motet.protocols.storage import Row, Statement
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 
@@ -37,6 +41,35 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
         yield readers
     finally:
         await readers.aclose()  # Awaits while being cancelled: connections have to be closed.
+
+
+@asynccontextmanager
+async def writing(state: Path) -> AsyncGenerator[Runs]:
+    """What runs statements, each in a transaction of its own, beside a host that may run.
+
+    Raises ``NotFound`` when there is no database, ``StorageError`` when it is another version's.
+    """
+    file = database_file(state)
+    async with reading(state) as readers:
+        ((version,),) = await readers.read("PRAGMA user_version")
+    if version != VERSION:
+        raise StorageError(
+            f"the database {file} is of version {version}, this motet writes {VERSION}: "
+            "start a host of the newer one on it first"
+        )
+    location = Location(state, str(file), 0, _nothing)
+    connection = await location.run(location.connect)
+
+    async def run(statement: Statement) -> tuple[Row, ...]:
+        try:
+            return await location.run(lambda: connection.run(statement.sql, statement.params))
+        except apsw.Error as error:
+            raise storage_error(error, location.name) from error
+
+    try:
+        yield run
+    finally:
+        await location.run(connection.close)  # Awaits while being cancelled: it has to be closed.
 
 
 async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from motet.cli import main
+from motet.cli.error_upkeep import bars
 from motet.cli.errors import moment
 from motet.protocols.errors import ConfigError
 from tests.motet.command import motet, started
@@ -141,3 +142,58 @@ def test_help_and_version_need_no_configuration(
     for name in ("run", "chat", "serve", "errors", "doctor"):
         assert name in printed(capsys, "--help")[1]
         assert "--config" in printed(capsys, name, "--help")[1]
+
+
+@pytest.mark.slow
+def test_errors_are_counted_and_pruned_while_a_host_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for session in ("one", "two"):
+        motet("run", "helper", "fail", "-s", session, "--state", "st", cwd=tmp_path)
+    with started("serve", "--state", "st", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
+        server.expect("token")
+
+        _, chart, _ = printed(capsys, "errors", "stats", "--state", "st")
+        _, sums, _ = printed(capsys, "errors", "stats", "--json", "--state", "st")
+        (tool,) = json.loads(sums)["tools"]
+        _, of_kind, _ = printed(
+            capsys, "errors", "--kind", next(iter(tool["kinds"])), "--json", "--state", "st"
+        )
+        prune = ("errors", "prune", "--state", "st")
+        _, none, _ = printed(capsys, *prune, "--older-than", "1d")
+        _, would, _ = printed(capsys, *prune, "--session", "one", "--dry-run")
+        code, done, _ = printed(capsys, *prune, "--session", "one")
+        _, rest, _ = printed(capsys, *prune, "--tool", tool["tool"], "--json")
+        _, _, note = printed(capsys, "errors", "stats", "--state", "st")
+
+    assert (tool["count"], sum(tool["kinds"].values()), sum(tool["steps"])) == (2, 2, 2)
+    assert chart.splitlines()[1].split()[:2] == [tool["tool"], "2"]
+    assert "█" in chart
+    assert len(json.loads(of_kind)) == 2
+    assert (none, would) == ("deleted 0 errors\n", "would delete 1 error\n")
+    assert (code, done) == (0, "deleted 1 error\n")
+    assert json.loads(rest) == {"errors": 1, "deleted": True}
+    assert note == "no errors in st\n"
+
+
+def test_to_prune_all_is_refused_and_a_kind_there_is_not_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, said = printed(capsys, "errors", "prune", "--state", "st")
+    assert code == 2
+    assert "motet errors prune --older-than 30d" in said
+    code, _, said = printed(capsys, "errors", "--kind", "timeot", "--state", "st")
+    assert code == 2
+    assert "did you mean 'timeout'" in said
+    code, _, said = printed(capsys, "errors", "prune", "--older-than", "x", "--state", "st")
+    assert "--older-than 'x' is no time" in said
+    code, _, said = printed(capsys, "errors", "prune", "--older-than", "1d", "--state", "st")
+    assert (code, "nothing stored in st yet" in said) == (1, True)
+
+
+def test_bars_are_as_high_as_their_share_of_the_highest() -> None:
+    assert bars([0, 1, 4, 8]) == " ▁▄█"
+    assert bars([0, 1, 1_000]) == " ▁█"
+    assert bars([0, 0]) == "  "
