@@ -38,6 +38,7 @@ from motet.actors.models.directory import Models
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.registry import AgentRegistry
 from motet.actors.results.detail import result_page
+from motet.actors.results.messages import ResultProtocol
 from motet.actors.results.store import ResultStore
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.services import Services
@@ -52,6 +53,7 @@ from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
+from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError
@@ -170,8 +172,7 @@ async def _plant(
     config: HostConfig,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
-    hooks, fanout, catalog = HookSet(), Fanout(), ToolCatalog()
-    add_configured(hooks, config.hooks, workspace)
+    fanout, catalog = Fanout(), ToolCatalog()
     database = await system.start(lambda: Database(location), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
     error_store = await system.start(
@@ -179,34 +180,21 @@ async def _plant(
     )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
     store = await system.start(lambda: SessionStore(database, readers), name="sessions")
-
-    async def find_error(session: str, error_id: object) -> JsonObject:
-        return await error_detail(error_store, session, error_id)
-
-    async def read_result(
-        session: str, result_id: object, offset: object, limit: object
-    ) -> JsonObject:
-        return await result_page(results, session, result_id, offset, limit)
-
-    builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
-    builtin |= {tool.name: tool for tool in tool_result_tools(read_result)}
-    registry = AgentRegistry(catalog, models, builtin, GROUPS)
+    registry = AgentRegistry(catalog, models, _builtin(config, error_store, results), GROUPS)
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
-    mark = partial(_mark, bus)
-    hooks_ref = await system.start(lambda: Hooks(hooks, mark), name="hooks")
-    asking = HooksClient(hooks, hooks_ref, mark)
+    hooks = await _start_hooks(system, bus, workspace, config)
     channel = ErrorChannel(error_store, warn)
     context = partial(_context, table, workspace)
     breakers = Breakers()
     tools = await system.start(
         lambda: ToolExecutor(
-            catalog, asking, channel, context, results=results, breakers=breakers, warn=warn
+            catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
         ),
         name="tools",
     )
     services = Services(
-        table, catalog, store, bus, directory, tools, channel, asking, breakers=breakers
+        table, catalog, store, bus, directory, tools, channel, hooks, breakers=breakers
     )
     router = await system.start(lambda: Router(services), name="router")
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
@@ -217,7 +205,7 @@ async def _plant(
         workspace=workspace,
         table=table,
         registry=registry,
-        hooks=hooks,
+        hooks=hooks.hooks,
         journal=EventJournal(readers, fanout),
         fanout=fanout,
         services=services,
@@ -227,6 +215,30 @@ async def _plant(
     )
     tree.interrupted = await _recover(store, bus)
     return tree
+
+
+def _builtin(
+    config: HostConfig, errors: ActorRef[ErrorProtocol], results: ActorRef[ResultProtocol]
+) -> dict[str, Tool]:
+    async def find_error(session: str, error_id: object) -> JsonObject:
+        return await error_detail(errors, session, error_id)
+
+    async def read_result(
+        session: str, result_id: object, offset: object, limit: object
+    ) -> JsonObject:
+        return await result_page(results, session, result_id, offset, limit)
+
+    builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
+    return builtin | {tool.name: tool for tool in tool_result_tools(read_result)}
+
+
+async def _start_hooks(
+    system: System, bus: ActorRef[Publish], workspace: Path, config: HostConfig
+) -> HooksClient:
+    hooks, mark = HookSet(), partial(_mark, bus)
+    add_configured(hooks, config.hooks, workspace)
+    ref = await system.start(lambda: Hooks(hooks, mark), name="hooks")
+    return HooksClient(hooks, ref, mark)
 
 
 async def _recover(

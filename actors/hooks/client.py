@@ -34,24 +34,24 @@ class HooksClient:
     def __init__(
         self, hooks: HookSet, ref: ActorRef[Gate | Observe] | None, warn: Warn | None = None
     ) -> None:
-        self._hooks = hooks
+        self.hooks = hooks
         self._ref = ref
         self._warn = warn
 
     def any_at(self, *points: Point) -> bool:
         """Whether hooks stand there; asking about a point without any costs next to nothing."""
-        return any(self._hooks.at(point) for point in points)
+        return any(self.hooks.at(point) for point in points)
 
     def any_blocks_at(self, *points: Point) -> bool:
         """Whether one of the hooks there blocks when it fails."""
-        return any(hook.on_error == "block" for point in points for hook in self._hooks.at(point))
+        return any(hook.on_error == "block" for point in points for hook in self.hooks.at(point))
 
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.
 
         Cancellation: the chain is cancelled with it, and there is no verdict.
         """
-        hooks = self._hooks.of(event)
+        hooks = self.hooks.of(event)
         if not hooks:
             return Verdict(Allow())
         if self._ref is None:
@@ -71,7 +71,7 @@ class HooksClient:
 
     def notify(self, event: AnyHookEvent) -> None:
         """Tell the hooks without waiting; what they could not be told is logged."""
-        if self._ref is None or not self._hooks.of(event):
+        if self._ref is None or not self.hooks.of(event):
             return
         try:
             self._ref.tell_nowait(Observe(event))
