@@ -1,0 +1,111 @@
+"""What a host was killed in the middle of, or finds damaged: ids that were shown can be read."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.actors.errors.ids import find_id
+from motet.actors.storage.errors import StorageError
+from motet.protocols.storage import Statement, Transact
+from motet.runtime import StartFailed
+from tests.scripted import Scripted, call, say
+
+# A host whose model calls failing tools for ever, and prints the ids in what it is given.
+CHILD = """
+import sys, trio, motet
+from motet.protocols.chat import ToolMessage
+from motet.protocols.limits import Limits
+from tests.scripted import Scripted, call
+
+class Shown(Scripted):
+    def request(self, request):
+        self.then(call(*[("boom", {"n": n}) for n in range(8)]))
+        for row in request.messages:
+            if isinstance(row, ToolMessage):
+                print(row.text.replace("\\n", " "), flush=True)
+        return super().request(request)
+
+async def boom(n: int) -> None:
+    raise RuntimeError(f"kaboom {n}")
+
+async def main():
+    agent = motet.Agent("a", model=Shown(), tools=[boom])
+    async with motet.open_host(sys.argv[1]) as host:
+        async with trio.open_nursery() as nursery:
+            for n in range(4):
+                nursery.start_soon(forever, host, agent, f"s{n}")
+
+async def forever(host, agent, session):
+    while True:
+        await host.run(agent, "go", session=session, check=False)
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+async def test_an_id_that_was_shown_is_there_after_a_kill(tmp_path: Path) -> None:
+    shown: set[str] = set()
+    for lines in (1, 40, 150):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        assert child.stdout is not None
+        for _ in range(lines):
+            shown.add(str(find_id(child.stdout.readline())))
+        child.send_signal(signal.SIGKILL)
+        rest, _ = child.communicate()
+        # What was on its way through the pipe had been shown, too; the last line may be cut.
+        shown |= {str(find_id(line)) for line in rest.splitlines(keepends=True) if line[-1] == "\n"}
+    shown.discard("None")
+    assert len(shown) > 20
+    async with motet.open_host(tmp_path) as host:
+        for error_id in shown:
+            assert (await host.error(error_id)).raw_error["type"] == "RuntimeError"
+
+
+@pytest.mark.parametrize("damage", ["no database", "a damaged page"])
+async def test_a_corrupt_file_ends_the_start_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "motet.db"
+    async with motet.open_host(tmp_path):
+        pass
+    if damage == "no database":
+        file.write_bytes(b"this is no database, it only has the name of one " * 100)
+    else:
+        content = bytearray(file.read_bytes())
+        content[100:4096] = b"\xff" * (4096 - 100)
+        file.write_bytes(content)
+    with pytest.raises((StorageError, StartFailed)) as raised:
+        async with motet.open_host(tmp_path):
+            pass
+    problem = raised.value if isinstance(raised.value, StorageError) else raised.value.__cause__
+    assert isinstance(problem, StorageError)
+    assert "motet.db is damaged or no SQLite database" in str(problem)
+    assert "restore a copy, or move it away to start afresh" in str(problem)
+
+
+async def test_a_damaged_error_is_a_database_error_to_the_model_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Corruption that is found in the middle of a run: the model is told, nothing else is lost."""
+    script = Scripted(call(("get_error_detail", {"error_id": "err_20240101_000000_abcdef"})))
+    script.then(say("went on"))
+    agent = motet.Agent("a", model=script, tools=["get_error_detail"])
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        database = host.system.find("/host/database")
+        assert database is not None
+        await database.ask(Transact((Statement("DROP TABLE agent_errors"),)))
+        result = await host.run(agent, "go")
+    assert result.output == "went on"
+    (failed,) = result.errors
+    assert "DATABASE_ERROR" in failed.text
