@@ -51,6 +51,7 @@ class Flow(StreamRequest[int, int], frozen=True, tag="graph.flow"):
 
     asker: int
     route: int
+    deadline: float = math.inf
 
 
 class Refused(Exception):
@@ -75,24 +76,29 @@ class Node(Actor[Work | Aside | Flow]):
 
     @handles(Work)
     async def work(self, request: Work) -> int:
+        self._begin(request.deadline)
         return await self._work(request)
 
     @handles(Aside, concurrent=2)
     async def aside(self, request: Aside) -> int:
+        self._begin(request.deadline)
         return await self._work(request)
 
     @handles(Flow)
     async def flow(self, request: Flow, replies: Replies[int]) -> int:
+        self._begin(request.deadline)
         await replies.send(request.asker)
         answer = await self._work(Work(request.asker, request.route))
         await replies.send(answer)
         return answer
 
+    def _begin(self, deadline: float) -> None:
+        if trio.current_time() > deadline:
+            self.sim.violated("G1", self.path, "a handler began after its asker's deadline")
+
     async def _work(self, request: Work) -> int:
         sim, chance = self.sim, self.sim.random
         asker, route = request.asker, request.route
-        if trio.current_time() > request.deadline:
-            sim.violated("G1", self.path, "a handler began after its asker's deadline")
         with sim.asks.working(asker):
             try:
                 await trio.sleep(chance.choice((0, 1, 2)))
@@ -130,7 +136,7 @@ async def ask(ref: Ref, asker: int, route: int) -> int:
             deadline = min(deadline, trio.current_time() + seconds)
             return await ref.ask(Work(asker, route, deadline), timeout=seconds)
         case _:
-            async with ref.stream(Flow(asker, route)) as items:
+            async with ref.stream(Flow(asker, route, deadline)) as items:
                 async for _ in items:
                     if route >> 6 & 1:
                         return asker
