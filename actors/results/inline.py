@@ -1,8 +1,9 @@
 """What of a tool's result enters the transcript: all of it, or a head, its size and an id.
 
-Laws: the text has at most :data:`INLINE_LIMIT` bytes and no binary; text within the limit stays
-as it is; an id is shown only after its content is on disk; a store that fails costs the rest of
-the result, never the run. One rule for all results. Source: errors specification, section 3.
+Laws: the text has at most :data:`INLINE_LIMIT` bytes, no NUL and no binary; other text within the
+limit stays as it is; an id is shown only after its content is on disk; a store that fails costs
+the rest of the result, never the run. One rule for all results. Source: errors specification,
+section 3.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from motet.actors.results.binary import omitted
 from motet.actors.results.detail import PAGE_LIMIT, find_result_id, page_text, result_page
-from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline
+from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, storable
 from motet.actors.results.messages import ReadResult
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.storage.location import Location
@@ -208,9 +208,9 @@ def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int |
                 result = await shown(opened, text)
                 assert len(result.text.encode()) <= INLINE_LIMIT
                 if result.result_id is None:
-                    assert result.text == text
+                    assert result.text == storable(text)
                 else:
-                    assert await read_all(opened, result.result_id, limit) == text
+                    assert await read_all(opened, result.result_id, limit) == storable(text)
 
     trio.run(check, by.join(parts))
 
