@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -167,3 +169,37 @@ async def test_the_row_of_a_continued_answer_is_the_assistants() -> None:
     happened = await turn("before_output", hook)
     kinds = [type(row) for row in happened.result.rows]
     assert kinds[-3:] == [AssistantMessage, UserMessage, AssistantMessage]
+
+
+async def test_after_a_crash_no_input_is_in_the_history_that_its_gates_did_not_let_pass(
+    tmp_path: Path,
+) -> None:
+    asked = trio.Event()
+
+    async def gate(event: motet.BeforeInput) -> motet.Replace:
+        if "wait" in event.text:
+            asked.set()
+            await trio.sleep_forever()
+        return Replace("censored")
+
+    async def crashed(copy: str) -> list[str]:
+        """What another host finds on the state as it is now."""
+        shutil.copytree(tmp_path / "state", tmp_path / copy)
+        async with motet.open_host(tmp_path / copy) as host:
+            return [getattr(row.row, "text", "") for row in await host.history("s")]
+
+    agent = motet.Agent("a", model=Scripted(None))
+    async with motet.open_host(tmp_path / "state", agents=[agent]) as host:
+        register(host, "before_input", gate, timeout=600)
+        async with host.stream(agent, "wait for the secret", session="s") as run:
+            await asked.wait()
+            at_the_gate = await crashed("first")
+            run.cancel()
+        async with host.stream(agent, "the secret", session="s") as run:
+            async for event in run:
+                if isinstance(event, events.Activity):
+                    break
+            behind_it = await crashed("second")
+    assert at_the_gate[0].startswith("[Input withheld")
+    assert behind_it[0] in ("censored", at_the_gate[0])
+    assert not any("secret" in text for text in at_the_gate + behind_it)
