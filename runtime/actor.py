@@ -96,8 +96,9 @@ class Actor(Generic[P]):
     def stash(self) -> None:
         """Put the message that is being handled aside when its handler has returned.
 
-        From a handler in the turn. It counts as stashed, within the mailbox's capacity
-        (:class:`MailboxFull` if that is used up); its asker goes on waiting, and may withdraw it.
+        From a handler in the turn. It counts as stashed, within the mailbox's capacity, of which
+        the last place is left for others (:class:`MailboxFull` when the rest is used up). Its asker
+        goes on waiting, and may withdraw it.
         It stays over a restart (G4), until :meth:`unstash_all`. If the handler fails, it is not put
         aside; what a request's handler returns is discarded.
         """

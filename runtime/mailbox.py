@@ -272,7 +272,8 @@ class Mailbox:
         """The message being handled in the turn is to be put aside when its handler returns."""
         if self.reserved:
             return
-        if len(self.queue) >= self._room():
+        # The last place is left to the message that ends the waiting: it has to come in.
+        if len(self.kept) + 1 >= self.spec.capacity or len(self.queue) >= self._room():
             raise MailboxFull(self.path, self.spec.capacity)
         self.reserved = 1
         self._set_limit()

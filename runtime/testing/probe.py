@@ -1,7 +1,7 @@
 """The only file of the simulator that looks behind System and ActorRef.
 
-It reads what their public statistics do not say (the declared limits), and gives orders as of now,
-where the public ones are awaited.
+It looks at every actor after every step, and gives orders as of now, where the public ones are
+awaited or name a path.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ def cell_at(systems: Iterable[System], path: str) -> Cell | None:
 
 def limits_of(cell: Cell) -> Limits:
     """One handler in the turn, if there is any such, and the concurrent ones."""
-    handlers = cell.handlers.values()
-    in_turn = any(handler.in_turn for handler in handlers)
-    aside = sum(handler.concurrent for handler in handlers if not handler.in_turn)
-    return Limits(cell.mailbox.spec.capacity, in_turn + aside)
+    declared = cell.statistics()
+    return Limits(declared.capacity, declared.concurrency)
 
 
 def crash(cell: Cell, error: Exception) -> bool:
