@@ -43,6 +43,8 @@ typecheck: $(VENV)/.dev  ## run mypy and pyright, both strict
 	exit $$failed
 
 bench: $(VENV)/.dev  ## run the benchmarks beside their peers
+	@[ -d $(VENV)/peers ] || $(BIN)/python -m bench --install-peers || \
+	    echo 'the peers could not be installed: they are skipped' >&2
 	@$(BIN)/python -m bench $(ARGS)
 
 clean:  ## remove what the other targets made

@@ -1,71 +1,102 @@
-"""``python -m bench``: measure, and print a table, or JSON with ``--json``.
+"""``python -m bench``: measure groups of rows beside their peers and print a table.
 
-The rows of the kernel are motet next to bare Trio. ``--rows errors`` measures the error store on
-a database of a million rows; it is built in a temporary directory (``TMPDIR`` chooses the disk).
+Ratios count: absolute figures drift with the machine. ``bench/baseline.json`` holds the ratios
+that ``--check`` compares with. The rows of the group ``errors`` are measured on a database of a
+million rows, built in a temporary directory (``TMPDIR`` chooses the disk).
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from bench import errors
-from bench.kernel import ROWS, Report, run
+from bench.measure import make_peers, measure, versions
+from bench.report import Line, compare, lines, ratios, table
+from bench.rows import Row
 
-ERRORS = "errors"
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line, measure, print."""
-    kernel = [row.name for row in ROWS]
-    chosen = _parser([*kernel, ERRORS], kernel).parse_args(arguments)
-    if ERRORS in chosen.rows:
-        sizes = errors.Sizes(
-            rows=chosen.error_rows, stores=chosen.error_stores, rounds=chosen.rounds
-        )
-        figures = errors.measure(sizes)
-        _print(chosen.json, figures, errors.table(figures))
-    if rows := tuple(row for row in ROWS if row.name in chosen.rows):
-        report = run(rows, chosen.rounds)
-        _print(chosen.json, report, table(report))
+BASELINE = Path(__file__).with_name("baseline.json")
+GROUPS = ("kernel", "storage", "simulator")
+ERRORS = "errors"  # at a size that a process per sample could not build: it measures by itself
+PACKAGES = ("motet", "trio", "msgspec", "apsw", "pykka", "autogen-core")
 
 
-def _parser(names: list[str], default: list[str]) -> argparse.ArgumentParser:
-    sizes = errors.Sizes()
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line, measure, print. 1 if ``--check`` found something worse."""
+    chosen = _parser().parse_args(arguments)
+    if chosen.install_peers:
+        make_peers()
+        return 0
+    rows = [row for group in chosen.rows if group != ERRORS for row in _rows(group)]
+    report = lines(rows, measure(rows, chosen.rounds, _say)) if rows else []
+    figures = _errors(chosen) if ERRORS in chosen.rows else []
+    texts = [table(report)] if report else []
+    texts += [errors.table(figures)] if figures else []
+    sys.stdout.write("\n".join([*texts, _versions(), ""]))
+    if chosen.json is not None:
+        encoded = msgspec.json.encode([*report, *figures])
+        chosen.json.write_bytes(msgspec.json.format(encoded) + b"\n")
+    if chosen.write_baseline:
+        _write_baseline(report)
+    if not chosen.check:
+        return 0
+    worse = compare(report, _read_baseline(), chosen.tolerance)
+    for line in worse:
+        _say(f"worse than the baseline: {line}")
+    return 1 if worse else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    known = ", ".join(names)
-    add("--rows", nargs="+", choices=names, default=default, metavar="ROW", help=known)
-    add("--rounds", type=int, default=7, help="measured rounds (default 7)")
-    add("--json", nargs="?", const="-", metavar="FILE", help="JSON, to FILE or instead of a table")
+    groups = (*GROUPS, ERRORS)
+    known = ", ".join(groups)
+    add("--rows", nargs="+", choices=groups, default=["kernel"], metavar="GROUP", help=known)
+    add("--rounds", type=int, default=7, help="interleaved rounds (default 7)")
+    add("--json", type=Path, metavar="FILE", help="write the lines as JSON")
+    add("--check", action="store_true", help="compare with bench/baseline.json, exit 1 if worse")
+    add("--tolerance", type=float, default=0.15, help="share that may be lost (default 0.15)")
+    add("--write-baseline", action="store_true", help="take these ratios as the baseline")
+    sizes = errors.Sizes()
     add("--error-rows", type=int, default=sizes.rows, help="rows of its database (%(default)s)")
     add("--error-stores", type=int, default=sizes.stores, help="stores of a round (%(default)s)")
+    add("--install-peers", action="store_true", help="make the peers' environment, then exit")
     return parser
 
 
-def _print(json: str | None, figures: Report | list[errors.Figure], text: str) -> None:
-    encoded = msgspec.json.encode(figures)
-    if json == "-":
-        text = encoded.decode()
-    elif json is not None:
-        Path(json).write_bytes(encoded + b"\n")
-    sys.stdout.write(text + "\n")
+def _errors(chosen: argparse.Namespace) -> list[errors.Figure]:
+    return errors.measure(
+        errors.Sizes(rows=chosen.error_rows, stores=chosen.error_stores, rounds=chosen.rounds)
+    )
 
 
-def table(report: Report) -> str:
-    """The report as aligned text."""
-    lines = [f"{'':18}{'motet/s':>12}{'peer/s':>12}{'ratio':>8}{'spread':>8}  peer"]
-    lines += [
-        f"{row.name:18}{row.motet:12,.0f}{row.peer:12,.0f}{row.ratio:8.2f}{row.spread:8.0%}"
-        f"  {row.peer_name}"
-        for row in report.results
-    ]
-    versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
-    return "\n".join([*lines, versions])
+def _rows(group: str) -> tuple[Row, ...]:
+    rows: tuple[Row, ...] = import_module(f"bench.{group}").ROWS
+    return rows
+
+
+def _read_baseline() -> dict[str, float]:
+    return msgspec.json.decode(BASELINE.read_bytes(), type=dict[str, float])
+
+
+def _write_baseline(report: list[Line]) -> None:
+    merged = {**(_read_baseline() if BASELINE.exists() else {}), **ratios(report)}
+    BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(merged)) + b"\n")
+
+
+def _versions() -> str:
+    found = {"python": platform.python_version(), **versions(PACKAGES)}
+    return ", ".join(f"{name} {number}" for name, number in found.items())
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

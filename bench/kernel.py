@@ -1,25 +1,21 @@
-"""What the kernel costs, next to bare Trio doing the least that could be called the same.
+"""What the kernel costs: motet's side of the kernel rows, and the table of these rows.
 
-Rounds are interleaved, so that a slow second hits every row; medians are printed. Compare the
-ratios: absolute figures drift with the machine.
+The peers do the least that could be called the same; they are in :mod:`bench.peers`.
 """
 
 from __future__ import annotations
 
-import platform
-import statistics
-import sys
-import time
-from collections.abc import Awaitable, Callable
-from importlib.metadata import version
+from contextlib import suppress
+from functools import partial
 
-import msgspec
 import trio
 
+from bench.clock import Watch, resident
+from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, handles, open_system
+from motet.runtime import Actor, ActorDead, ActorRef, MailboxSpec, handles, open_system
 
-__all__ = ["ROWS", "Report", "Result", "Row", "run"]
+__all__ = ["ROWS"]
 
 
 class Note(Message, frozen=True, tag="bench.note"):
@@ -45,150 +41,46 @@ class Sink(Actor[Note | Echo]):
         return request.number
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One kind of work, done by motet and by its peer; each returns operations per second."""
-
-    name: str
-    peer_name: str
-    motet: Callable[[int], Awaitable[float]]
-    peer: Callable[[int], Awaitable[float]]
-    count: int
+def tell(count: int) -> float:
+    return trio.run(_tell, count)
 
 
-class Result(msgspec.Struct, frozen=True):
-    """Medians and quartile spread of one row, in operations per second."""
-
-    name: str
-    peer_name: str
-    motet: float
-    peer: float
-    ratio: float
-    spread: float  # (largest - smallest) / median of the ratios of single rounds
-
-
-class Report(msgspec.Struct, frozen=True):
-    """All rows of one run and the versions they were measured with."""
-
-    versions: dict[str, str]
-    results: list[Result]
-
-
-async def tell_motet(count: int) -> float:
+async def _tell(count: int) -> float:
     async with open_system() as system:
         ref = await system.start(Sink, name="sink")
         note = Note(1)
-        began = time.perf_counter()
-        for _ in range(count):
+        watch = Watch()
+        for number in range(count):
             await ref.tell(note)
+            if number % 64 == 63:
+                await trio.lowlevel.checkpoint()
         await ref.ask(Echo(0))
-        return count / (time.perf_counter() - began)
+        return watch.rate(count)
 
 
-async def tell_trio(count: int) -> float:
-    send, receive = trio.open_memory_channel[Note](1024)
-    seen = 0
-
-    async def sink() -> None:
-        nonlocal seen
-        async for note in receive:
-            seen += note.number
-
-    note = Note(1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(sink)
-        began = time.perf_counter()
-        for _ in range(count):
-            await send.send(note)
-        send.close()
-    return count / (time.perf_counter() - began)
+def ask(count: int) -> float:
+    return trio.run(_ask, count, None)
 
 
-async def nowait_motet(count: int) -> float:
-    async with open_system() as system:
-        ref = await system.start(Sink, name="sink")
-        note = Note(1)
-        began = time.perf_counter()
-        for number in range(count):
-            ref.tell_nowait(note)
-            if number % 512 == 511:
-                while ref.statistics().queued:
-                    await trio.lowlevel.checkpoint()
-        await ref.ask(Echo(0))
-        return count / (time.perf_counter() - began)
+def ask_with_deadline(count: int) -> float:
+    return trio.run(_ask, count, 60.0)
 
 
-async def nowait_trio(count: int) -> float:
-    send, receive = trio.open_memory_channel[Note](1024)
-    seen = 0
-
-    async def sink() -> None:
-        nonlocal seen
-        async for note in receive:
-            seen += note.number
-
-    note = Note(1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(sink)
-        began = time.perf_counter()
-        for number in range(count):
-            send.send_nowait(note)
-            if number % 512 == 511:
-                while send.statistics().current_buffer_used:
-                    await trio.lowlevel.checkpoint()
-        send.close()
-    return count / (time.perf_counter() - began)
-
-
-async def _ask_motet(count: int, timeout: float | None) -> float:
+async def _ask(count: int, timeout: float | None) -> float:
     async with open_system() as system:
         ref = await system.start(Sink, name="sink")
         echo = Echo(1)
-        began = time.perf_counter()
+        watch = Watch()
         for _ in range(count):
             await ref.ask(echo, timeout=timeout)
-        return count / (time.perf_counter() - began)
+        return watch.rate(count)
 
 
-async def ask_motet(count: int) -> float:
-    return await _ask_motet(count, None)
+def ask_100(count: int) -> float:
+    return trio.run(_ask_100, count)
 
 
-async def ask_timeout_motet(count: int) -> float:
-    return await _ask_motet(count, 10.0)
-
-
-class _Question:
-    """A request in the plainest Trio: an event and a place for the answer."""
-
-    __slots__ = ("answer", "answered", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.answered = trio.Event()
-        self.answer = 0
-
-
-async def ask_trio(count: int) -> float:
-    send, receive = trio.open_memory_channel[_Question](1024)
-
-    async def echo() -> None:
-        async for question in receive:
-            question.answer = question.number
-            question.answered.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(echo)
-        began = time.perf_counter()
-        for _ in range(count):
-            question = _Question(1)
-            send.send_nowait(question)
-            await question.answered.wait()
-        took = time.perf_counter() - began
-        send.close()
-    return count / took
-
-
-async def many_motet(count: int) -> float:
+async def _ask_100(count: int) -> float:
     async with open_system() as system:
         ref = await system.start(Sink, name="sink")
         echo = Echo(1)
@@ -197,96 +89,172 @@ async def many_motet(count: int) -> float:
             for _ in range(count // 100):
                 await ref.ask(echo)
 
-        began = time.perf_counter()
+        watch = Watch()
         async with trio.open_nursery() as nursery:
             for _ in range(100):
                 nursery.start_soon(asker)
-        return count / (time.perf_counter() - began)
+        return watch.rate(count // 100 * 100)
 
 
-async def many_trio(count: int) -> float:
-    send, receive = trio.open_memory_channel[_Question](1024)
-
-    async def echo() -> None:
-        async for question in receive:
-            question.answer = question.number
-            question.answered.set()
-
-    async def asker() -> None:
-        for _ in range(count // 100):
-            question = _Question(1)
-            send.send_nowait(question)
-            await question.answered.wait()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(echo)
-        began = time.perf_counter()
-        async with trio.open_nursery() as askers:
-            for _ in range(100):
-                askers.start_soon(asker)
-        took = time.perf_counter() - began
-        send.close()
-    return count / took
+class Token(Message, frozen=True, tag="bench.token"):
+    hops: int
 
 
-async def start_motet(count: int) -> float:
+class Link(Actor[Token]):
+    """One of a ring: passes the token on until it has made all its hops."""
+
+    def __init__(self, ring: list[ActorRef[Token]], place: int, done: trio.Event) -> None:
+        self.ring = ring
+        self.next = place + 1
+        self.done = done
+
+    @handles(Token)
+    async def token(self, message: Token) -> None:
+        if message.hops:
+            await self.ring[self.next % len(self.ring)].tell(Token(message.hops - 1))
+        else:
+            self.done.set()
+
+
+def ring(count: int) -> float:
+    return trio.run(_ring, count)
+
+
+async def _ring(count: int) -> float:
     async with open_system() as system:
-        began = time.perf_counter()
+        links: list[ActorRef[Token]] = []
+        done = trio.Event()
+        for place in range(100):
+            links.append(await system.start(partial(Link, links, place, done), name=str(place)))
+        watch = Watch()
+        await links[0].tell(Token(count))
+        await done.wait()
+        return watch.rate(count)
+
+
+def start_stop(count: int) -> float:
+    return trio.run(_start_stop, count)
+
+
+async def _start_stop(count: int) -> float:
+    async with open_system() as system:
+        watch = Watch()
         for number in range(count):
             ref = await system.start(Sink, name=str(number))
             await ref.stop()
-        return count / (time.perf_counter() - began)
+        return watch.seconds() / count * 1e6
 
 
-async def start_trio(count: int) -> float:
-    async def actor(task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        async with trio.open_nursery() as own:
-            task_status.started(own.cancel_scope)
-            await trio.sleep_forever()
+def idle(count: int) -> float:
+    return trio.run(_idle, count)
 
-    async with trio.open_nursery() as nursery:
-        began = time.perf_counter()
-        for _ in range(count):
-            scope = await nursery.start(actor)
-            scope.cancel()
-            await trio.lowlevel.checkpoint()
-        return count / (time.perf_counter() - began)
+
+async def _idle(count: int) -> float:
+    async with open_system() as system:
+        before = resident()
+        refs = [await system.start(Sink, name=str(number)) for number in range(count)]
+        return (resident() - before) / len(refs) / 1000
+
+
+class Wait(Request[None], frozen=True, tag="bench.wait"):
+    pass
+
+
+class Waiter(Actor[Wait]):
+    """Works on a hundred requests at once, each until it is cancelled."""
+
+    @handles(Wait, concurrent=100)
+    async def wait(self, request: Wait) -> None:  # noqa: ARG002 (the protocol's signature)
+        await trio.sleep_forever()
+
+
+def stop_running(count: int) -> float:
+    return trio.run(_stop_running, count)
+
+
+async def _stop_running(count: int) -> float:
+    async with open_system() as system:
+        ref = await system.start(Waiter, name="waiter")
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(ref.ask, Wait())
+            while ref.statistics().running < count:
+                await trio.lowlevel.checkpoint()
+            watch = Watch()
+            nursery.cancel_scope.cancel()
+        return watch.seconds() * 1000
+
+
+class Busy(Actor[Wait]):
+    """Works on one request, and lets all others wait."""
+
+    mailbox = MailboxSpec(capacity=100_000)
+
+    @handles(Wait)
+    async def wait(self, request: Wait) -> None:  # noqa: ARG002 (the protocol's signature)
+        await trio.sleep_forever()
+
+
+def stop_pending(count: int) -> float:
+    return trio.run(_stop_pending, count)
+
+
+async def _stop_pending(count: int) -> float:
+    async with open_system() as system:
+        ref = await system.start(Busy, name="busy")
+
+        async def asker() -> None:
+            with suppress(ActorDead):
+                await ref.ask(Wait())
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(asker)
+            while ref.statistics().accepted < count:
+                await trio.lowlevel.checkpoint()
+            watch = Watch()
+            await ref.stop(grace=0)
+        return watch.seconds() * 1000
+
+
+def _row(
+    name: str,
+    function: str,
+    counts: tuple[int, int, int, int, int],
+    goal: float,
+    *,
+    unit: str = RATE,
+    autogen_goal: float | None = None,
+) -> Row:
+    """A row of all peers; a count of 0 leaves one out."""
+    motet, bare, asyncio, pykka, autogen = counts
+    trio_module = "bench.peers.trio_channel"
+    cases = (
+        Case(MOTET, __name__, function, motet),
+        Case("trio", trio_module, function.removesuffix("_with_deadline"), bare),
+        Case("asyncio", "bench.peers.asyncio_queue", function, asyncio),
+        Case("pykka", "bench.peers.pykka_actor", function, pykka, "pykka"),
+        Case(
+            "autogen-core",
+            "bench.peers.autogen_agent",
+            function,
+            autogen,
+            "autogen_core",
+            autogen_goal,
+        ),
+    )
+    kept = tuple(case for case in cases if case.count)
+    return Row(name, unit, kept, "trio" if bare else None, goal, bounded=unit != RATE)
 
 
 ROWS = (
-    Row("tell", "channel send", tell_motet, tell_trio, 40_000),
-    Row("tell_nowait", "channel send_nowait", nowait_motet, nowait_trio, 40_960),
-    Row("ask", "channel + Event", ask_motet, ask_trio, 8_000),
-    Row("ask with timeout", "channel + Event", ask_timeout_motet, ask_trio, 8_000),
-    Row("ask, 100 at once", "channel + Event", many_motet, many_trio, 10_000),
-    Row("start + stop", "task with nursery", start_motet, start_trio, 1_000),
+    _row("tell", "tell", (200_000, 100_000, 200_000, 100_000, 3_000), 5),
+    _row("ask", "ask", (30_000, 30_000, 30_000, 5_000, 2_000), 0.9, autogen_goal=8),
+    _row("ask with deadline", "ask_with_deadline", (30_000, 30_000, 30_000, 5_000, 0), 0.9),
+    _row("ask, 100 at once", "ask_100", (50_000, 50_000, 50_000, 10_000, 3_000), 1.5),
+    _row("ring of 100, hop", "ring", (50_000, 50_000, 50_000, 10_000, 2_000), 1.2),
+    _row("start + stop", "start_stop", (4_000, 4_000, 4_000, 1_000, 0), 60, unit="us"),
+    _row("idle", "idle", (10_000, 10_000, 10_000, 1_000, 5_000), 5.5, unit="KB"),
+    _row("stop of 100 running", "stop_running", (100, 100, 100, 0, 0), 25, unit="ms"),
+    _row("stop of 10,000 pending", "stop_pending", (10_000, 0, 0, 0, 0), 1500, unit="ms"),
 )
-
-
-def run(rows: tuple[Row, ...] = ROWS, rounds: int = 7) -> Report:
-    """Measure ``rows`` in ``rounds`` interleaved rounds after one round of warming up."""
-    figures: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
-    for number in range(rounds + 1):
-        for row in rows:
-            pair = trio.run(row.motet, row.count), trio.run(row.peer, row.count)
-            if number:
-                figures[row.name].append(pair)
-    return Report(_versions(), [_result(row, figures[row.name]) for row in rows])
-
-
-def _result(row: Row, pairs: list[tuple[float, float]]) -> Result:
-    ratios = [motet / peer for motet, peer in pairs]
-    middle = statistics.median(ratios)
-    return Result(
-        row.name,
-        row.peer_name,
-        statistics.median(motet for motet, _ in pairs),
-        statistics.median(peer for _, peer in pairs),
-        middle,
-        (max(ratios) - min(ratios)) / middle,
-    )
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("trio", "msgspec")}
-    return {"python": platform.python_version(), "platform": sys.platform, **packages}

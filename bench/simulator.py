@@ -1,25 +1,24 @@
 """How many simulated worlds a core runs in a second: seeded schedules, and sweeps of faults.
 
-Each figure stands beside bare ``trio.run`` calls of the same minute, since absolute figures drift
-with the machine: ``runs`` says how many empty ``trio.run`` one world costs.
+Each figure stands beside bare ``trio.run`` calls of the same round, since absolute figures drift
+with the machine.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import trio
 
+from bench.clock import Watch
+from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
 from motet.runtime.testing import Simulation, run, sweep
 
-ROUNDS = 7
+__all__ = ["ROWS"]
 
 
 class Tick(Message, frozen=True, tag="bench.tick"):
@@ -93,52 +92,44 @@ async def _nothing() -> None:
     await trio.lowlevel.checkpoint()
 
 
-def _rate(worlds: Callable[[], int]) -> float:
-    began = time.perf_counter()
-    number = worlds()
-    return number / (time.perf_counter() - began)
-
-
-def _schedules(world: Callable[[Simulation], Any], number: int) -> int:
-    for seed in range(number):
-        run(world, seed=seed).check()
-    return number
-
-
-def _sweeps() -> int:
-    report = sweep(one_actor, "cancel", seeds=range(4))
-    report.check()
-    return report.worlds
-
-
-def _bare() -> int:
-    for _ in range(200):
+def runs(count: int) -> float:
+    """Empty ``trio.run`` calls a second: what a world is compared with."""
+    watch = Watch()
+    for _ in range(count):
         trio.run(_nothing)
-    return 200
+    return watch.rate(count)
 
 
-def main() -> None:
-    """Measure in interleaved rounds and print medians, the best, and the goal."""
-    rows: dict[str, tuple[Callable[[], int], int | None]] = {
-        "bare trio.run": (_bare, None),
-        "schedules, five actors": (lambda: _schedules(five_actors, 100), 500),
-        "the same, laws checked": (lambda: _schedules(five_actors_watched, 100), None),
-        "sweep worlds, laws checked": (_sweeps, 1000),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in rows}
-    for _ in range(ROUNDS):
-        for name, (worlds, _goal) in rows.items():
-            rates[name].append(_rate(worlds))
-    bare = statistics.median(rates["bare trio.run"])
-    print_line = sys.stdout.write
-    print_line(f"{'':28}{'median/s':>10}{'best/s':>10}{'goal':>8}{'runs':>8}\n")
-    for name, (_, goal) in rows.items():
-        median = statistics.median(rates[name])
-        print_line(f"{name:28}{median:10,.0f}{max(rates[name]):10,.0f}")
-        print_line(f"{goal or '':>8}{bare / median:8.1f}\n")
-    steps = run(five_actors).steps, run(one_actor).steps
-    print_line(f"steps of a world: {steps[0]} with five actors, {steps[1]} in the sweep\n")
+def schedules(count: int) -> float:
+    return _schedules(five_actors, count)
 
 
-if __name__ == "__main__":
-    main()
+def schedules_watched(count: int) -> float:
+    return _schedules(five_actors_watched, count)
+
+
+def _schedules(world: Callable[[Simulation], Any], count: int) -> float:
+    watch = Watch()
+    for seed in range(count):
+        run(world, seed=seed).check()
+    return watch.rate(count)
+
+
+def sweeps(count: int) -> float:
+    """Worlds a second; ``count`` is the number of seeds, each swept at every step."""
+    watch = Watch()
+    report = sweep(one_actor, "cancel", seeds=range(count))
+    report.check()
+    return watch.rate(report.worlds)
+
+
+def _row(name: str, function: str, count: int, goal: float | None) -> Row:
+    cases = Case(MOTET, __name__, function, count), Case("trio", __name__, "runs", 1000)
+    return Row(name, RATE, cases, "trio", goal, bounded=True)
+
+
+ROWS = (
+    _row("schedules, five actors", "schedules", 200, 500),
+    _row("the same, laws checked", "schedules_watched", 200, None),
+    _row("sweep worlds, laws checked", "sweeps", 8, 1000),
+)

@@ -2,23 +2,21 @@
 
 Both with WAL and synchronous=FULL on the same disk, 240 bytes a row. With one client the actor
 pays for a message and a thread that the bare library, which blocks the loop, does not; with 200
-clients it shares commits. Run it as ``python -m bench.storage``.
+clients it shares commits.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import count as numbers
 from tempfile import TemporaryDirectory
 
 import trio
 
-from bench.__main__ import table
-from bench.kernel import Row, run
+from bench.clock import Watch
+from bench.rows import MOTET, RATE, Case, Row
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
@@ -44,7 +42,15 @@ async def open_database() -> AsyncGenerator[ActorRef[Transact]]:
             yield await system.start(lambda: Database(location), name="database")
 
 
-async def insert_motet(count: int, clients: int) -> float:
+def insert_1(count: int) -> float:
+    return trio.run(_insert, count, 1)
+
+
+def insert_200(count: int) -> float:
+    return trio.run(_insert, count // 200 * 200, 200)
+
+
+async def _insert(count: int, clients: int) -> float:
     async with open_database() as database:
         number = numbers()
 
@@ -52,48 +58,31 @@ async def insert_motet(count: int, clients: int) -> float:
             for _ in range(count // clients):
                 await database.ask(Transact((Statement(INSERT, parameters(next(number))),)))
 
-        began = time.perf_counter()
+        watch = Watch(time.perf_counter)  # a disk is waited for
         async with trio.open_nursery() as nursery:
             for _ in range(clients):
                 nursery.start_soon(client)
-        return count / (time.perf_counter() - began)
+        return watch.rate(count)
 
 
-async def insert_apsw(count: int) -> float:
+def insert_bare(count: int) -> float:
     with TemporaryDirectory() as folder, Location.directory(folder) as location:
         connection = location.connect()
         migrate(connection)
-        began = time.perf_counter()
+        watch = Watch(time.perf_counter)  # a disk is waited for
         for number in range(count):
             connection.run(INSERT, parameters(number))
-            await trio.lowlevel.checkpoint()
-        seconds = time.perf_counter() - began
+        rate = watch.rate(count)
         connection.close()
-        return count / seconds
+        return rate
+
+
+def _row(name: str, function: str, count: int, goal: float) -> Row:
+    cases = Case(MOTET, __name__, function, count), Case("apsw", __name__, "insert_bare", 2_000)
+    return Row(name, RATE, cases, "apsw", goal, bounded=True)
 
 
 ROWS = (
-    Row(
-        "insert, 1 client",
-        "apsw, a commit each",
-        partial(insert_motet, clients=1),
-        insert_apsw,
-        2_000,
-    ),
-    Row(
-        "insert, 200",
-        "apsw, a commit each",
-        partial(insert_motet, clients=200),
-        insert_apsw,
-        6_000,
-    ),
+    _row("insert, 1 client", "insert_1", 2_000, 2_500),
+    _row("insert, 200 clients", "insert_200", 8_000, 15_000),
 )
-
-
-def main() -> None:
-    """Measure and print."""
-    sys.stdout.write(table(run(ROWS, rounds=5)) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,112 @@
+"""Runs samples: each in a fresh process, in interleaved rounds, so that noise hits all alike.
+
+A peer is measured in this environment if it is installed here, else in one of its own, which
+:func:`make_peers` makes on request, else not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench.rows import Case, Row
+
+__all__ = ["Samples", "interpreter", "make_peers", "measure", "versions"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".venv" / "peers"
+PATIENCE = 300.0  # seconds for one sample
+
+Samples = dict[tuple[str, str], list[float]]
+
+
+def interpreter(case: Case) -> str | None:
+    """The Python that can run ``case``; None if its package is not installed anywhere."""
+    if case.package is None or find_spec(case.package) is not None:
+        return sys.executable
+    own = PEERS / "bin" / "python"
+    if own.exists() and any(PEERS.glob(f"lib/python*/site-packages/{case.package}/__init__.py")):
+        return str(own)
+    return None
+
+
+def make_peers() -> None:
+    """Make the peers' environment, with what the extra ``bench`` names."""
+    if not (PEERS / "bin" / "python").exists():
+        venv.create(PEERS, with_pip=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages: list[str] = project["optional-dependencies"]["bench"]
+    pip = [str(PEERS / "bin" / "python"), "-m", "pip", "install", "-qq", "--no-input"]
+    quiet = ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, *quiet, *packages], check=True)
+
+
+def measure(rows: Iterable[Row], rounds: int, say: Callable[[str], object]) -> Samples:
+    """All samples of ``rows``, by row and implementation; what can't be measured is said.
+
+    The cases of a row follow one another in each round, so that their ratio is one of neighbours.
+    """
+    work = _runnable(rows, say)
+    samples: Samples = {(row.name, case.impl): [] for row, cases in work for case, _ in cases}
+    order = random.Random(0)
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}, {len(samples)} samples")
+        order.shuffle(work)
+        for row, cases in work:
+            order.shuffle(cases)
+            for case, python in cases:
+                samples[row.name, case.impl].append(_sample(python, case))
+    return samples
+
+
+def _runnable(
+    rows: Iterable[Row], say: Callable[[str], object]
+) -> list[tuple[Row, list[tuple[Case, str]]]]:
+    work: list[tuple[Row, list[tuple[Case, str]]]] = []
+    missing: set[str] = set()
+    for row in rows:
+        found = [(case, interpreter(case)) for case in row.cases]
+        missing.update(case.impl for case, python in found if python is None)
+        work.append((row, [(case, python) for case, python in found if python is not None]))
+    for impl in sorted(missing):
+        say(f"{impl}: skipped, not installed (python -m bench --install-peers)")
+    return work
+
+
+def _sample(python: str, case: Case) -> float:
+    command = [python, "-m", "bench.sample", case.module, case.function, str(case.count)]
+    # The hash seed decides the speed of some peers: all get the same one.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of the named distributions, of those that are installed."""
+    script = (
+        "import sys, importlib.metadata as m\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: print(name, m.version(name))\n"
+        "    except m.PackageNotFoundError: pass"
+    )
+    found: dict[str, str] = {}
+    for python in (str(PEERS / "bin" / "python"), sys.executable):
+        if Path(python).exists():
+            done = subprocess.run(
+                [python, "-c", script, *names], capture_output=True, text=True, check=True
+            )
+            for line in done.stdout.splitlines():
+                name, _, number = line.partition(" ")
+                found[name] = number
+    return found
