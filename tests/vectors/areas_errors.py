@@ -184,6 +184,7 @@ async def _round_trip(given: Given) -> Facts:
     stored = await _store_and_get(given)
     own = abs(stored.timestamp - time.time()) < 60
     row: dict[str, object] = msgspec.to_builtins(stored)
+    del row["kind"]  # beside what the seed keeps of an error
     return {"get": {**row, "timestamp": stored.timestamp if own else None}, "id": stored.id}
 
 
