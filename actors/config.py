@@ -87,6 +87,7 @@ def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
         description=spec.description,
         tools=tools,
         limits=spec.limits,
+        memory=spec.memory,
     )
 
 

@@ -42,6 +42,7 @@ from motet.protocols.events import SessionReset
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.limits import Limits
+from motet.protocols.memory import Memory
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -437,6 +438,7 @@ async def open_host(
     agents: Sequence[AnyAgent] = (),
     workspace: str | Path | None = None,
     check_messages: bool = False,
+    memory: Memory | None = None,
 ) -> AsyncGenerator[Host]:
     """Run a host for the length of the block.
 
@@ -447,6 +449,7 @@ async def open_host(
         workspace: what the file and shell tools see; default as :class:`HostConfig` says.
         check_messages: copy every message through msgpack, for tests: what could not cross a
             process never enters a mailbox unnoticed.
+        memory: what agents with ``memory`` use; None: a full-text index in the database.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
     used, ``ConfigError`` for a wrong agent or a workspace that holds the state. Cancellation ends
@@ -455,7 +458,7 @@ async def open_host(
     config = config or HostConfig()
     place = state or config.state
     folder = workspace or config.workspace
-    async with grow(place, folder, config, check_messages=check_messages) as tree:
+    async with grow(place, folder, config, check_messages=check_messages, memory=memory) as tree:
         host = Host(tree)
         for agent in agents:
             host.add(agent)

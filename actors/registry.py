@@ -14,6 +14,7 @@ from motet.protocols.models import Model
 
 ALWAYS_OFFERED = ("get_error_detail", "get_tool_result")
 """To every agent that has tools: results of calls name them."""
+MEMORY = "group:memory"
 
 
 class AgentRegistry:
@@ -49,7 +50,7 @@ class AgentRegistry:
         if known is not None:
             raise ConfigError(f"this host has another agent named {agent.name!r}: rename one")
         self._add_model(agent)
-        tools = self._resolve(agent.tools)
+        tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
         if tools:
             # From the start, since a stable list keeps the provider's cache.
             offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]

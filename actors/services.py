@@ -19,6 +19,7 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.hooks import RunWarning
+from motet.protocols.memory import Memory
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -42,13 +43,18 @@ class Services:
     errors: ErrorChannel
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
+    memory: Memory | None = None
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
 
-    async def warn(self, run: Run, source: str, message: str) -> None:
-        """Something degraded and the run goes on (seed 001): log it and say so."""
-        self.log.error(message, source=source, run=run.id, session=run.session)
+    async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
+        """Something degraded and the run goes on (seed 001): log it and say so.
+
+        ``grave``: something may be lost, so that it is logged as an error.
+        """
+        log = self.log.error if grave else self.log.warning
+        log(message, source=source, run=run.id, session=run.session)
         await self.emit(run, Warned(source, message))
         base = (run.id, run.session, run.agent.name, run.principal)
         self.hooks.notify(RunWarning(*base, source, message))

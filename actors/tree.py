@@ -32,6 +32,8 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
+from motet.actors.memory.store import MemoryStore, StoredMemory
+from motet.actors.memory.tools import memory_tools
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import MakeModel, ModelCatalog
 from motet.actors.models.directory import Models
@@ -59,6 +61,7 @@ from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Publish, RunInterrupted, Warned
 from motet.protocols.host import HostStatus
+from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.sessions import RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
@@ -120,6 +123,7 @@ async def grow(
     config: HostConfig,
     *,
     check_messages: bool,
+    memory: Memory | None,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
     place = Location.directory(state) if state is not None else Location.memory()
@@ -133,7 +137,9 @@ async def grow(
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
-                tree = await _plant(system, location, readers, models, table, folder, config)
+                tree = await _plant(
+                    system, location, readers, models, table, folder, config, memory
+                )
                 try:
                     yield tree
                 finally:
@@ -170,6 +176,7 @@ async def _plant(
     table: RunTable,
     workspace: Path,
     config: HostConfig,
+    memory: Memory | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     fanout, catalog = Fanout(), ToolCatalog()
@@ -180,7 +187,12 @@ async def _plant(
     )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
     store = await system.start(lambda: SessionStore(database, readers), name="sessions")
-    registry = AgentRegistry(catalog, models, _builtin(config, error_store, results), GROUPS)
+    if memory is None:
+        memory = StoredMemory(
+            await system.start(lambda: MemoryStore(database, readers), name="memory")
+        )
+    builtin = _builtin(config, error_store, results, memory)
+    registry = AgentRegistry(catalog, models, builtin, GROUPS)
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
@@ -194,7 +206,7 @@ async def _plant(
         name="tools",
     )
     services = Services(
-        table, catalog, store, bus, directory, tools, channel, hooks, breakers=breakers
+        table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory
     )
     router = await system.start(lambda: Router(services), name="router")
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
@@ -218,7 +230,10 @@ async def _plant(
 
 
 def _builtin(
-    config: HostConfig, errors: ActorRef[ErrorProtocol], results: ActorRef[ResultProtocol]
+    config: HostConfig,
+    errors: ActorRef[ErrorProtocol],
+    results: ActorRef[ResultProtocol],
+    memory: Memory,
 ) -> dict[str, Tool]:
     async def find_error(session: str, error_id: object) -> JsonObject:
         return await error_detail(errors, session, error_id)
@@ -229,7 +244,8 @@ def _builtin(
         return await result_page(results, session, result_id, offset, limit)
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
-    return builtin | {tool.name: tool for tool in tool_result_tools(read_result)}
+    more = [*tool_result_tools(read_result), *memory_tools(memory)]
+    return builtin | {tool.name: tool for tool in more}
 
 
 async def _start_hooks(

@@ -45,6 +45,7 @@ class Agent(Generic[D]):
         tools: tools, type-hinted functions, or names of built-in tools and groups.
         deps_type: type of the ``deps`` that tools find in their ``Context``.
         limits: what one run may spend.
+        memory: whether it remembers the user from one session to another, with ``group:memory``.
 
     Raises ``ConfigError`` for a name that cannot be one.
     """
@@ -60,6 +61,7 @@ class Agent(Generic[D]):
         tools: Sequence[ToolLike] = ...,
         deps_type: None = ...,
         limits: Limits = ...,
+        memory: bool = ...,
     ) -> None: ...
 
     @overload
@@ -73,6 +75,7 @@ class Agent(Generic[D]):
         tools: Sequence[ToolLike] = ...,
         deps_type: type[D],
         limits: Limits = ...,
+        memory: bool = ...,
     ) -> None: ...
 
     def __init__(
@@ -85,6 +88,7 @@ class Agent(Generic[D]):
         tools: Sequence[ToolLike] = (),
         deps_type: type[D] | None = None,
         limits: Limits | None = None,
+        memory: bool = False,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -94,6 +98,7 @@ class Agent(Generic[D]):
         self.description = description
         self.deps_type = deps_type
         self.limits = limits or Limits()
+        self.memory = memory
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.sent import as_sent
 from motet.actors.hooks.turn import RunHooks
+from motet.actors.memory.turn import recall, remember
 from motet.actors.models.directory import Provide
 from motet.actors.result import RunResult
 from motet.actors.services import Services
@@ -59,6 +60,7 @@ class TurnRunner:
         self.history: tuple[ChatMessage, ...] = ()
         self.failure: AgentError | None = None
         self.error_id: str | None = None
+        self.context = ""
         self._batch: Batch | None = None
         self._message = 0
         self._text = ""
@@ -98,6 +100,7 @@ class TurnRunner:
 
     async def _drive(self) -> Finish:
         decision = await self._begin()
+        self.context = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
             match decision:
@@ -214,7 +217,7 @@ class TurnRunner:
                 *as_sent((*self.history, *self.turn.rows)),
                 *((UserMessage(hint),) if hint else ()),
             ),
-            system=system_prompt(agent.instructions, self.services.today()),
+            system=system_prompt(agent.instructions, self.services.today(), self.context),
             tools=tools,
         )
 
@@ -282,6 +285,8 @@ class TurnRunner:
         if isinstance(last, AssistantMessage) and last.note:
             await self._say("assistant", self.run.agent.name, last.text)
         await self._flush(finish)
+        if finish.status == "completed":
+            await remember(self.services, self.run, self.turn.rows)
         await self._emit(self._terminal(finish))
 
     async def _tell_end(self, finish: Finish) -> None:

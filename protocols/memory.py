@@ -1,0 +1,45 @@
+"""What an agent remembers of the person it talks with, beyond the transcript of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from motet.protocols.chat import ChatMessage
+
+Source: TypeAlias = Literal["user", "assistant", "note"]
+"""Who said it; ``note``: an agent wrote it down on purpose."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """One thing that is remembered. ``created``: Unix seconds."""
+
+    text: str
+    source: Source
+    created: float
+
+
+class Memory(Protocol):
+    """A memory for all sessions of a host.
+
+    What one session has put in, the sessions of the same owner find, and no others (G16). Every
+    method may raise anything and may be cancelled at its deadline: a run goes on without.
+    """
+
+    async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        """What may help with an input, the best first; asked before a turn."""
+        ...
+
+    async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
+        """The rows of a turn that has been completed."""
+        ...
+
+    async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        """What an agent looks for, the best first; what this session has said is found too."""
+        ...
+
+    async def write(self, text: str, session: str) -> None:
+        """Remember a text that an agent found worth it."""
+        ...
