@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,16 +14,17 @@ import motet
 from motet.actors.hooks.hookset import GateFn
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import Tool, tool
-from motet.protocols.chat import JsonObject, ToolMessage
+from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage
 from motet.protocols.errors import AgentError
-from motet.protocols.events import AnyEvent, event_name
+from motet.protocols.events import AnyEvent, Warned, event_name
 from motet.protocols.hooks import BeforeTool, Decision, Deny
+from motet.protocols.memory import Remembered
 from motet.protocols.models import Model, ModelEvent, ModelFailure, ModelRequest
 from tests.scripted import Scripted, call, say
 from tests.vectors.cases import Facts, Given, NotUnderstood, NotYet
 from tests.vectors.logs import kept_logs
 
-_LATER_POINTS = ("memory", "hook", "session", "turn", "model", "output")
+_LATER_POINTS = ("hook", "session", "turn", "model", "output")
 _SEED_EVENTS = {"run.failed": "turn failed", "run.completed": "turn completed"}
 
 
@@ -32,6 +33,9 @@ def strategy(given: Given) -> Facts:
     point = given.text("point")
     if point.split(".")[0] in _LATER_POINTS or "hook" in given:
         raise NotYet(f"{point or 'this hook'} is not part of the host yet")
+    if point.startswith("memory"):
+        clock = MockClock(autojump_threshold=0)
+        return trio.run(_broken_memory, point.partition(".")[2], "limit_s" in given, clock=clock)
     if "session_store" in given:
         return trio.run(_broken_table, "messages", "NEW.role = 'assistant'")
     if "store" in given:
@@ -183,6 +187,49 @@ async def _call(name: str, tools: list[Tool], gate: GateFn | None) -> Facts:
         "output_text": row.text,
         "turn": "continues" if result.output == "went on" else result.status,
         "outcome": row.outcome,
+    }
+
+
+class _BrokenMemory:
+    """A memory that at one of its points never answers, or raises; at the others it has nothing."""
+
+    def __init__(self, broken: str, hangs: bool) -> None:
+        self.broken = broken
+        self.hangs = hangs
+
+    async def _reach(self, point: str) -> None:
+        if point != self.broken:
+            return
+        if self.hangs:
+            await trio.sleep_forever()
+        raise OSError(f"the memory refuses to {point}")
+
+    async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        await self._reach("read")
+        return ()
+
+    async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
+        await self._reach("write")
+
+    async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        return ()
+
+    async def write(self, text: str, session: str) -> None: ...
+
+
+async def _broken_memory(broken: str, hangs: bool) -> Facts:
+    model = Scripted(say("went on"))
+    agent = motet.Agent("a", model=model, memory=True)
+    with kept_logs() as logs:
+        async with motet.open_host(memory=_BrokenMemory(broken, hangs)) as host:
+            async with host.stream(agent, "go") as run:
+                seen = [event async for event in run]
+            result = run.result
+    return {
+        "turn": "Ok" if result.output == "went on" else f"Err({result.detail})",
+        "log": next((level for level in ("error", "warning") if level in logs), "none"),
+        "context": [] if "<extra_context>" not in model.requests[0].system else ["something"],
+        "warned": [event.source for event in seen if isinstance(event, Warned)],
     }
 
 
