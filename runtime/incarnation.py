@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 import outcome
 import trio
+from trio.lowlevel import Abort, RaiseCancelT, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
 from motet.runtime.ask import Ask, Result
@@ -40,6 +41,8 @@ Ts = TypeVarTuple("Ts")
 
 BATCH = 64  # messages between two checkpoints, so that a full mailbox cannot starve other tasks
 
+RESTING = 4  # workers of one message type that are kept for the next message
+
 _DISCARD = Replies[object](None)
 
 
@@ -50,6 +53,7 @@ class Incarnation:
         "_concurrent",
         "_context",
         "_handlers",
+        "_resting",
         "_turn_handlers",
         "actor",
         "began",
@@ -72,7 +76,8 @@ class Incarnation:
         self.halted = False  # the turn is to look at its orders before the next message
         self.failure: Exception | None = None
         self.timers: ActorTimers[Any] | None = None
-        self._concurrent: dict[type[Message], int] = {}  # tasks now, by message type
+        self._concurrent: dict[type[Message], int] = {}  # busy workers, by message type
+        self._resting: dict[type[Message], list[trio.lowlevel.Task]] = {}
         self._context: Context | None = None  # that of these tasks
         # Looked up by the type of whatever comes out of the queue; an envelope's is no key.
         self._handlers: dict[type, _Call] = {k: _bound(actor, h) for k, h in cell.handlers.items()}
@@ -335,39 +340,75 @@ class Incarnation:
                 self._attend(kind)
 
     def _attend(self, kind: type[Message]) -> None:
-        """Something was put aside for ``kind``: start a task that takes it, if the limit allows."""
+        """Something was put aside for ``kind``: let a worker take it, if the limit allows."""
         handler = self.cell.handlers[kind]
-        running = self._concurrent.get(kind, 0)
-        if running >= handler.concurrent or self.nursery is None or self._context is None:
+        busy = self._concurrent.get(kind, 0)
+        if busy >= handler.concurrent or self.nursery is None or self._context is None:
             return
-        self._concurrent[kind] = running + 1
+        self._concurrent[kind] = busy + 1
+        resting = self._resting.get(kind)
+        if resting:
+            reschedule(resting.pop())
+            return
         nursery, name = self.nursery, f"{self.cell.path} {handler.method}"
         # This runs in the sender's task: without a context of its own, the handler would see the
         # sender's context variables.
         self._context.run(lambda: nursery.start_soon(self._run_concurrent, kind, name=name))
 
     async def _run_concurrent(self, kind: type[Message]) -> None:
-        mailbox = self.cell.mailbox
+        """A worker: a task that handles one message of ``kind`` after the other, and rests."""
         try:
-            # An ask stays in the stash, and can be withdrawn, until this very step.
-            while (
-                not (self.finishing or self.cell.paused)
-                and (item := mailbox.unstash(kind)) is not None
-            ):
-                mailbox.running_aside += 1
-                try:
-                    with trio.CancelScope() as scope:
-                        await self._handle_concurrent(item, scope)
-                finally:
-                    mailbox.running_aside -= 1
+            needed = True
+            while needed:
+                # As the turn's: one scope for all messages, until one of them is cancelled in it.
+                with trio.CancelScope() as scope:
+                    needed = await self._work(kind, scope)
         except Exception as error:
             self.crash(unwrapped(error))
         finally:
-            self._concurrent[kind] -= 1
-            if not self._concurrent[kind]:
-                del self._concurrent[kind]
-            if self.finishing:
-                mailbox.wake()
+            self._is_free(kind)
+
+    async def _work(self, kind: type[Message], scope: trio.CancelScope) -> bool:
+        """Handle messages until ``scope`` is used up, or the worker is not needed: False."""
+        mailbox = self.cell.mailbox
+        while not (self.finishing or self.cell.paused):
+            # An ask stays in the stash, and can be withdrawn, until this very step.
+            item = mailbox.unstash(kind)
+            if item is None:
+                if len(self._resting.setdefault(kind, [])) == RESTING:
+                    return False
+                await self._rest(kind)
+                continue
+            mailbox.running_aside += 1
+            try:
+                await self._handle_concurrent(item, scope)
+            finally:
+                mailbox.running_aside -= 1
+            if isinstance(item, Ask) and item.cancelled_at is not None:
+                return True
+        return False
+
+    async def _rest(self, kind: type[Message]) -> None:
+        """Wait for ``_attend``: waking a task is much cheaper than to start and end one."""
+        task = trio.lowlevel.current_task()
+        resting = self._resting[kind]
+
+        def abort(_: RaiseCancelT) -> Abort:
+            resting.remove(task)
+            self._concurrent[kind] = self._concurrent.get(kind, 0) + 1  # until it has ended
+            return Abort.SUCCEEDED
+
+        resting.append(task)
+        self._is_free(kind)
+        await wait_task_rescheduled(abort)
+
+    def _is_free(self, kind: type[Message]) -> None:
+        """A worker has nothing to do any more."""
+        self._concurrent[kind] -= 1
+        if not self._concurrent[kind]:
+            del self._concurrent[kind]
+        if self.finishing:
+            self.cell.mailbox.wake()
 
     async def _handle_concurrent(self, item: Item, scope: trio.CancelScope) -> None:
         if isinstance(item, Ask):
