@@ -33,6 +33,7 @@ from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
 from motet.actors.memory.store import MemoryStore, StoredMemory
+from motet.actors.memory.tools import GROUP as MEMORY_GROUP
 from motet.actors.memory.tools import memory_tools
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import MakeModel, ModelCatalog
@@ -192,7 +193,7 @@ async def _plant(
             await system.start(lambda: MemoryStore(database, readers), name="memory")
         )
     builtin = _builtin(config, error_store, results, memory)
-    registry = AgentRegistry(catalog, models, builtin, GROUPS)
+    registry = AgentRegistry(catalog, models, builtin, {**GROUPS, **MEMORY_GROUP})
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import attrs
+import trio
 
 from motet.actors.errors.clip import redacted_head
 from motet.actors.errors.text import shorten, well_formed
@@ -50,8 +51,21 @@ _FIND = (
 _WORD = re.compile(r"\w{2,64}")
 
 
+@attrs.define(eq=False)
+class _Write:
+    """A transaction under way, and what went wrong with it."""
+
+    transaction: Transact
+    problem: Exception | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
 class MemoryStore(Actor[MemoryProtocol]):
-    """Finds and memorizes. Requests raise ``StorageError``; a cancelled search is interrupted."""
+    """Finds and memorizes. Requests raise ``StorageError``.
+
+    Both can be left at any time: a cancelled search is interrupted, a write is finished without
+    its asker.
+    """
 
     def __init__(
         self,
@@ -80,7 +94,20 @@ class MemoryStore(Actor[MemoryProtocol]):
             if (text := _kept_text(item.text))
         ]
         if inserts:
-            await self._database.ask(Transact((*inserts, Statement(_TRIM, (session,)))))
+            write = _Write(Transact((*inserts, Statement(_TRIM, (session,)))))
+            # A task of the actor, not of the request: a locked database cannot be left at once.
+            self.start_soon(self._finish, write, name="write")
+            await write.ended.wait()
+            if write.problem is not None:
+                raise write.problem
+
+    async def _finish(self, write: _Write) -> None:
+        try:
+            await self._database.ask(write.transaction)
+        except Exception as error:
+            write.problem = error
+        finally:
+            write.ended.set()
 
 
 @attrs.frozen

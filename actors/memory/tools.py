@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated
 
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Range, Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.memory import Memory, Remembered
+
+GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"group:memory": ("memory_search", "memory_write")}
+)
+"""Both by one name, as a configuration can say it."""
 
 _SEARCH = (
     "Search what was said in all conversations with this user, and the notes about them, for any "

@@ -141,6 +141,15 @@ def serve(
     raise typer.Exit(run_server(load_setup(config, state), listen, token_file))
 
 
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Only such as timeout, auth or not_found."),
+]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="WHEN", help="What to prune: 30d.")
+]
+
+
 class Look(StrEnum):
     """What ``motet errors`` shows."""
 
@@ -184,13 +193,8 @@ def errors(
     since: Annotated[
         str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
     ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", metavar="KIND", help="Only such as timeout, auth or not_found."),
-    ] = None,
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="WHEN", help="What to prune: 30d.")
-    ] = None,
+    kind: Kind = None,
+    older_than: OlderThan = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many would be pruned.")
     ] = False,

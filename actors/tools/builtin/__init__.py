@@ -27,7 +27,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "group:fs": ("read_file", "write_file", "edit_file", "list_files"),
         "group:shell": ("shell",),
         "group:web": ("http_fetch",),
-        "group:memory": ("memory_search", "memory_write"),
     }
 )
 """What a configuration can name all at once."""

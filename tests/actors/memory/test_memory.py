@@ -12,13 +12,22 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.memory.store import full_text_query, memorable
+from motet.actors.memory.store import (
+    MemoryStore,
+    StoredMemory,
+    full_text_query,
+    memorable,
+)
 from motet.actors.memory.turn import extra_context
+from motet.actors.storage.errors import DatabaseLocked
+from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.memory import Remembered
 from motet.protocols.sessions import Principal
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Row, Statement, Transact
+from motet.runtime import Actor, handles, open_system
 from tests.scripted import Scripted, call, say
 
 ANN, BOB = Principal("ann", "operator"), Principal("bob", "operator")
@@ -167,6 +176,31 @@ async def test_a_damaged_index_costs_warnings_and_no_answer() -> None:
             seen = [event async for event in run]
         assert run.result.output == "fine"
     assert sum(isinstance(event, motet.Warned) for event in seen) == 2
+
+
+class Stuck(Actor[Transact]):
+    """A database that another program holds: what was begun cannot be cancelled."""
+
+    @handles(Transact, concurrent=4)
+    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+        raise DatabaseLocked("another program writes")
+
+
+async def test_a_write_to_a_locked_database_can_be_left(autojump_clock: MockClock) -> None:
+    with Location.memory() as location:
+        async with open_system() as system:
+            database = await system.start(Stuck, name="database")
+            store = await system.start(
+                lambda: MemoryStore(database, Readers(location)), name="memory"
+            )
+            memory, began = StoredMemory(store), trio.current_time()
+            with trio.move_on_after(1):
+                await memory.write("a note", "s")
+            assert trio.current_time() - began == pytest.approx(1)
+            with pytest.raises(DatabaseLocked):
+                await memory.write("a note", "s")
 
 
 async def test_a_failed_or_stopped_turn_is_not_remembered() -> None:
