@@ -59,7 +59,7 @@ class Ask(msgspec.Struct, eq=False):
     task: Task
     until: float  # the handler must not begin later: the asker's deadline or the limit, if earlier
     limit: float = math.inf  # of the ask itself; both in Trio's clock
-    home: deque[Any] | None = None  # the deque that holds it; Any: two kinds of deque
+    home: deque[Any] | list[Any] | None = None  # what holds it; Any: two kinds of items
     timed_out: bool = False
     scope: trio.CancelScope | None = None
     raise_cancel: RaiseCancelT | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -94,7 +93,7 @@ class Cell:
         self.turn = Work(self.path)
         self.life: Incarnation | None = None
         self.supervisor: Supervisor | None = None
-        self.control: deque[Message] = deque()  # handled before all mail (G6)
+        self.control: list[Message] = []  # handled before all mail (G6)
         self.monitors: Monitors | None = None
         self.observer: Observer | None = None
         if system.observing:

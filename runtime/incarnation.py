@@ -243,7 +243,7 @@ class Incarnation:
         # Control messages are in the ledger from here on: they fill no mailbox.
         mailbox.accepted += 1
         mailbox.taken += 1
-        return self.cell.control.popleft()
+        return self.cell.control.pop(0)
 
     async def _handle(self, item: Message | Told) -> None:
         """The longer way of a told message: observed, or tried again after a crash."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import outcome
@@ -60,6 +60,10 @@ class _WaitingTell:
         self.task = task
 
 
+# An empty deque takes 760 bytes: mailboxes that no sender waits for share one.
+_NOBODY: Final = deque[_WaitingTell | Ask](maxlen=0)
+
+
 class Mailbox:
     """See the module. Only the actor's own task receives; anyone may put."""
 
@@ -95,11 +99,11 @@ class Mailbox:
         self.spec = spec
         self.letters = letters
         self.queue: deque[Item] = deque()
-        self.waiting: deque[_WaitingTell | Ask] = deque()
+        self.waiting: deque[_WaitingTell | Ask] = _NOBODY
         # What concurrent handlers take, by message type; `attend` says that there is something.
         self.stashes: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
         self.attend: Callable[[type], None] | None = None
-        self.kept: deque[Item] = deque()  # put aside by handlers of the turn, in order
+        self.kept: list[Item] = []  # put aside by handlers of the turn, in order
         self.reserved = 0  # 1 while the turn's handler is about to put its message aside
         self.again: Told | None = None  # to be handled again by the next incarnation; running
         self.refusing = False  # asks, while the actor is suspended
@@ -186,8 +190,8 @@ class Mailbox:
         if self.refusing:
             raise ActorPaused(self.path)
         if self.spec.overflow == "wait":
-            ask.home = self.waiting
             self._add_waiting(ask)
+            ask.home = self.waiting
         elif self.spec.overflow == "drop_oldest" and self.queue:
             self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
             self.put(ask)
@@ -317,7 +321,7 @@ class Mailbox:
         if self.closed is not None:
             return
         self.closed = reason
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self.waiting = self.waiting, _NOBODY
         self.limit = 0
         for sender in waiting:
             error = ActorDead(self.path, reason)
@@ -326,11 +330,13 @@ class Mailbox:
                 sender.settle(outcome.Error(error))
             else:
                 reschedule(sender.task, outcome.Error(error))
-        for home in (self.kept, self.queue, *self.stashes.values()):
-            while home:
-                item = home.popleft()
-                self._refuse(item, ActorDead(self.path, reason))
-                self._dead(item, reason)
+        homes = (self.kept, self.queue, *self.stashes.values())
+        items = [item for home in homes for item in home]
+        for home in homes:
+            home.clear()
+        for item in items:
+            self._refuse(item, ActorDead(self.path, reason))
+            self._dead(item, reason)
         self.stashed = 0
         if self.again is not None:
             self.lost += 1
@@ -378,6 +384,8 @@ class Mailbox:
             raise ActorDead(self.path, self.closed)
 
     def _add_waiting(self, sender: _WaitingTell | Ask) -> None:
+        if self.waiting is _NOBODY:
+            self.waiting = deque[_WaitingTell | Ask]()
         self.waiting.append(sender)
         self.limit = 0
 
