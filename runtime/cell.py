@@ -102,7 +102,7 @@ class Cell:
         self.leaving = False  # asked to stop for ever
         self.was_ready = False  # some incarnation has started
         self.failed_with: Exception | None = None  # how the last incarnation ended
-        self.plan = at_once()
+        self.plan: StopPlan  # of this incarnation: set by begin
         self.cancel_at = math.inf
         self._factory = factory
         self._started: trio.Event | None = None
