@@ -6,10 +6,10 @@ never end one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias, cast, get_args
 
 import attrs
 import pytest
@@ -18,26 +18,46 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.transcript import violations
+from motet.actors.events.subscription import subscribe
 from motet.actors.storage.connection import Connection
 from motet.protocols import events
 from motet.protocols.chat import Outcome, ToolMessage
-from motet.protocols.hooks import AnyDecision, AnyHookEvent, OnError, Point
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, BeforeModel, OnError, Point
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.storage import Statement, Transact
+from tests.faulty import FaultyMemory
 from tests.scripted import Scripted, Step, call, say
 
-Spoil: TypeAlias = Callable[[motet.Host, Path], None]
-"""What goes wrong, prepared before the run."""
+Spoil: TypeAlias = Callable[[motet.Host, Path], AbstractAsyncContextManager[None]]
+"""What goes wrong while a run goes on; it is mended afterwards."""
 
 
-def nothing(_host: motet.Host, _state: Path) -> None:
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own patience with a lock is real time: shorten it."""
+    monkeypatch.setattr("motet.actors.storage.location.BUSY_TIMEOUT", 0.05)
+
+
+@asynccontextmanager
+async def nothing(_host: motet.Host, _state: Path) -> AsyncGenerator[None]:
     """All is well."""
+    yield
 
 
-def hook(point: Point, decision: AnyDecision | None, on_error: OnError | None = None) -> Spoil:
+def hook(
+    point: Point,
+    decision: AnyDecision | None,
+    on_error: OnError | None = None,
+    *,
+    hangs: bool = False,
+) -> Spoil:
     """A hook that decides so, or that fails when there is nothing to decide."""
 
-    def spoil(host: motet.Host, _state: Path) -> None:
+    @asynccontextmanager
+    async def spoil(host: motet.Host, _state: Path) -> AsyncGenerator[None]:
         async def decide(_event: AnyHookEvent) -> AnyDecision:
+            if hangs:
+                await trio.sleep_forever()
             if decision is None:
                 raise RuntimeError("the hook is broken")
             return decision
@@ -45,27 +65,78 @@ def hook(point: Point, decision: AnyDecision | None, on_error: OnError | None = 
         # The table gives each point only what fits it.
         register = cast("Callable[[object], object]", host.on(point, on_error=on_error))
         register(decide)
+        yield
 
     return spoil
 
 
 def refusing(table: str, when: str = "true") -> Spoil:
-    """A disk that takes no more rows of this table."""
+    """A store that takes no more rows of this table."""
 
-    def spoil(_host: motet.Host, state: Path) -> None:
+    @asynccontextmanager
+    async def spoil(_host: motet.Host, state: Path) -> AsyncGenerator[None]:
         other = Connection(str(state / "motet.db"))
         other.run(
             f"CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN {when} "
-            "BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+            "BEGIN SELECT raise(ABORT, 'refused'); END"
         )
         other.close()
+        yield
 
     return spoil
 
 
+@asynccontextmanager
+async def locked(host: motet.Host, state: Path) -> AsyncGenerator[None]:
+    """From its first request on, another process has the lock of the database."""
+    other = Connection(str(state / "motet.db"))
+    other.set_busy_timeout(5_000)
+
+    @host.on("before_model")
+    async def lock(event: BeforeModel) -> motet.Allow:
+        if event.iteration == 1:
+            other.run("BEGIN IMMEDIATE")
+        return motet.Allow()
+
+    assert lock
+    yield
+    other.run("ROLLBACK")
+    other.close()
+
+
+@asynccontextmanager
+async def full(host: motet.Host, _state: Path) -> AsyncGenerator[None]:
+    """From its first request on, the disk has no page left."""
+
+    @host.on("before_model")
+    async def fill(_event: BeforeModel) -> motet.Allow:
+        await pages(host, 1)
+        return motet.Allow()
+
+    assert fill
+    yield
+    await pages(host, 100_000)
+
+
+async def pages(host: motet.Host, most: int) -> None:
+    database = host.system.find("/host/database")
+    assert database is not None
+    await database.ask(Transact((Statement(f"PRAGMA max_page_count = {most}"),)))
+
+
+@asynccontextmanager
+async def stuck(host: motet.Host, _state: Path) -> AsyncGenerator[None]:
+    """A subscriber that never takes an event."""
+    async with subscribe(host.events, "session:s"):
+        yield
+
+
 @attrs.frozen
 class Row:
-    """One line of the table. ``calls`` are the outcomes of the calls, ``tells`` what is warned."""
+    """One line of the table. ``calls`` are the outcomes of the calls, ``tells`` what is warned.
+
+    ``watched``: somebody has subscribed to the events.
+    """
 
     name: str
     spoil: Spoil = nothing
@@ -75,10 +146,13 @@ class Row:
     calls: tuple[Outcome, ...] = ("done",)
     text: str = ""
     tells: str = ""
+    memory: FaultyMemory | None = None
+    watched: bool = True
 
 
 ABORT, DENY = motet.Abort("no"), motet.Deny("no")
 FAILS = ModelFailure("bad key", kind="auth", status=401)
+GONE = OSError("the memory is gone")
 
 TABLE = (
     Row("nothing goes wrong"),
@@ -110,6 +184,21 @@ TABLE = (
         text="Permission denied", tells="hook"),
     Row("before_output fails closed", hook("before_output", None, "block"), tells="hook",
         error=motet.Aborted),
+    Row("before_tool hangs, closed", hook("before_tool", None, "block", hangs=True),
+        calls=("denied",), text="Permission denied", tells="hook"),
+    Row("before_model hangs, closed", hook("before_model", None, "block", hangs=True),
+        calls=(), error=motet.Aborted, tells="hook"),
+    Row("before_model hangs, open", hook("before_model", None, "continue", hangs=True),
+        tells="hook"),
+    # Memory: without it the context is empty, and nothing else changes
+    Row("all is well with the memory", memory=FaultyMemory()),
+    Row("the memory cannot be read", memory=FaultyMemory(read_fault=GONE), tells="memory"),
+    Row("the memory cannot be written", memory=FaultyMemory(observe_fault=GONE), tells="memory"),
+    Row("reading the memory hangs", memory=FaultyMemory(read_fault="hangs"), tells="memory"),
+    Row("writing the memory hangs", memory=FaultyMemory(observe_fault="hangs"), tells="memory"),
+    Row("a search of the memory fails", memory=FaultyMemory(search_fault=GONE),
+        steps=(call(("memory_search", {"query": "q"})), say("answered")), calls=("failed",),
+        text="the memory is gone"),
     # The model
     Row("the model fails", steps=(FAILS,), error=motet.Llm, calls=()),
     Row("the model fails after a call", steps=(call(("works", {})), FAILS), error=motet.Llm),
@@ -128,12 +217,21 @@ TABLE = (
     Row("the transcript cannot be stored", refusing("messages"), tells="transcript"),
     Row("the calls cannot be journalled", refusing("steps"), tells="transcript"),
     Row("the events cannot be journalled", refusing("events", "NEW.event <> 'run.completed'")),
+    Row("the database is locked", locked, tool="fails", calls=("failed",), text="Error: broken",
+        tells="error_store.failed"),
+    Row("the disk is full at an error", full, tool="fails_at_length", calls=("failed",),
+        text="Error: broken", tells="error_store.failed"),
+    Row("the disk is full at a result", full, tool="talks", text="could not be stored",
+        tells="results"),
+    # Events
+    Row("nobody has subscribed", watched=False),
+    Row("a subscriber is stuck", stuck),
 )  # fmt: skip
 
 
 def agent_for(row: Row) -> motet.Agent[None]:
     steps = row.steps or (call((row.tool, {})), say("answered"))
-    agent = motet.Agent("a", model=Scripted(*steps))
+    agent = motet.Agent("a", model=Scripted(*steps), memory=row.memory is not None)
 
     @agent.tool
     def works() -> str:
@@ -142,6 +240,10 @@ def agent_for(row: Row) -> motet.Agent[None]:
     @agent.tool
     def fails() -> None:
         raise RuntimeError("broken")
+
+    @agent.tool
+    def fails_at_length() -> None:
+        raise RuntimeError("broken\n" + "x" * 200_000)
 
     @agent.tool
     def retries() -> None:
@@ -174,12 +276,17 @@ async def test_each_failure_comes_to_what_is_declared(
     autojump_clock.autojump_threshold = 0.2
     agent = agent_for(row)
     seen: list[events.AnyEvent] = []
-    async with motet.open_host(tmp_path) as host:
-        row.spoil(host, tmp_path)
-        async with host.stream(agent, "go", session="s") as run:
-            async for event in run:
-                seen.append(event)
-    result = run.result
+    async with (
+        motet.open_host(tmp_path, memory=row.memory) as host,
+        row.spoil(host, tmp_path),
+    ):
+        if row.watched:
+            async with host.stream(agent, "go", session="s") as run:
+                async for event in run:
+                    seen.append(event)
+            result = run.result
+        else:
+            result = await host.run(agent, "go", session="s", check=False)
     assert type(result.error) is (row.error or type(None))
     assert (result.status, result.output) == (
         ("failed", "") if row.error else ("completed", "answered")
@@ -194,23 +301,66 @@ async def test_each_failure_comes_to_what_is_declared(
     assert row.tells or not [e for e in seen if isinstance(e, events.Warned)]
 
 
-async def test_a_run_without_subscribers_is_the_same_run() -> None:
-    agent = agent_for(Row("alone"))
-    async with motet.open_host() as host:
-        result = await host.run(agent, "go")
-    assert result.output == "answered"
+DECLARED = (
+    motet.InputValidation, motet.Llm, motet.Aborted, motet.OutputSerialization, motet.Internal,
+)  # fmt: skip
+RAISED = (
+    KeyError("k"),
+    OSError(28, "no space left on device"),
+    TimeoutError(),
+    trio.BrokenResourceError(),
+    ExceptionGroup("two", [ValueError("a"), OSError("b")]),
+    ModelFailure("refused", kind="auth", status=401),
+    motet.ToolRetry("ask otherwise"),
+    motet.NotFound("error", "err_x"),
+)
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("point", ["model", "tool", "memory", *get_args(Point)])
+async def test_only_declared_variants_leave_a_run(
+    point: str, raised: Exception, autojump_clock: MockClock
+) -> None:
+    """Law: whatever is raised, and wherever, a run's error is none or one of the five."""
+    memory = FaultyMemory(raised, raised, raised, raised) if point == "memory" else FaultyMemory()
+    steps = [call(("raises", {})), say("answered")]
+    model = Broken(raised) if point == "model" else Scripted(*steps)
+    agent = motet.Agent("a", model=model, memory=True)
+
+    @agent.tool
+    def raises() -> str:
+        if point == "tool":
+            raise raised
+        return "fine"
+
+    async def fail(_event: AnyHookEvent) -> AnyDecision:
+        raise raised
+
+    async with motet.open_host(memory=memory) as host:
+        if point in get_args(Point):
+            # Registered as each point's default has it, so that both policies occur.
+            cast("Callable[[object], object]", host.on(cast("Point", point)))(fail)
+        result = await host.run(agent, "go", check=False)
+    assert result.error is None or type(result.error) in DECLARED
+    assert (result.status == "failed") == (result.error is not None)
+
+
+class Broken:
+    """A model whose requests raise."""
+
+    name = "broken"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def request(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        raise self.error
 
 
 async def test_a_bug_is_internal_and_keeps_its_cause() -> None:
-    class Broken:
-        name = "broken"
-
-        def request(
-            self, request: ModelRequest
-        ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-            raise KeyError("a bug")
-
-    agent = motet.Agent("a", model=Broken())
+    agent = motet.Agent("a", model=Broken(KeyError("a bug")))
     async with motet.open_host() as host:
         with pytest.raises(motet.Internal) as raised:
             await host.run(agent, "go")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +14,12 @@ import motet
 from motet.actors.hooks.hookset import GateFn
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import Tool, tool
-from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage
+from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.events import AnyEvent, Warned, event_name
 from motet.protocols.hooks import BeforeTool, Decision, Deny
-from motet.protocols.memory import Remembered
 from motet.protocols.models import Model, ModelEvent, ModelFailure, ModelRequest
+from tests.faulty import Fault, FaultyMemory
 from tests.scripted import Scripted, call, say
 from tests.vectors.cases import Facts, Given, NotUnderstood, NotYet
 from tests.vectors.logs import kept_logs
@@ -190,38 +190,13 @@ async def _call(name: str, tools: list[Tool], gate: GateFn | None) -> Facts:
     }
 
 
-class _BrokenMemory:
-    """A memory that at one of its points never answers, or raises; at the others it has nothing."""
-
-    def __init__(self, broken: str, hangs: bool) -> None:
-        self.broken = broken
-        self.hangs = hangs
-
-    async def _reach(self, point: str) -> None:
-        if point != self.broken:
-            return
-        if self.hangs:
-            await trio.sleep_forever()
-        raise OSError(f"the memory refuses to {point}")
-
-    async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        await self._reach("read")
-        return ()
-
-    async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
-        await self._reach("write")
-
-    async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        return ()
-
-    async def write(self, text: str, session: str) -> None: ...
-
-
 async def _broken_memory(broken: str, hangs: bool) -> Facts:
+    fault: Fault = "hangs" if hangs else OSError(f"the memory refuses to {broken}")
+    memory = FaultyMemory(read_fault=fault) if broken == "read" else FaultyMemory(None, fault)
     model = Scripted(say("went on"))
     agent = motet.Agent("a", model=model, memory=True)
     with kept_logs() as logs:
-        async with motet.open_host(memory=_BrokenMemory(broken, hangs)) as host:
+        async with motet.open_host(memory=memory) as host:
             async with host.stream(agent, "go") as run:
                 seen = [event async for event in run]
             result = run.result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,13 @@ from motet.actors.memory.turn import extra_context
 from motet.actors.storage.errors import DatabaseLocked
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.memory import Remembered
 from motet.protocols.sessions import Principal
 from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, handles, open_system
+from tests.faulty import Fault, FaultyMemory
 from tests.scripted import Scripted, call, say
 
 ANN, BOB = Principal("ann", "operator"), Principal("bob", "operator")
@@ -109,44 +109,15 @@ async def test_secrets_are_not_remembered() -> None:
     assert "hunter2" not in system
 
 
-class Faulty:
-    """A memory that raises, or (None) never answers."""
-
-    def __init__(self, reading: Exception | None, writing: Exception | None) -> None:
-        self.reading, self.writing = reading, writing
-        self.asked: list[str] = []
-
-    async def _fail(self, what: str, error: Exception | None) -> None:
-        self.asked.append(what)
-        if error is None:
-            await trio.sleep_forever()
-        else:
-            raise error
-
-    async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        await self._fail("read", self.reading)
-        return ()
-
-    async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
-        await self._fail("observe", self.writing)
-
-    async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
-        await self._fail("search", self.reading)
-        return ()
-
-    async def write(self, text: str, session: str) -> None:
-        await self._fail("write", self.writing)
-
-
-@pytest.mark.parametrize("reading", [RuntimeError("boom"), None])
-@pytest.mark.parametrize("writing", [OSError("no room"), None])
+@pytest.mark.parametrize("reading", [RuntimeError("boom"), "hangs"])
+@pytest.mark.parametrize("writing", [OSError("no room"), "hangs"])
 async def test_a_memory_that_fails_or_hangs_costs_a_warning_each_time_and_a_second_at_most(
-    reading: Exception | None,
-    writing: Exception | None,
+    reading: Fault,
+    writing: Fault,
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    memory, script = Faulty(reading, writing), Scripted(say("fine"))
+    memory, script = FaultyMemory(reading, writing), Scripted(say("fine"))
     began = trio.current_time()
     async with motet.open_host(memory=memory) as host:
         async with host.stream(agent(script), "go") as run:
@@ -158,8 +129,8 @@ async def test_a_memory_that_fails_or_hangs_costs_a_warning_each_time_and_a_seco
         "the memory could not be read",
         "the memory could not be written",
     ]
-    assert ("boom" if reading else "no answer within 1 s") in warned[0]
-    assert ("no room" if writing else "no answer within 1 s") in warned[1]
+    assert ("boom" if reading != "hangs" else "no answer within 1 s") in warned[0]
+    assert ("no room" if writing != "hangs" else "no answer within 1 s") in warned[1]
     assert type(seen[-1]).__name__ == "RunCompleted", "the warnings come before the end"
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "<extra_context>" not in script.requests[0].system
@@ -204,7 +175,7 @@ async def test_a_write_to_a_locked_database_can_be_left(autojump_clock: MockCloc
 
 
 async def test_a_failed_or_stopped_turn_is_not_remembered() -> None:
-    memory = Faulty(RuntimeError("no"), RuntimeError("no"))
+    memory = FaultyMemory(RuntimeError("no"), RuntimeError("no"))
     script = Scripted(call(("memory_write", {"text": "x"})), None)
     async with motet.open_host(memory=memory) as host:
         with trio.move_on_after(0.5):
