@@ -92,13 +92,12 @@ async def locked(host: motet.Host, state: Path) -> AsyncGenerator[None]:
     other = Connection(str(state / "motet.db"))
     other.set_busy_timeout(5_000)
 
-    @host.on("before_model")
     async def lock(event: BeforeModel) -> motet.Allow:
         if event.iteration == 1:
             other.run("BEGIN IMMEDIATE")
         return motet.Allow()
 
-    assert lock
+    host.on("before_model")(lock)
     yield
     other.run("ROLLBACK")
     other.close()
@@ -108,12 +107,11 @@ async def locked(host: motet.Host, state: Path) -> AsyncGenerator[None]:
 async def full(host: motet.Host, _state: Path) -> AsyncGenerator[None]:
     """From its first request on, the disk has no page left."""
 
-    @host.on("before_model")
     async def fill(_event: BeforeModel) -> motet.Allow:
         await pages(host, 1)
         return motet.Allow()
 
-    assert fill
+    host.on("before_model")(fill)
     yield
     await pages(host, 100_000)
 
