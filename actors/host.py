@@ -6,10 +6,10 @@ whatever way, ends all runs, stores their transcripts and closes the database.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from secrets import token_hex
 from typing import TypeVar, Unpack
 
 import trio
@@ -19,17 +19,16 @@ from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
+from motet.actors.intake import Intake
 from motet.actors.result import RunResult
-from motet.actors.sessions.recall import recall
 from motet.actors.sessions.review import follow_up, resolved
-from motet.actors.sessions.router import Discard, Resolve
-from motet.actors.sessions.session import Submit
+from motet.actors.sessions.router import Retire
 from motet.actors.sessions.store_sql import storable
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
 from motet.actors.tree import Tree, grow
 from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import GetError, InputValidation, ListErrors, NotFound, StoredError
+from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
 from motet.protocols.escalations import (
     Answer,
     AnswerEscalation,
@@ -46,6 +45,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
+    DeleteSession,
     GetRun,
     GetSession,
     HistoryRow,
@@ -59,7 +59,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StopReport,
 )
-from motet.runtime import ActorDead, System
+from motet.runtime import System
 
 D = TypeVar("D")
 
@@ -73,6 +73,7 @@ class Host:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._intake = Intake(tree)
         self.on = On(tree.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
 
@@ -143,10 +144,10 @@ class Host:
         ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
         could not be accepted.
         """
-        run = self._new_run(agent, text, session, deps, limits, principal, key)
-        async with self._owned(run) as ack:
+        run = self._intake.new_run(agent, text, session, deps, limits, principal, key)
+        async with self._intake.owned(run) as ack:
             if ack.status == "duplicate":
-                run = await self._twin(ack.run_id, run)
+                run = await self._intake.twin(ack.run_id, run)
             await run.ended.wait()
         assert run.result is not None
         return run.result.check() if check else run.result
@@ -168,11 +169,11 @@ class Host:
         Leaving the block early cancels the run and waits until all it started has ended.
         Raises as :meth:`run` does without ``check``.
         """
-        run = self._new_run(agent, text, session, deps, limits, principal, key)
+        run = self._intake.new_run(agent, text, session, deps, limits, principal, key)
         stream = f"session:{run.session}"
-        async with subscribe(self.events, stream) as events, self._owned(run) as ack:
+        async with subscribe(self.events, stream) as events, self._intake.owned(run) as ack:
             if ack.status == "duplicate":
-                run = await self._twin(ack.run_id, run)
+                run = await self._intake.twin(ack.run_id, run)
             yield RunStream(run, events)
 
     async def submit(
@@ -188,8 +189,8 @@ class Host:
         if agent is None:
             info = await self._owned_session(session, principal)
             agent = info.agent if info else self._tree.registry.first().name
-        run = self._new_run(agent, text, session, None, None, principal, key)
-        return await self._deliver(run)
+        run = self._intake.new_run(agent, text, session, None, None, principal, key)
+        return await self._intake.deliver(run)
 
     async def stop(
         self,
@@ -211,7 +212,7 @@ class Host:
             owned = self._tree.table.owned(principal)
             keys = owned if everything else [key for key in owned if key == session]
             active, dropped = self._tree.table.cancel(keys, f"stopped by {principal.user}")
-        await self._discard(dropped)
+        await self._intake.discard(dropped)
         with trio.move_on_after(grace):
             for run in active + dropped:
                 await run.ended.wait()
@@ -255,7 +256,7 @@ class Host:
         owner = Principal(known.user)
         run = None
         if text is not None:
-            run = self._new_run(known.agent, text, known.session, deps, None, owner, None)
+            run = self._intake.new_run(known.agent, text, known.session, deps, None, owner, None)
         answer = AnswerEscalation(
             known.id, decision, storable(note), principal.user, run.id if run else None
         )
@@ -307,6 +308,17 @@ class Host:
         await self._tree.store.ask(ResetSession(session))
         await self._tree.services.announce(session, SessionReset())
 
+    async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
+        """Delete a session with all that is stored of it; returns how many rows it had.
+
+        Its runs are stopped first, and waited for. Raises ``NotFound``, and ``SessionBusy`` when
+        another input arrived meanwhile: then nothing was deleted.
+        """
+        await self.session(session, principal=principal)
+        await self.stop(session=session, principal=principal, grace=math.inf)
+        await self._tree.router.ask(Retire(session))
+        return await self._tree.store.ask(DeleteSession(session))
+
     async def errors(
         self,
         *,
@@ -331,72 +343,6 @@ class Host:
 
     # Inside
 
-    def _new_run(
-        self,
-        agent: AnyAgent | str,
-        text: str,
-        session: str | None,
-        deps: object,
-        limits: Limits | None,
-        principal: Principal,
-        key: str | None,
-    ) -> Run:
-        if isinstance(agent, str):
-            agent = self._tree.registry.get(agent)
-        else:
-            self._tree.registry.add(agent)
-        if not text.strip():
-            raise InputValidation("the input is empty: send some text")
-        run_id = f"run_{token_hex(6)}"
-        key_of_session = session or f"{agent.name}:{run_id}"
-        safe = text.encode("utf-8", "replace").decode()
-        return Run(
-            run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key
-        )
-
-    @asynccontextmanager
-    async def _owned(self, run: Run) -> AsyncGenerator[Ack]:
-        """A run that belongs to this block: it has ended when the block is left."""
-        try:
-            yield await self._deliver(run)
-        finally:
-            # Waits while being cancelled, without limit: bounded waiting would break G1.
-            with trio.CancelScope(shield=True):
-                await self._discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
-                await run.ended.wait()
-
-    async def _deliver(self, run: Run) -> Ack:
-        """Have the session's actor store and queue the input."""
-        self._tree.table.admit(run)
-        try:
-            while True:
-                session = await self._tree.router.ask(Resolve(run.session))
-                try:
-                    return await session.ask(Submit(run.id))
-                except ActorDead:
-                    # Passivated in between: the input was not touched. A session that cannot be
-                    # started makes Resolve raise, so this ends.
-                    await trio.lowlevel.checkpoint()
-        except BaseException:
-            self._tree.table.refuse(run)
-            raise
-
-    async def _twin(self, run_id: str, resent: Run) -> Run:
-        """The run that the resent input's key has started before: live, or as it was stored."""
-        live = self._tree.table.runs.get(run_id)
-        if live is not None:
-            return live
-        stored = Run(
-            run_id,
-            resent.session,
-            resent.agent,
-            resent.principal,
-            resent.text,
-            resent.limits,
-        )
-        stored.end(await recall(run_id, resent.session, self._tree.store))
-        return stored
-
     def _cancel_by_id(self, run_id: str, principal: Principal) -> tuple[list[Run], list[Run]]:
         table = self._tree.table
         run = table.runs.get(run_id)
@@ -404,10 +350,6 @@ class Host:
             raise NotFound(f"no live run {run_id!r}")
         dropped = table.cancel_run(run, f"stopped by {principal.user}")
         return ([] if dropped else [run]), dropped
-
-    async def _discard(self, dropped: Sequence[Run]) -> None:
-        for run in dropped:
-            await self._tree.router.tell(Discard(run.id))
 
     async def _owned_escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._tree.store.ask(GetEscalation(escalation))
@@ -420,7 +362,7 @@ class Host:
         run.id = run_id
         stored = await self._tree.store.ask(GetRun(run_id))
         if stored is None and run_id not in self._tree.table.runs:
-            await self._deliver(run)
+            await self._intake.deliver(run)
 
     async def _owned_session(self, session: str, principal: Principal) -> SessionInfo | None:
         """The session, None if there is none; raises ``NotFound`` if it is another's (G16)."""

@@ -198,6 +198,20 @@ class ResetSession(Request[None], frozen=True, tag="sessions.reset"):
     session: str
 
 
+class SessionBusy(MotetError):
+    """The session has an input that is not answered yet: stop it, then try again."""
+
+
+class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
+    """Delete a session with all that is stored of it; answers how many rows it had.
+
+    Only the last number of its event stream stays, so that none is used twice. Raises
+    ``SessionBusy`` while a run of it is unfinished.
+    """
+
+    session: str
+
+
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
     """Once at start: every unfinished run becomes ``interrupted``, its transcript made whole."""
 

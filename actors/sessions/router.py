@@ -32,7 +32,13 @@ class Discard(Message, frozen=True, tag="router.discard"):
     run_id: str
 
 
-RouterMessage: TypeAlias = Resolve | Discard
+class Retire(Request[None], frozen=True, tag="router.retire"):
+    """End a session's actor now; the next message starts it anew, from what is stored."""
+
+    session: str
+
+
+RouterMessage: TypeAlias = Resolve | Discard | Retire
 
 
 class Router(Actor[RouterMessage]):
@@ -60,6 +66,10 @@ class Router(Actor[RouterMessage]):
         run = self.services.table.runs.get(message.run_id)
         if run is not None:
             self.start_soon(drop, run, self.services)
+
+    @handles(Retire)
+    async def retire(self, message: Retire) -> None:
+        await self.stop_child(actor_name(message.session))
 
     async def _sweep(self) -> None:
         """Passivate sessions that have been idle for a while: their transcript is on disk."""

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from motet.actors.agent.transcript import close_calls
-from motet.actors.sessions import escalations
+from motet.actors.sessions import deletion, escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.storage.errors import ExpectationFailed, StorageError
@@ -37,6 +37,7 @@ from motet.protocols.sessions import (
     Accepted,
     AcceptInput,
     BeginRun,
+    DeleteSession,
     FinishRun,
     GetRun,
     GetSession,
@@ -52,6 +53,7 @@ from motet.protocols.sessions import (
     RecoverRuns,
     ResetSession,
     RunInfo,
+    SessionBusy,
     SessionInfo,
 )
 from motet.protocols.storage import Statement, Transact
@@ -64,6 +66,7 @@ SessionStoreMessage: TypeAlias = (
     | RecordIntent
     | FinishRun
     | ResetSession
+    | DeleteSession
     | RecoverRuns
     | LoadTranscript
     | ReadHistory
@@ -223,6 +226,17 @@ class SessionStore(Actor[SessionStoreMessage]):
             await self._write(sql.reset(request.session, self._clock()))
         except ExpectationFailed:
             raise NotFound(f"no session {request.session!r}") from None
+
+    @handles(DeleteSession)
+    async def delete(self, request: DeleteSession) -> int:
+        try:
+            rows_of_each = await self._database.ask(Transact(deletion.delete(request.session)))
+        except ExpectationFailed:
+            raise SessionBusy(
+                f"session {request.session!r} has an input that is not answered yet: "
+                "stop it, then delete it"
+            ) from None
+        return deletion.deleted(rows_of_each)
 
     @handles(LoadTranscript, concurrent=AT_ONCE)
     async def load(self, request: LoadTranscript) -> tuple[ChatMessage, ...]:

@@ -35,6 +35,10 @@ HISTORY = """
 SELECT pos, run_id, ts, body FROM messages
 WHERE session = ? AND pos < ? ORDER BY pos DESC LIMIT ?"""
 
+PAGE = """
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ? AND pos > ? ORDER BY pos LIMIT ?"""
+
 STEPS = "SELECT step, body FROM steps WHERE run_id = ? ORDER BY step"
 
 _SESSION = """

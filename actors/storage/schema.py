@@ -166,7 +166,10 @@ CREATE INDEX escalations_created ON escalations (created);
 CREATE INDEX escalations_open ON escalations (session) WHERE decision IS NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS)
+# Else the words of a deleted memory would stay in the index until its segments happen to be merged.
+_FORGETTING = "INSERT INTO memories_text (memories_text, rank) VALUES ('secure-delete', 1);"
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS, _FORGETTING)
 VERSION = len(MIGRATIONS)
 
 

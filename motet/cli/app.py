@@ -229,6 +229,60 @@ def errors(
     raise typer.Exit(list_errors(setup, which, json=json))
 
 
+class SessionLook(StrEnum):
+    """What ``motet sessions`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPORT = "export"
+    RESET = "reset"
+    DELETE = "delete"
+
+
+@app.command(
+    epilog=examples(
+        "motet sessions",
+        "motet sessions show helper:run_7f3a",
+        "motet sessions export helper:run_7f3a --output talk.jsonl",
+        "motet sessions delete helper:run_7f3a --yes",
+    )
+)
+def sessions(
+    look: Annotated[
+        SessionLook, typer.Argument(help="A table, a transcript, or what to do with one.")
+    ] = SessionLook.LIST,
+    session: Annotated[str, typer.Argument(metavar="KEY", help="Which session.")] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many sessions or rows, newest first.")
+    ] = 50,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where an export goes."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at sessions, also while a host runs; reset and delete them when none does."""
+    from motet.cli import sessions as act
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    match look:
+        case SessionLook.LIST:
+            code = act.list_sessions(setup, limit, json=json)
+        case SessionLook.SHOW:
+            code = act.show_session(setup, session, limit, json=json)
+        case SessionLook.EXPORT:
+            code = act.export_session(setup, session, output)
+        case SessionLook.RESET:
+            code = act.reset_session(setup, session)
+        case SessionLook.DELETE:
+            code = act.delete_session(setup, session, sure=yes)
+    raise typer.Exit(code)
+
+
 class HookLook(StrEnum):
     """What ``motet hooks`` does."""
 

@@ -1,0 +1,100 @@
+"""The way of an input into the host: registered, stored and queued by its session, and waited for.
+
+Invariant: a run is in the run table before anything of it is stored, so that a stop finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+import trio
+
+from motet.actors.agent.definition import AnyAgent
+from motet.actors.sessions.recall import recall
+from motet.actors.sessions.router import Discard, Resolve
+from motet.actors.sessions.session import Submit
+from motet.actors.sessions.table import Run
+from motet.actors.tree import Tree
+from motet.protocols.errors import InputValidation
+from motet.protocols.limits import Limits
+from motet.protocols.sessions import Ack, Principal
+from motet.runtime import ActorDead
+
+
+class Intake:
+    """Brings inputs to the sessions of one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def new_run(
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        session: str | None,
+        deps: object,
+        limits: Limits | None,
+        principal: Principal,
+        key: str | None,
+    ) -> Run:
+        if isinstance(agent, str):
+            agent = self._tree.registry.get(agent)
+        else:
+            self._tree.registry.add(agent)
+        if not text.strip():
+            raise InputValidation("the input is empty: send some text")
+        run_id = f"run_{token_hex(6)}"
+        key_of_session = session or f"{agent.name}:{run_id}"
+        safe = text.encode("utf-8", "replace").decode()
+        return Run(
+            run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key
+        )
+
+    @asynccontextmanager
+    async def owned(self, run: Run) -> AsyncGenerator[Ack]:
+        """A run that belongs to this block: it has ended when the block is left."""
+        try:
+            yield await self.deliver(run)
+        finally:
+            # Waits while being cancelled, without limit: bounded waiting would break G1.
+            with trio.CancelScope(shield=True):
+                await self.discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
+                await run.ended.wait()
+
+    async def deliver(self, run: Run) -> Ack:
+        """Have the session's actor store and queue the input."""
+        self._tree.table.admit(run)
+        try:
+            while True:
+                session = await self._tree.router.ask(Resolve(run.session))
+                try:
+                    return await session.ask(Submit(run.id))
+                except ActorDead:
+                    # Passivated in between: the input was not touched. A session that cannot be
+                    # started makes Resolve raise, so this ends.
+                    await trio.lowlevel.checkpoint()
+        except BaseException:
+            self._tree.table.refuse(run)
+            raise
+
+    async def twin(self, run_id: str, resent: Run) -> Run:
+        """The run that the resent input's key has started before: live, or as it was stored."""
+        live = self._tree.table.runs.get(run_id)
+        if live is not None:
+            return live
+        stored = Run(
+            run_id,
+            resent.session,
+            resent.agent,
+            resent.principal,
+            resent.text,
+            resent.limits,
+        )
+        stored.end(await recall(run_id, resent.session, self._tree.store))
+        return stored
+
+    async def discard(self, dropped: Sequence[Run]) -> None:
+        for run in dropped:
+            await self._tree.router.tell(Discard(run.id))

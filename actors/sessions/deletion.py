@@ -1,0 +1,39 @@
+"""Deleting a session: every table that knows of it, in one transaction. Pure.
+
+It is the one exception to "rows are only added": a session goes whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from motet.protocols.storage import Row, Statement
+
+BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running') LIMIT 1"
+ROWS = "SELECT count(*) FROM messages WHERE session = ?"
+
+# What points to a row goes before it.
+DELETIONS = (
+    "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM escalations WHERE session = ?",
+    "DELETE FROM messages WHERE session = ?",
+    "DELETE FROM runs WHERE session = ?",
+    "DELETE FROM events WHERE stream = 'session:' || ?",
+    "DELETE FROM agent_errors WHERE session_id = ?",
+    "DELETE FROM results WHERE session = ?",
+    "DELETE FROM memories WHERE session = ?",
+    "DELETE FROM sessions WHERE session = ?",
+)
+
+
+def delete(session: str) -> tuple[Statement, ...]:
+    """The transaction; its first statement fails while a run is unfinished."""
+    return (
+        Statement(BUSY, (session,), expect=0),
+        Statement(ROWS, (session,)),
+        *(Statement(sql, (session,)) for sql in DELETIONS),
+    )
+
+
+def deleted(rows: tuple[tuple[Row, ...], ...]) -> int:
+    """How many rows of the transcript there were, from what the transaction returned."""
+    return int(rows[1][0][0] or 0)

@@ -1,0 +1,89 @@
+"""A deleted session leaves nothing behind, in any table; one that is in use stays whole."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+
+from motet.actors.agent.definition import Agent
+from motet.actors.host import open_host
+from motet.actors.storage.location import DATABASE_FILE
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import DeleteSession, Principal, SessionBusy
+
+KEPT = {"streams", "tokens"}
+"""Tables that may name a deleted session: the next number of its stream must stay its next."""
+
+
+def mentions(state: Path, text: str) -> set[str]:
+    """The tables with a row in which the text occurs anywhere."""
+    connection = apsw.Connection(str(state / DATABASE_FILE), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = [
+        str(name)
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
+    found = {
+        table
+        for table in tables
+        for row in connection.execute(f"SELECT * FROM {table}")
+        if any(text in str(value) for value in row)
+    }
+    connection.close()
+    return found
+
+
+async def test_what_a_session_stored_is_gone_and_others_stay(tmp_path: Path) -> None:
+    agent = Agent("helper", model="demo", tools=["group:fs"], memory=True)
+
+    @agent.tool
+    def fail() -> str:
+        """Fail with a secret word."""
+        raise OSError("oleander broke")
+
+    async with open_host(tmp_path / "st") as host:
+        for session in ("oleander", "other"):
+            await host.run(agent, "my word is oleander", session=session, key=f"{session}-k")
+            await host.run(agent, "fail", session=session, check=False)
+        assert await host.delete("oleander") == 6
+        with pytest.raises(NotFound):
+            await host.session("oleander")
+        assert (await host.session("other")).rows == 6
+        await host.run(agent, "again", session="oleander")
+        assert (await host.session("oleander")).rows == 2
+        assert await host.delete("oleander") == 2
+        assert await host.delete("other") == 6
+
+    assert mentions(tmp_path / "st", "oleander") <= KEPT
+    assert mentions(tmp_path / "st", "run_") <= KEPT
+
+
+async def test_a_run_is_stopped_before_its_session_goes(tmp_path: Path) -> None:
+    agent = Agent("helper", model="demo")
+    async with (
+        open_host(tmp_path / "st") as host,
+        trio.open_nursery() as nursery,
+        host.stream(agent, "wait 1000", session="s") as run,
+    ):
+        nursery.start_soon(host.delete, "s")
+        assert (await run.wait()).status == "cancelled"
+    assert not mentions(tmp_path / "st", "wait 1000")
+
+
+async def test_an_unanswered_input_keeps_its_session(tmp_path: Path) -> None:
+    async with open_host(tmp_path / "st", agents=[Agent("helper", model="demo")]) as host:
+        await host.submit("wait 1000", session="s")
+        store = host.system.find("/host/sessions")
+        assert store is not None
+        with pytest.raises(SessionBusy, match="stop it"):
+            await store.ask(DeleteSession("s"))
+        await host.stop(session="s")
+
+
+async def test_a_foreign_session_is_not_found(tmp_path: Path) -> None:
+    async with open_host(tmp_path / "st", agents=[Agent("helper", model="demo")]) as host:
+        await host.run("helper", "hi", session="s", principal=Principal("alice"))
+        with pytest.raises(NotFound):
+            await host.delete("s", principal=Principal("bob"))
+        assert (await host.session("s")).rows == 2

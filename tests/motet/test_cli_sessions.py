@@ -1,0 +1,63 @@
+"""``motet sessions``: what is stored of a talk, and what can be done with it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.motet.command import motet, started
+from tests.motet.test_cli_look import printed
+
+
+def test_sessions_are_listed_shown_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("one\n" * 40)
+    motet("run", "helper", "read notes.txt", "-s", "one", "--state", "../st", cwd=tmp_path)
+    motet("run", "helper", "hello", "-s", "two", "--state", "../st", cwd=tmp_path)
+
+    _, table, _ = printed(capsys, "sessions", "--state", "../st")
+    assert [line.split()[2] for line in table.splitlines()[1:]] == ["two", "one"]
+
+    _, shown, _ = printed(capsys, "sessions", "show", "one", "--state", "../st")
+    lines = shown.splitlines()
+    assert lines[0] == "user: read notes.txt"
+    assert "→ read_file" in shown
+    assert "✓ read_file done" in shown
+    assert "more lines" in shown
+
+    code, _, note = printed(
+        capsys, "sessions", "export", "one", "-o", "one.jsonl", "--state", "../st"
+    )
+    exported = [json.loads(line) for line in Path("one.jsonl").read_text().splitlines()]
+    assert (code, exported[0]["session"]["session"]) == (0, "one")
+    assert [line["row"]["pos"] for line in exported[1:]] == [1, 2, 3, 4]
+    assert note == "4 rows in one.jsonl\n"
+
+    code, _, missing = printed(capsys, "sessions", "export", "x", "-o", "x", "--state", "../st")
+    assert (code, "no session 'x'" in missing) == (1, True)
+    assert not list(Path().glob("x*"))
+
+
+def test_a_reset_and_a_deletion_are_refused_beside_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    motet("run", "helper", "hello", "-s", "one", "--state", "st", cwd=tmp_path)
+    with started("serve", "--state", "st", "--listen", "127.0.0.1:0", cwd=tmp_path) as server:
+        server.expect("token")
+        code, _, refused = printed(capsys, "sessions", "reset", "one", "--state", "st")
+        assert (code, "is used by" in refused) == (1, True)
+
+    code, _, asked = printed(capsys, "sessions", "delete", "one", "--state", "st")
+    assert (code, "--yes" in asked) == (2, True)
+    code, _, which = printed(capsys, "sessions", "reset", "--state", "st")
+    assert (code, "which one?" in which) == (2, True)
+
+    code, _, done = printed(capsys, "sessions", "reset", "one", "--state", "st")
+    assert (code, "starts anew" in done) == (0, True)
+    code, _, done = printed(capsys, "sessions", "delete", "one", "--yes", "--state", "st")
+    assert (code, "2 rows" in done) == (0, True)
+    _, _, nothing = printed(capsys, "sessions", "--state", "st")
+    assert nothing == "no sessions in st\n"
