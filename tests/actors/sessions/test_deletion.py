@@ -19,19 +19,14 @@ KEPT = {"streams", "tokens"}
 
 def mentions(state: Path, text: str) -> set[str]:
     """The tables with a row in which the text occurs anywhere."""
-    connection = apsw.Connection(str(state / DATABASE_FILE), flags=apsw.SQLITE_OPEN_READONLY)
-    tables = [
-        str(name)
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    ]
-    found = {
-        table
-        for table in tables
-        for row in connection.execute(f"SELECT * FROM {table}")
-        if any(text in str(value) for value in row)
-    }
-    connection.close()
-    return found
+    with closing(sqlite3.connect(state / DATABASE_FILE)) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            str(table)
+            for (table,) in tables
+            for row in database.execute(f"SELECT * FROM {table}")
+            if any(text in str(value) for value in row)
+        }
 
 
 async def test_what_a_session_stored_is_gone_and_others_stay(tmp_path: Path) -> None:
