@@ -1,6 +1,5 @@
 """A deleted session leaves nothing behind, in any table; one that is in use stays whole."""
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import trio
 
 from motet.actors.agent.definition import Agent
 from motet.actors.host import open_host
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import DATABASE_FILE
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import DeleteSession, Principal, SessionBusy
@@ -19,8 +19,8 @@ KEPT = {"streams", "tokens"}
 
 def mentions(state: Path, text: str) -> set[str]:
     """The tables with a row in which the text occurs anywhere."""
-    with closing(sqlite3.connect(state / DATABASE_FILE)) as database:
-        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    with closing(Connection(str(state / DATABASE_FILE))) as database:
+        tables = database.run("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {
             str(table)
             for (table,) in tables
