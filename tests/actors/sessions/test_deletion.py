@@ -24,7 +24,7 @@ def mentions(state: Path, text: str) -> set[str]:
         return {
             str(table)
             for (table,) in tables
-            for row in database.execute(f"SELECT * FROM {table}")
+            for row in database.run(f"SELECT * FROM {table}")
             if any(text in str(value) for value in row)
         }
 
