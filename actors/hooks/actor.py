@@ -6,11 +6,14 @@ from contextlib import suppress
 
 from motet.actors.hooks.chain import HookFault, Warn, decide
 from motet.actors.hooks.hookset import HookSet
+from motet.actors.log import logger
 from motet.protocols.hooks import AnyHookEvent, RunWarning, Verdict
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, MailboxFull, handles
 
 AT_ONCE = 64
+
+log = logger(__name__)
 
 
 class Gate(Request[Verdict], frozen=True, tag="hooks.gate"):
@@ -45,8 +48,9 @@ class Hooks(Actor[Gate | Observe]):
 
     def _mark(self, fault: HookFault) -> None:
         """A hook that failed is a warning too, but for those that failed at a warning."""
-        self._warn(fault)
         event = fault.event
+        log.warning(str(fault), run=event.run_id, session=event.session)
+        self._warn(fault)
         if isinstance(event, RunWarning) or not self._hooks.at("warning"):
             return
         text = f"hook {fault.hook!r} failed: {fault.message}"

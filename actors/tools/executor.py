@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from motet.actors.errors.format import fallback_text
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
+from motet.actors.log import logger
 from motet.actors.results.inline import INLINE_LIMIT, inline
 from motet.actors.results.messages import ResultProtocol
 from motet.actors.tools.arguments import ArgumentError
@@ -31,6 +32,8 @@ from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.errors import only_error
+
+log = logger(__name__)
 
 AT_ONCE = 256
 """Calls of all runs together. Generous: a call that runs another agent keeps its place while that
@@ -171,9 +174,14 @@ class ToolExecutor(Actor[ExecuteCall]):
                 limit=work.limit,
             )
             if shown.problem:
-                self._warn(request.run_id, Warned("results", f"not stored whole: {shown.problem}"))
+                self._degraded(work, "results", f"not stored whole: {shown.problem}")
             return end.of(call, shown.text)
         raise AssertionError("nobody cancels this scope")
+
+    def _degraded(self, work: _Work, source: str, message: str) -> None:
+        request = work.request
+        log.warning(message, source=source, run=request.run_id, session=request.session)
+        self._warn(request.run_id, Warned(source, message))
 
     async def _passed(self, work: _Work, result: CallResult) -> CallResult:
         """What the hooks behind the call make of its result; they cannot undo the call.
@@ -214,7 +222,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return _End(attempt.refusal, "failed", "unavailable")
             end = await self._refused(work, tool) or await self._run(work, tool, attempt)
         if attempt.opened:
-            self._warn(work.request.run_id, Warned("tools", attempt.opened))
+            self._degraded(work, "tools", attempt.opened)
         return end
 
     async def _refused(self, work: _Work, tool: Tool) -> _End | None:

@@ -268,7 +268,7 @@ def agent_for(row: Row) -> motet.Agent[None]:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 async def test_each_failure_comes_to_what_is_declared(
-    row: Row, tmp_path: Path, autojump_clock: MockClock
+    row: Row, tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A host on a disk waits in threads, during which the clock must not jump to its time-outs.
     autojump_clock.autojump_threshold = 0.2
@@ -297,6 +297,7 @@ async def test_each_failure_comes_to_what_is_declared(
     told += [events.event_name(event) for event in seen]
     assert not row.tells or row.tells in told
     assert row.tells or not [e for e in seen if isinstance(e, events.Warned)]
+    assert not row.tells or caplog.records, "what degraded is logged too"
 
 
 DECLARED = (

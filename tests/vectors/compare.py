@@ -24,6 +24,10 @@ class AllOf(tuple[str, ...]):
     """A main fact of many texts: what is expected must hold for each."""
 
 
+class AnyOf(tuple[object, ...]):
+    """A fact with several names: what is expected must be one of them."""
+
+
 def differences(expect: object, facts: Facts) -> list[str]:
     """What is not as expected, in words; empty when all is."""
     if not isinstance(expect, dict):
@@ -40,6 +44,8 @@ def differences(expect: object, facts: Facts) -> list[str]:
 
 def same(expect: object, got: object) -> bool:
     """Equal, where ``<words>`` in the expectation stand for anything there is."""
+    if isinstance(got, AnyOf):
+        return any(same(expect, name) for name in got)
     if isinstance(expect, str) and _ANYTHING.match(expect):
         return got not in (None, "")
     if isinstance(expect, dict) and isinstance(got, dict):

@@ -97,3 +97,22 @@ def test_long_strings_are_written_out_and_told_by_their_digest() -> None:
     digest = {"$digest": {"runes": 3, "bytes": 4, "prefix": "a", "suffix": "c"}}
     assert differences(digest, {"": "aéc"}) == []
     assert differences(digest, {"": "aec"}) == ["bytes is 3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expect"),
+    [
+        ({"point": "hook.session_start", "outcome": "abort"}, {"turn": "Err(Aborted)"}),
+        ({"point": "pre_turn", "outcome": "aborts"}, {"turn": "Err(Aborted)", "executed": 0}),
+        ({"hook": "raises", "fail_open": True}, {"turn": "Ok", "log": "warning"}),
+        ({"hook": "raises", "fail_open": False}, {"turn": "Err(Aborted)", "cause": "error"}),
+        ({"point": "pre_tool", "hook": "abort"}, {"turn": "continues", "executed": 0}),
+        ({"point": "pre_llm", "hook": "hangs", "fail_open": False}, {"turn": "Err(Aborted)"}),
+        ({"point": "post_turn", "outcome": "abort"}, {"turn": "Err(Aborted)", "executed": 1}),
+    ],
+)
+def test_a_case_of_a_hook_is_understood_in_the_words_of_the_seed(
+    given: object, expect: object
+) -> None:
+    outcome = run_case(Case("error strategy table", "hook", Given(given), expect, ""))
+    assert outcome.verdict == "passed", outcome.why
