@@ -20,6 +20,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
+from motet.protocols.models import Generate
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -47,6 +48,9 @@ class Services:
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
+    _providers: dict[str, ActorRef[Generate]] = attrs.field(
+        factory=dict[str, ActorRef[Generate]], init=False
+    )
 
     async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
         """Something degraded and the run goes on (seed 001): log it and say so.
@@ -58,6 +62,13 @@ class Services:
         await self.emit(run, Warned(source, message))
         base = (run.id, run.session, run.agent.name, run.principal)
         self.hooks.notify(RunWarning(*base, source, message))
+
+    async def provider(self, model: str) -> ActorRef[Generate]:
+        """The actor that speaks to a model; asked for once, and again when it has ended."""
+        known = self._providers.get(model)
+        if known is None or not known.is_alive:
+            known = self._providers[model] = await self.models.ask(Provide(model))
+        return known
 
     async def begin(self, run: Run) -> None:
         """Put on record that a queued run starts now."""

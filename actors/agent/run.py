@@ -19,7 +19,6 @@ from motet.actors.errors.redact import redact_text
 from motet.actors.errors.sent import as_sent
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.memory.turn import recall, remember
-from motet.actors.models.directory import Provide
 from motet.actors.result import RunResult
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run, Slot
@@ -81,20 +80,21 @@ class TurnRunner:
             finish = finish or self.turn.stop(self._text, self._known())
             with trio.CancelScope(shield=True, deadline=deadline):
                 await self._conclude(finish)
-            # Those who watch have a budget of their own, so that they cost no transcript.
-            with trio.CancelScope(shield=True):
-                await self._tell_end(finish)
+            if self.hooks.watch_end:
+                # Those who watch have a budget of their own, so that they cost no transcript.
+                with trio.CancelScope(shield=True):
+                    await self._tell_end(finish)
             self.services.table.finish(self.run, self._result(finish))
         return self._result(finish)
 
     async def _bounded(self) -> Finish:
-        """The turn under its two scopes: the stop and the wall time."""
-        wall = self.run.limits.wall
-        with self.run.scope, trio.CancelScope() as clock:
+        """The turn under its scope, which a stop cancels, and the wall time if it has one."""
+        run, wall = self.run, self.run.limits.wall
+        with run.scope:
             if wall is not None:
-                clock.deadline = trio.current_time() + wall
+                run.scope.deadline = trio.current_time() + wall
             return await self._drive()
-        if clock.cancelled_caught:
+        if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self._text, self._known())
         return self.turn.stop(self._text, self._known())
 
@@ -152,7 +152,8 @@ class TurnRunner:
 
     async def _load(self) -> tuple[ChatMessage, ...]:
         stored = await self.services.store.ask(LoadTranscript(self.run.session))
-        return stored + tuple(row for late in self.slot.unsaved for row in late.rows)
+        late = self.slot.unsaved
+        return stored + tuple(row for end in late for row in end.rows) if late else stored
 
     async def _failures(self) -> Failures:
         """What the session's transcript counts against this run."""
@@ -199,7 +200,7 @@ class TurnRunner:
     async def _ask(self, request: ModelRequest) -> ModelResponse:
         """Ask the model, and stream its answer out as it comes, unless a gate may refuse it."""
         shown = not self.hooks.guard_answers
-        provider = await self.services.models.ask(Provide(self.run.agent.model_name))
+        provider = await self.services.provider(self.run.agent.model_name)
         async with provider.stream(Generate(request)) as parts:
             async for part in parts:
                 if shown or isinstance(part, Retrying):

@@ -54,6 +54,11 @@ class RunHooks:
         """Whether an answer may not be shown before it has been let pass."""
         return self._client.any_blocks_at("after_model", "before_output")
 
+    @property
+    def watch_end(self) -> bool:
+        """Whether anybody is shown the end of a run."""
+        return self._client.any_at("error", "run_end")
+
     async def start(self, *, resumed: bool) -> None:
         """The session begins with this run."""
         await self._decided(SessionStart(*self._base, resumed))
@@ -82,6 +87,8 @@ class RunHooks:
 
     async def response(self, response: ModelResponse, iteration: int) -> ModelResponse:
         """The response to go on with."""
+        if not self._client.any_at("after_model"):
+            return response
         match await self._decided(AfterModel(*self._base, response, iteration)):
             case Replace(response=ModelResponse() as response):
                 return response
@@ -90,6 +97,8 @@ class RunHooks:
 
     async def output(self, response: ModelResponse) -> ModelResponse | Continue:
         """The last answer as it may be given, or what to tell the model so that it goes on."""
+        if not self._client.any_at("before_output"):
+            return response
         match await self._decided(BeforeOutput(*self._base, response.text, self._continued)):
             case Replace(text=str(text)):
                 return replace(response, text=text)
