@@ -17,9 +17,9 @@ TEXT_LIMIT = 12_000_000
 _NEAR = 1_024
 
 
-def redacted_head(text: str) -> tuple[str, int]:
+def redacted_head(text: str, limit: int = HEAD) -> tuple[str, int]:
     """The beginning of a text without secrets, and how many code points were left out."""
-    kept = text[: _end(text, HEAD)] if len(text) > HEAD else text
+    kept = text[: _end(text, limit)] if len(text) > limit else text
     return redact_text(kept), len(text) - len(kept)
 
 

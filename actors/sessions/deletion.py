@@ -20,6 +20,8 @@ DELETIONS = (
     "DELETE FROM events WHERE stream = 'session:' || ?",
     "DELETE FROM agent_errors WHERE session_id = ?",
     "DELETE FROM results WHERE session = ?",
+    "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
+    "DELETE FROM traces WHERE session = ?",
     "DELETE FROM memories WHERE session = ?",
     "DELETE FROM sessions WHERE session = ?",
 )

@@ -169,7 +169,46 @@ CREATE INDEX escalations_open ON escalations (session) WHERE decision IS NULL;
 # Else the words of a deleted memory would stay in the index until its segments happen to be merged.
 _FORGETTING = "INSERT INTO memories_text (memories_text, rank) VALUES ('secure-delete', 1);"
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS, _FORGETTING)
+_TRACES = """
+CREATE TABLE traces (                       -- one for each run, and for model calls beside runs
+    run_id TEXT PRIMARY KEY,
+    trace_id TEXT NOT NULL,
+    parent TEXT,                            -- the span of another run that called this one
+    session TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    user TEXT NOT NULL,
+    status TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,                             -- NULL: it goes on, or the host ended first
+    seen REAL NOT NULL,                     -- when this row was last written
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    cost REAL,                              -- NULL: not known
+    errors INTEGER NOT NULL,
+    spans INTEGER NOT NULL,
+    left_out INTEGER NOT NULL
+);
+CREATE INDEX traces_started ON traces (started);
+CREATE INDEX traces_session ON traces (session, started);
+CREATE INDEX traces_user ON traces (user, started);
+CREATE INDEX traces_open ON traces (run_id) WHERE ended IS NULL;
+CREATE INDEX traces_called ON traces (trace_id) WHERE parent IS NOT NULL;
+
+CREATE TABLE spans (
+    run_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,
+    body TEXT NOT NULL,                     -- all of it; status and ended are newer in the row
+    PRIMARY KEY (run_id, id)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS, _FORGETTING, _TRACES)
 VERSION = len(MIGRATIONS)
 
 

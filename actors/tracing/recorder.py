@@ -1,0 +1,285 @@
+"""Records what runs do as spans, in memory and by plain calls. Pure: no Trio, no I/O.
+
+Invariants: a span ends once, with its block or, at the latest, with its run; a parent is named
+when a span begins, never guessed from the task that begins it; what waits to be taken is bounded,
+and what was too much is counted. Ids are made from the run's, so that after a crash the root of a
+run is known by the run alone, and a replayed run has the ids it had.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+
+import attrs
+import msgspec
+
+from motet.actors.tracing.spans import OpenSpan, as_span
+from motet.protocols.chat import Call
+from motet.protocols.models import ModelRequest, Usage
+from motet.protocols.sessions import RunStatus
+from motet.protocols.traces import Span, SpanKind, SpanStatus, TraceInfo
+
+SPAN_LIMIT = 5_000
+"""Spans of one run; more are counted, and their tokens are."""
+WAITING_LIMIT = 1_000
+"""Ended traces that may wait to be taken."""
+
+ROOT_STATUS: dict[RunStatus, SpanStatus] = {
+    "completed": "ok",
+    "failed": "error",
+    "cancelled": "cancelled",
+    "limited": "limited",
+    "escalated": "escalated",
+    "interrupted": "interrupted",
+}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What is new of one trace: its state, and the spans that have begun or ended."""
+
+    info: TraceInfo
+    spans: tuple[Span, ...]
+
+
+def identity(run_id: str) -> tuple[str, str]:
+    """The id of a run's trace, and what its spans' ids begin with."""
+    digest = blake2b(run_id.encode("utf-8", "replace"), digest_size=22).hexdigest()
+    return digest[:32], digest[32:]
+
+
+def root_id(run_id: str) -> str:
+    return f"{identity(run_id)[1]}0001"
+
+
+class RunTrace:
+    """The trace of one run. Spans are context managers; without ``parent`` they are the root's."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        run_id: str,
+        *,
+        session: str,
+        agent: str,
+        user: str,
+        caller: tuple[RunTrace, OpenSpan] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.session = session
+        self.agent = agent
+        self.user = user
+        self.status: RunStatus = "running"
+        self.usage = Usage()
+        self.errors = 0
+        self.left_out = 0
+        self._tracer = tracer
+        self._offset = tracer.wall() - tracer.clock()
+        self._count = 0
+        self._open: dict[str, OpenSpan] = {}
+        self._calls: dict[str, OpenSpan] = {}
+        self._news: list[OpenSpan] = []
+        own, self._prefix = identity(run_id)
+        self.trace_id: str = caller[0].trace_id if caller else own
+        self.root = self._begin("agent", agent, caller[1].id if caller else None)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether spans are given their whole input."""
+        return self._tracer.verbose
+
+    def now(self) -> float:
+        """Unix seconds that no change of the wall clock sets back."""
+        return self._offset + self._tracer.clock()
+
+    # Beginning spans
+
+    def model(
+        self,
+        name: str,
+        request: ModelRequest | None = None,
+        *,
+        iteration: int = 0,
+        purpose: str = "",
+        parent: OpenSpan | None = None,
+    ) -> OpenSpan:
+        """A model call; ``name`` is the full one, provider first."""
+        span = self._begin("model", "", (parent or self.root).id)
+        provider, colon, model = name.partition(":")
+        span.provider, span.name = provider, model if colon else name
+        span.iteration, span.purpose = iteration, purpose
+        if self.verbose and request is not None:
+            span.input = request
+        return span
+
+    def tool(self, call: Call, *, parent: OpenSpan | None = None) -> OpenSpan:
+        """A tool call; until it ends, what its id is given for is a part of it."""
+        span = self._begin("tool", call.name, (parent or self.root).id)
+        span.call_id = call.id
+        self._calls[call.id] = span
+        if self.verbose:
+            span.input = call.arguments
+        return span
+
+    def store(
+        self, operation: str, *, tool: str = "", error_id: str | None = None, call_id: str = ""
+    ) -> OpenSpan:
+        """``store``, ``get`` or ``list`` of the error store, as a part of the call if one is."""
+        span = self._begin("store", f"error_store.{operation}", self.span_of(call_id).id)
+        span.tool, span.error_id = tool, error_id
+        return span
+
+    def span_of(self, call_id: str) -> OpenSpan:
+        """The span of a tool call that goes on; the root for any other."""
+        return self._calls.get(call_id, self.root)
+
+    def _begin(self, kind: SpanKind, name: str, parent: str | None) -> OpenSpan:
+        self._count += 1
+        number = f"{self._prefix}{self._count:04x}"
+        span = OpenSpan(self, number, kind, name, self.now(), parent)
+        if self.status == "running" and self._count <= SPAN_LIMIT:
+            self._open[span.id] = span
+            self._tell(span)
+        else:
+            span.left_out = True
+            self.left_out += 1
+        return span
+
+    # Ending them
+
+    def ended(self, span: OpenSpan) -> None:
+        """What a span says when it has ended; for :class:`OpenSpan` only."""
+        span.ended = self.now()
+        self._open.pop(span.id, None)
+        if span.call_id and self._calls.get(span.call_id) is span:
+            del self._calls[span.call_id]
+        if span.usage is not None:
+            self.usage += span.usage
+        if span.status == "error" and span.kind in ("model", "tool"):
+            self.errors += 1
+        if not span.left_out:
+            self._tell(span)
+
+    def finish(
+        self, status: RunStatus, output: str = "", *, error: str = "", error_id: str | None = None
+    ) -> None:
+        """End the root, and before it whatever is still open. Doing it again changes nothing."""
+        if self.status != "running":
+            return
+        root = self.root
+        root.output, root.error, root.error_id = output, error, error_id
+        for span in reversed(list(self._open.values())):
+            if span is not root:
+                span.cut()
+        root.end(ROOT_STATUS.get(status, "error"))
+        self.status = status
+        self._tracer.finished(self)
+
+    # Handing over
+
+    def take(self) -> Batch:
+        """What is new since the last time."""
+        news, self._news = self._news, []
+        for span in news:
+            span.listed = False
+        ending = ROOT_STATUS.get(self.status)
+        spans = tuple(as_span(span, ending) for span in news)
+        return Batch(self._info(), spans)
+
+    def _info(self) -> TraceInfo:
+        return TraceInfo(
+            run_id=self.run_id,
+            trace_id=self.trace_id,
+            session=self.session,
+            agent=self.agent,
+            user=self.user,
+            status=self.status,
+            started=self.root.started,
+            ended=self.root.ended,
+            parent=self.root.parent,
+            usage=self.usage,
+            errors=self.errors,
+            spans=min(self._count, SPAN_LIMIT),
+            left_out=self.left_out,
+        )
+
+    def _tell(self, span: OpenSpan) -> None:
+        if not span.listed:
+            span.listed = True
+            self._news.append(span)
+        self._tracer.changed(self)
+
+
+def _nobody() -> None:
+    """Nobody waits for news."""
+
+
+@attrs.define(eq=False)
+class Tracer:
+    """The traces of one host's live runs, and those that have ended and wait to be taken.
+
+    Attributes:
+        verbose: spans keep their whole input.
+        clock: seconds that never go back.
+        wall: Unix seconds, read when a run begins.
+        notify: called when there is news after there was none; must not block or raise.
+        lost: ended traces that were dropped because nobody took them.
+    """
+
+    verbose: bool = False
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    notify: Callable[[], None] = _nobody
+    lost: int = attrs.field(default=0, init=False)
+    live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
+    _changed: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
+    _ended: int = attrs.field(default=0, init=False)
+
+    def begin(
+        self,
+        run_id: str,
+        *,
+        session: str,
+        agent: str,
+        user: str,
+        text: str = "",
+        caller: tuple[str, str] | None = None,
+    ) -> RunTrace:
+        """The trace of a run that starts now, with ``text`` as its input.
+
+        ``caller``: the run that it is a part of, and that run's call.
+        """
+        above = self.live.get(caller[0]) if caller else None
+        called_by = (above, above.span_of(caller[1])) if above and caller else None
+        trace = RunTrace(self, run_id, session=session, agent=agent, user=user, caller=called_by)
+        if self.verbose:
+            trace.root.input = text
+        self.live[run_id] = trace
+        return trace
+
+    def changed(self, trace: RunTrace) -> None:
+        """There is news of a trace; for :class:`RunTrace` only."""
+        if trace.run_id not in self._changed:
+            self._changed[trace.run_id] = trace
+            if len(self._changed) == 1:
+                self.notify()
+
+    def finished(self, trace: RunTrace) -> None:
+        """A trace has ended; for :class:`RunTrace` only."""
+        self.live.pop(trace.run_id, None)
+        self._ended += 1
+        if self._ended > WAITING_LIMIT:
+            oldest = next(t for t in self._changed.values() if t.status != "running")
+            del self._changed[oldest.run_id]
+            self._ended -= 1
+            self.lost += 1
+
+    def take(self, limit: int) -> list[Batch]:
+        """What is new of at most ``limit`` traces, those first that have waited longest."""
+        batches: list[Batch] = []
+        while self._changed and len(batches) < limit:
+            trace = self._changed.pop(next(iter(self._changed)))
+            self._ended -= trace.status != "running"
+            batches.append(trace.take())
+        return batches

@@ -1,0 +1,144 @@
+"""A span under way: what it is told, and how it ends. Pure.
+
+Invariant: a span ends once. Who leaves its block by an exception has failed; who leaves it by a
+cancellation was cut, and a cut span takes the status of its run when that is known.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from motet.actors.errors.text import type_name
+from motet.actors.tracing.texts import INPUT_LIMIT, PREVIEW, raw
+from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
+from motet.protocols.tools import CallResult
+from motet.protocols.traces import Span, SpanKind, SpanStatus
+
+if TYPE_CHECKING:
+    from motet.actors.tracing.recorder import RunTrace
+
+FAILED = ("failed", "unknown")
+"""Outcomes of calls that are errors; a denied call is none."""
+CUT = ("cancelled_before_start", "cancelled_while_running")
+
+
+class OpenSpan(msgspec.Struct, eq=False):
+    """A context manager, made by :class:`RunTrace`. ``listed``: its news waits to be taken."""
+
+    trace: RunTrace
+    id: str
+    kind: SpanKind
+    name: str
+    started: float
+    parent: str | None
+    ended: float | None = None
+    status: SpanStatus = "running"
+    was_cut: bool = False
+    listed: bool = False
+    left_out: bool = False
+    provider: str = ""
+    iteration: int = 0
+    stop_reason: str = ""
+    purpose: str = ""
+    usage: Usage | None = None
+    first_token: float | None = None
+    attempts: int = 1
+    call_id: str = ""
+    outcome: str = ""
+    tool: str = ""
+    error: str = ""
+    error_id: str | None = None
+    output: str = ""
+    input: str | ModelRequest = ""
+
+    def part(self, event: ModelEvent | Retrying) -> None:
+        """Something of a model's answer has come, or it is asked again."""
+        if isinstance(event, Retrying):
+            self.attempts += 1
+            self.first_token = None
+        elif self.first_token is None:
+            self.first_token = self.trace.now() - self.started
+
+    def answered(self, response: ModelResponse) -> None:
+        """The model's whole answer."""
+        self.usage = response.usage
+        self.stop_reason = response.stop_reason
+        self.output = response.text or " ".join(
+            f"{call.name}({call.arguments[:PREVIEW]})" for call in response.calls
+        )
+
+    def returned(self, result: CallResult) -> None:
+        """The call's one result."""
+        self.outcome, self.output = result.outcome, result.text
+        self.error, self.error_id = result.kind, result.error_id
+        if result.outcome in FAILED:
+            self.status = "error"
+        elif result.outcome in CUT:
+            self.was_cut = True
+
+    def failed(self, error: str) -> None:
+        """It did not raise, but failed; ``error`` is the class of the failure."""
+        self.status, self.error = "error", error
+
+    def end(self, status: SpanStatus = "ok") -> None:
+        """End it, as ``status`` unless it has failed. A span that has ended stays as it is."""
+        if self.ended is None:
+            if self.status == "running":
+                self.status = "cancelled" if self.was_cut else status
+            self.trace.ended(self)
+
+    def cut(self) -> None:
+        """End it in the middle of what it was about."""
+        self.was_cut = True
+        self.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.end()
+        elif isinstance(error, Exception):
+            self.failed(self.error or type_name(error).rpartition(".")[2])
+            self.end()
+        else:
+            self.cut()
+
+
+def as_span(span: OpenSpan, ending: SpanStatus | None) -> Span:
+    """What is known of a span, not yet redacted. ``ending``: how its run ended, if it has."""
+    status = span.status
+    if ending == "cancelled" or (span.was_cut and ending in ("limited", "interrupted")):
+        status = ending
+    return Span(
+        span.id,
+        span.kind,
+        span.name,
+        span.started,
+        span.parent,
+        span.ended,
+        status,
+        span.provider,
+        span.iteration,
+        span.stop_reason,
+        span.purpose,
+        span.usage,
+        span.first_token,
+        span.attempts,
+        span.call_id,
+        span.outcome,
+        span.tool,
+        span.error,
+        span.error_id,
+        raw(span.output, PREVIEW),
+        raw(span.input, INPUT_LIMIT) if span.input else "",
+    )
+

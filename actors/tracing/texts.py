@@ -1,0 +1,61 @@
+"""What a trace keeps of texts: their beginning, without secrets. Pure.
+
+A text is cut twice: first, generously, so that what is done with it is bounded, and after its
+secrets are out, to the limit. The second cut can leave no half of a secret, and the first one is
+made between words.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from motet.actors.errors.clip import redacted_head
+from motet.actors.errors.redact import redact_text
+from motet.actors.errors.text import well_formed
+from motet.protocols.models import ModelRequest
+from motet.protocols.traces import Span
+
+PREVIEW = 500
+"""Code points of an output that are kept."""
+INPUT_LIMIT = 50_000
+"""Code points of an input that are kept in verbose traces."""
+NAME_LIMIT = 200
+MARGIN = 2_048
+
+
+def raw(value: str | ModelRequest, limit: int) -> str:
+    """Enough of a text, or of a request as JSON, to find its secrets in."""
+    text = value if isinstance(value, str) else _as_json(value)
+    return text if len(text) <= limit + MARGIN else text[: limit + MARGIN + 1]
+
+
+def _as_json(request: ModelRequest) -> str:
+    try:
+        return msgspec.json.encode(request).decode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no JSON in UTF-8 can hold
+        return well_formed(repr(request))
+
+
+def shown(text: str, limit: int) -> str:
+    """At most ``limit`` code points of a text, without its secrets."""
+    head, _ = redacted_head(well_formed(text), limit + MARGIN)
+    return head[:limit]
+
+
+def shown_name(name: str) -> str:
+    """A name as a column can hold it: one that a model made up may be anything."""
+    return redact_text(well_formed(name[: NAME_LIMIT * 2]).replace("\0", "\ufffd"))[:NAME_LIMIT]
+
+
+def redacted(span: Span) -> Span:
+    """The span as it is stored and exported."""
+    return msgspec.structs.replace(
+        span,
+        name=shown_name(span.name),
+        provider=shown_name(span.provider),
+        call_id=shown_name(span.call_id),
+        tool=shown_name(span.tool),
+        error=shown_name(span.error),
+        output=shown(span.output, PREVIEW),
+        input=shown(span.input, INPUT_LIMIT),
+    )

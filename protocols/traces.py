@@ -1,0 +1,126 @@
+"""Traces: what a run did and how long each part of it took.
+
+Invariants: one trace per run, whose root is the agent's span; only model spans carry usage, so
+that a sum counts nothing twice; every text has been redacted and cut before it is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from motet.protocols.messages import Request
+from motet.protocols.models import Usage
+from motet.protocols.sessions import RunInfo, RunStatus
+
+SpanKind: TypeAlias = Literal["agent", "model", "tool", "store"]
+"""``store``: an operation of the error store."""
+SpanStatus: TypeAlias = Literal[
+    "running", "ok", "error", "cancelled", "limited", "escalated", "interrupted"
+]
+"""All spans of a cancelled run are ``cancelled``; ``interrupted``: the host ended meanwhile."""
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a run. Times are Unix seconds; ``ended`` is None while it goes on.
+
+    Attributes:
+        id: 16 hex digits.
+        name: of the agent, the model, the tool or the operation.
+        parent: the span that it is a part of; None only for the root of a run nobody called.
+        provider, iteration, stop_reason: of a model span; ``iteration`` 0 is none of the turn's.
+        purpose: what a model call was for when it was not the turn: ``summary``, ``flush``.
+        usage: tokens and cost of this one model call.
+        first_token: seconds from its start to the first part of the answer.
+        attempts: how often the model was asked, retries included.
+        call_id, outcome: of a tool span.
+        tool: of a store span: whose error it was.
+        error: class of the failure, such as ``timeout`` or ``Llm``.
+        error_id: the stored error.
+        output: the beginning of what came of it.
+        input: all that it was given, as JSON; only in verbose traces.
+    """
+
+    id: str
+    kind: SpanKind
+    name: str
+    started: float
+    parent: str | None = None
+    ended: float | None = None
+    status: SpanStatus = "running"
+    provider: str = ""
+    iteration: int = 0
+    stop_reason: str = ""
+    purpose: str = ""
+    usage: Usage | None = None
+    first_token: float | None = None
+    attempts: int = 1
+    call_id: str = ""
+    outcome: str = ""
+    tool: str = ""
+    error: str = ""
+    error_id: str | None = None
+    output: str = ""
+    input: str = ""
+
+
+class TraceInfo(msgspec.Struct, frozen=True):
+    """A trace in short.
+
+    Attributes:
+        trace_id: 32 hex digits; runs that were called by another share that one's.
+        parent: the span of another run that called this one.
+        status: of the run.
+        usage: sum of the model spans.
+        errors: spans that failed.
+        spans: how many were recorded; ``left_out`` counts those that were too many.
+    """
+
+    run_id: str
+    trace_id: str
+    session: str
+    agent: str
+    user: str
+    status: RunStatus
+    started: float
+    ended: float | None = None
+    parent: str | None = None
+    usage: Usage = Usage()
+    errors: int = 0
+    spans: int = 0
+    left_out: int = 0
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A run's spans, those of the runs that it called included, in the order of their starts."""
+
+    info: TraceInfo
+    spans: tuple[Span, ...]
+
+
+class ListTraces(Request[tuple[TraceInfo, ...]], frozen=True, tag="traces.list"):
+    """Newest first; absent filters match all. ``since`` and ``until``: Unix seconds of starts."""
+
+    user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    status: RunStatus | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int = 50
+
+
+class GetTrace(Request[Trace | None], frozen=True, tag="traces.get"):
+    """One trace by the id of its run; None when there is none. Raises ``StorageError``."""
+
+    run_id: str
+
+
+class CloseTraces(Request[int], frozen=True, tag="traces.close"):
+    """Once at start: what the last host left open becomes ``interrupted``; how many traces.
+
+    ``runs`` are those that it was at work on, some of which it may not have come to trace.
+    """
+
+    runs: tuple[RunInfo, ...]
