@@ -15,13 +15,18 @@ JsonObject: TypeAlias = dict[str, object]
 
 Outcome: TypeAlias = Literal[
     "done",
+    "answered",
     "failed",
     "denied",
     "cancelled_before_start",
     "cancelled_while_running",
     "unknown",
 ]
-"""How a call ended. ``unknown``: the host died while it ran, its effect may have happened."""
+"""How a call ended. ``answered``: by a gate, in place of the tool, which did not run. ``unknown``:
+the host died while it ran, its effect may have happened."""
+
+ANSWERS: frozenset[Outcome] = frozenset({"done", "answered"})
+"""The outcomes of calls that brought what was asked for."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -33,10 +38,15 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
-    """Text a person, a program or another agent put in. ``author`` is shown in rooms."""
+    """Text a person, a program or another agent put in. ``author`` is shown in rooms.
+
+    ``note`` marks a row that begins no turn: a follow-up that came into a running turn, a hint of
+    the host, or the summary of what is not shown any more.
+    """
 
     text: str
     author: str | None = None
+    note: Literal["", "injected", "hint", "summary"] = ""
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import Call, JsonObject, Outcome
+from motet.protocols.chat import ANSWERS, Call, JsonObject, Outcome
 from motet.protocols.messages import Request
 
 Effects: TypeAlias = Literal["read", "write"]
@@ -41,7 +41,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        return self.outcome == "done"
+        return self.outcome in ANSWERS
 
 
 class ExecuteCall(Request[CallResult], frozen=True, tag="tools.execute"):

@@ -19,6 +19,7 @@ from motet.protocols.chat import (
 
 GAP_TEXT: dict[Outcome, str] = {
     "done": "[No output]",
+    "answered": "[No output]",
     "failed": "[The call failed]",
     "denied": "[The call was not allowed]",
     "cancelled_before_start": "[Not run: the run was stopped before this call started]",

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from motet.actors.models.wire import arguments_object, cut, user_text
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
     CallArguments,
     CallStart,
@@ -91,7 +91,7 @@ def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, Bloc
                     "type": "tool_result",
                     "tool_use_id": ids.of_result(message.call_id),
                     "content": message.text,
-                    "is_error": message.outcome != "done",
+                    "is_error": message.outcome not in ANSWERS,
                 },
             )
 

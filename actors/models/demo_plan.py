@@ -14,7 +14,14 @@ from typing import TypeAlias, TypeGuard
 import msgspec
 
 from motet.actors.models.wire import json_object
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import (
+    ANSWERS,
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    ToolMessage,
+    UserMessage,
+)
 from motet.protocols.tools import ToolSpec
 
 INTRODUCTION = """\
@@ -220,7 +227,7 @@ def reports(rows: Sequence[ChatMessage]) -> list[str]:
 
 
 def report(result: ToolMessage) -> str:
-    outcome = "" if result.outcome == "done" else f" ({result.outcome.replace('_', ' ')})"
+    outcome = "" if result.outcome in ANSWERS else f" ({result.outcome.replace('_', ' ')})"
     return f"{result.name}{outcome}:\n{excerpt(result.text) or '(nothing)'}"
 
 

@@ -231,7 +231,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             case Allow(args=replaced):
                 return None if replaced is None else _replace_args(work, tool, replaced)
             case Respond(text=text):
-                return _End(text, "done")
+                return _End(text, "answered")
             case Deny(reason=reason) | Abort(reason=reason) | Ask(reason=reason):
                 return _denied(reason)
             case other:

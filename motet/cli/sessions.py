@@ -25,7 +25,7 @@ from motet.cli.render import cut, one_line, visible
 from motet.cli.screen import console
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
-from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.sessions import HistoryRow, ListSessions, SessionInfo
 
@@ -118,7 +118,7 @@ def lines_of(row: ChatMessage) -> list[str]:
                 for call in calls
             ]
         case ToolMessage(name=name, text=text, outcome=outcome):
-            mark = "✓" if outcome == "done" else "✗"
+            mark = "✓" if outcome in ANSWERS else "✗"
             lines = visible(text).splitlines()
             more = [f"  … {len(lines) - RESULT_LINES} more lines"] * (len(lines) > RESULT_LINES)
             return [

@@ -13,6 +13,7 @@ from motet.actors.agent.transcript import violations
 from motet.actors.errors.format import FAILURE_LIMIT
 from motet.actors.errors.sent import LINE_LIMIT, SENT_LIMIT
 from motet.actors.events.subscription import subscribe
+from motet.actors.intake import Intake
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.escalations import EscalationAnswered
@@ -111,6 +112,31 @@ async def test_the_second_same_failing_call_brings_advice() -> None:
     first, second, _ = [row.text for row in result.rows if isinstance(row, ToolMessage)]
     assert "[Advice:" not in first
     assert "failed 2 times in a row with the same arguments" in second
+
+
+async def test_an_answer_of_a_gate_in_place_of_the_tool_is_no_success_of_the_tool() -> None:
+    model = Scripted(*[call(("flaky", {"n": n})) for n in range(4)])
+    agent = motet.Agent("a", model=model)
+
+    @agent.tool
+    def flaky(n: int) -> None:
+        raise RuntimeError(f"kaboom {n}")
+
+    async with motet.open_host() as host:
+
+        @host.on("before_tool")
+        async def answer(event: motet.BeforeTool) -> motet.Decision:
+            return motet.Respond("cached") if event.args["n"] == 2 else motet.Allow()
+
+        host.add(agent)
+        result = await host.run(agent, "go", session="s", check=False)
+        rows = [i.row for i in await host.history("s") if isinstance(i.row, ToolMessage)]
+    assert [row.outcome for row in rows] == ["failed", "failed", "answered", "failed"]
+    assert rows[2].text == "cached"
+    assert result.status == "escalated"
+    assert "Too many errors with flaky (3 in a row)" in result.detail
+    sent = [row.text for row in model.requests[-1].messages if isinstance(row, ToolMessage)]
+    assert "[Failed; a later call of this tool succeeded]" not in sent
 
 
 async def test_a_resolved_error_is_hidden_and_the_transcript_keeps_it() -> None:
@@ -233,13 +259,13 @@ async def test_an_answer_survives_the_end_of_the_host_before_its_run_was_started
 ) -> None:
     agent = stubborn("works", calls=3)
 
-    async def lost(self: motet.Host, run: object) -> None:
+    async def lost(self: Intake, run: object) -> None:
         raise RuntimeError("the host ends here")
 
     async with motet.open_host(tmp_path) as host:
         escalation = await escalated(host, agent, ALICE)
         with monkeypatch.context() as patch:
-            patch.setattr(motet.Host, "_deliver", lost)
+            patch.setattr(Intake, "deliver", lost)
             with pytest.raises(RuntimeError, match="ends here"):
                 await host.resolve(escalation, "retry", principal=ALICE)
     async with motet.open_host(tmp_path, agents=[agent]) as host:

@@ -22,7 +22,7 @@ from motet.protocols.limits import Limits
 
 ID = "err_20241121_230334_abc123"
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
-    ["done", "failed", "failed", "denied", "cancelled_while_running", "unknown"]
+    ["done", "answered", "failed", "failed", "denied", "cancelled_while_running", "unknown"]
 )
 texts = st.text(max_size=700) | st.just(failure_text("a", "it broke", ID))
 ends = st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), outcomes, texts)

@@ -66,7 +66,13 @@ def test_limits_can_be_absent_or_none_at_all() -> None:
 def test_only_what_a_tool_did_itself_counts() -> None:
     assert counts_as("done") == "success"
     assert counts_as("failed") == "error"
-    for outcome in ("denied", "cancelled_before_start", "cancelled_while_running", "unknown"):
+    for outcome in (
+        "answered",
+        "denied",
+        "cancelled_before_start",
+        "cancelled_while_running",
+        "unknown",
+    ):
         assert counts_as(outcome) == "neither"
 
 

@@ -212,7 +212,8 @@ async def test_a_gate_can_answer_in_place_of_the_tool() -> None:
     hooks = gate(Respond("cached"))
     async with on_stage(failing(AssertionError("must not run")), hooks=hooks) as stage:
         result = await stage.call("fail")
-        assert (result.outcome, result.text) == ("done", "cached")
+        assert (result.outcome, result.text) == ("answered", "cached")
+        assert result.ok
 
 
 async def test_a_gate_can_replace_the_arguments() -> None:
