@@ -1,0 +1,163 @@
+"""What a run shows its model of the conversation: a value that moves while the transcript stays.
+
+The rows go through limit, prune and repair for each request. A compaction during the run puts a
+summary in place of rows in front; the stored transcript is not touched. Laws: what is sent is
+valid for a provider when the rows are a valid transcript; a compaction makes it shorter or says
+that it made no progress; system prompt and the request of the running turn are never summarised
+away. Source: agent loop specification, sections 4 to 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import msgspec
+
+from motet.actors.agent.compaction import COMPACTING, Compacting, cut, due_in_run, request_before
+from motet.actors.agent.history import last_turns, sendable
+from motet.actors.agent.pruning import PRUNING, Pruning, prune
+from motet.actors.agent.summary import extract, pair, summary_of, summary_request
+from motet.actors.agent.tokens import UNCALIBRATED, Calibration, estimate
+from motet.actors.errors.sent import as_sent
+from motet.protocols.chat import ChatMessage, UserMessage
+from motet.protocols.models import ModelRequest, ModelResponse
+
+WINDOW = 200_000
+PROGRESS = 0.95
+"""A compaction that leaves more than this share of what was sent made no progress."""
+PATIENCE = 2
+"""Compactions without progress that end a run."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """The rows of a request. ``tokens``: of the whole request, as near as can be known."""
+
+    messages: tuple[ChatMessage, ...]
+    estimated: int
+    tokens: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A compaction to be done: the summary of ``rows`` takes their place.
+
+    Attributes:
+        rows: what is summarised.
+        previous: the summary that is there already; the new one covers it too.
+        covered: rows of the conversation that are covered afterwards.
+        pinned: the request of the turn that is cut; it goes on being sent.
+    """
+
+    rows: tuple[ChatMessage, ...]
+    previous: str
+    covered: int
+    pinned: UserMessage | None
+    window: int
+
+    def request(self, model: str) -> ModelRequest:
+        return summary_request(model, self.rows, self.previous, self.window)
+
+
+@attrs.frozen
+class View:
+    """``rows`` of the methods are those of the running turn; they stand behind ``history``.
+
+    Attributes:
+        history: stored rows that come before the run, from the session's start pointer on.
+        summary: of what is before the rows that are shown.
+        window: tokens that the model takes; 0 when nobody knows.
+        turns: user turns that are sent at most; 0 is all.
+        covered: rows in front that the summary covers besides.
+        stalled: compactions one after the other that made no progress.
+    """
+
+    history: tuple[ChatMessage, ...] = ()
+    summary: str = ""
+    window: int = WINDOW
+    turns: int = 0
+    pruning: Pruning = PRUNING
+    compacting: Compacting = COMPACTING
+    calibration: Calibration = UNCALIBRATED
+    covered: int = 0
+    pinned: UserMessage | None = None
+    stalled: int = 0
+
+    @property
+    def stuck(self) -> str:
+        """Why the run must end; empty while it may go on."""
+        if self.stalled < PATIENCE:
+            return ""
+        return (
+            f"the conversation does not fit in the model's window of {self.window} tokens, and "
+            f"{self.stalled} compactions made it no shorter: reset the session, use a model with "
+            "a larger window, or have tools return less"
+        )
+
+    def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+        """The conversation behind the summary, with errors in short."""
+        front = (self.pinned,) if self.pinned else ()
+        return (*front, *as_sent((*self.history, *rows))[self.covered :])
+
+    def sent(self, rows: Sequence[ChatMessage], around: int = 0) -> Sent:
+        """What the next request holds. ``around``: estimated tokens of system prompt and tools."""
+        limited = (*pair(self.summary), *last_turns(self.shown(rows), self.turns))
+        pruned = prune(
+            limited,
+            self.window,
+            around=around,
+            calibration=self.calibration,
+            how=self.pruning,
+        )
+        messages = sendable(pruned)
+        estimated = estimate(messages) + around
+        return Sent(messages, estimated, self.calibration.tokens(estimated))
+
+    def counted(self, sent: Sent, input_tokens: int) -> View:
+        """Learn what the provider counted for this very request."""
+        if input_tokens <= 0:
+            return self
+        return attrs.evolve(self, calibration=Calibration(sent.estimated, input_tokens))
+
+    def plan(
+        self, sent: Sent, rows: Sequence[ChatMessage], *, overflow: bool = False
+    ) -> Plan | None:
+        """The compaction that is due before this request, if one is and can be.
+
+        ``overflow``: the provider has refused the request for its length.
+        """
+        if not overflow and not due_in_run(sent.tokens, self.window, self.compacting):
+            return None
+        shown = self.shown(rows)
+        at = cut(shown, self.compacting)
+        if at is None:
+            return None
+        return Plan(
+            rows=shown[:at],
+            previous=self.summary,
+            covered=self.covered + at - (1 if self.pinned else 0),
+            pinned=request_before(shown, at),
+            window=self.window,
+        )
+
+    def compacted(
+        self,
+        plan: Plan,
+        response: ModelResponse | None,
+        rows: Sequence[ChatMessage],
+        around: int = 0,
+    ) -> View:
+        """The view after ``plan``; ``response`` None: the model failed, and nobody waits for it."""
+        before = self.sent(rows, around).estimated
+        written = summary_of(response, plan.rows, plan.previous)
+        for text in (written, extract(plan.rows, plan.previous)):
+            after = attrs.evolve(self, summary=text, covered=plan.covered, pinned=plan.pinned)
+            left = after.sent(rows, around).estimated
+            if left <= PROGRESS * before:
+                return attrs.evolve(after, stalled=0)
+            if left < before:
+                return after.without_progress()
+        return self.without_progress()
+
+    def without_progress(self) -> View:
+        """The view after a compaction that did not help; it counts those."""
+        return attrs.evolve(self, stalled=self.stalled + 1)
