@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.vectors import areas_compact, areas_errors, areas_host, areas_results
+from tests.vectors import areas_compact, areas_errors, areas_host, areas_loops, areas_results
 from tests.vectors.cases import Adapter
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -20,5 +20,8 @@ ADAPTERS: Mapping[str, Adapter] = {
     "error strategy table": areas_host.strategy,
     "extra: circuit breaker": areas_compact.breaker,
     "extra: PII redaction": areas_compact.redaction,
+    "tool_loop": areas_loops.same_call,
+    "tool_loop_later": areas_loops.detectors,
+    "stable_json": areas_loops.canonical,
 }
 """Areas that are not here belong to later work."""

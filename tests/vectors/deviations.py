@@ -104,6 +104,14 @@ def _output_error(expect: object) -> str:
     )
 
 
+def _other_words(case: Case, facts: Facts) -> bool:
+    """What has to be in a text is; how long it is, is free."""
+    expected = cast("dict[str, object]", case.expect) if isinstance(case.expect, dict) else {}
+    return "lengths" in expected and all(
+        facts.get(key) == value for key, value in expected.items() if key != "lengths"
+    )
+
+
 RULES = (
     Rule(
         "error store store/get/list filters",
@@ -150,5 +158,10 @@ RULES = (
         "error strategy table",
         'errors.md 1: "not found lists the available tools"',
         _lists_what_there_is,
+    ),
+    Rule(
+        "tool_loop",
+        'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',
+        _other_words,
     ),
 )

@@ -1,0 +1,92 @@
+"""One text for each JSON value, so that equal arguments of a call are seen to be equal.
+
+Laws: the order of keys, spaces and ways to write a number or a character make no difference;
+different values give different texts. Keys are sorted, nothing is between the tokens, and
+``<``, ``>`` and ``&`` are escaped, as Go does it, so that keys can be compared with its hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from json.encoder import encode_basestring
+from math import isfinite
+from operator import itemgetter
+from typing import cast
+
+KEY_BYTES = 16
+
+_ESCAPED = str.maketrans(
+    {char: f"\\u{ord(char):04x}" for char in ("<", ">", "&", "\u2028", "\u2029")}
+)
+_PLAIN_FROM, _PLAIN_BELOW = 1e-6, 1e21
+
+
+def stable_json(value: object) -> str:
+    """The canonical text of a value that a JSON decoder made.
+
+    A whole number is the same with and without ``.0``; an integer of any size stays exact. What
+    JSON has no number for (``NaN``, ``Infinity``) keeps the name that decoders give it.
+    Raises ``TypeError`` for what is no JSON value, ``RecursionError`` for one nested too deeply.
+    """
+    match value:
+        case str():
+            return _string(value)
+        case None | bool():
+            return json.dumps(value)
+        case int():
+            return str(value)
+        case float():
+            return _number(value)
+        case dict():
+            return _object(cast("Mapping[object, object]", value))
+        case list() | tuple():
+            return f"[{','.join(map(stable_json, cast('Sequence[object]', value)))}]"
+        case _:
+            raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def canonical(arguments: str) -> str:
+    """The canonical text of a call's arguments; text that is not JSON as it is.
+
+    Of a key that is there twice the last value counts, as it does for the tool. No arguments at
+    all are the empty object.
+    """
+    try:
+        return stable_json(json.loads(arguments or "{}"))
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def call_key(tool: str, arguments: str) -> str:
+    """The same for calls of one tool with equal arguments: 32 hex digits."""
+    return digest((tool, ":", canonical(arguments)))
+
+
+def digest(parts: Iterable[str]) -> str:
+    """32 hex digits of the texts, one behind the other."""
+    whole = "".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).digest()[:KEY_BYTES].hex()
+
+
+def _object(fields: Mapping[object, object]) -> str:
+    named = sorted(((str(name), value) for name, value in fields.items()), key=itemgetter(0))
+    return "{" + ",".join(f"{_string(name)}:{stable_json(value)}" for name, value in named) + "}"
+
+
+def _string(text: str) -> str:
+    return encode_basestring(text).translate(_ESCAPED)
+
+
+def _number(value: float) -> str:
+    if not isfinite(value):
+        return json.dumps(value)
+    size = abs(value)
+    if value.is_integer() and size < _PLAIN_BELOW:
+        return str(int(value))
+    if _PLAIN_FROM <= size < _PLAIN_BELOW:
+        return f"{Decimal(repr(value)):f}"
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa}e{exponent[:1]}{exponent[1:].lstrip('0')}"
