@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
 
 from motet.protocols.messages import Message
 from motet.runtime.errors import MotetRuntimeError
-from motet.runtime.handlers import Handler, check_protocol, collect_handlers
+from motet.runtime.handlers import Calls, Handler, check_protocol, collect_handlers
 from motet.runtime.mailbox import MailboxSpec
 from motet.runtime.monitors import check_watches, unwatch, watch
 from motet.runtime.schedule import ActorTimers
@@ -41,12 +41,14 @@ class Actor(Generic[P]):
 
     # The kernel's, in the manner of dunder names: no subclass can collide with them by accident.
     __motet_handlers__: ClassVar[dict[type[Message], Handler]] = {}
+    __motet_calls__: ClassVar[Calls]
     __motet_cell__: Cell | None = None
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.__motet_handlers__ = collect_handlers(cls)
         check_protocol(cls, Actor, cls.__motet_handlers__)
+        cls.__motet_calls__ = Calls(cls, cls.__motet_handlers__)
 
     async def on_start(self) -> None:
         """Runs before the first message. A failure here is a failed start: nothing is left."""

@@ -102,7 +102,7 @@ class Cell:
         self.leaving = False  # asked to stop for ever
         self.was_ready = False  # some incarnation has started
         self.failed_with: Exception | None = None  # how the last incarnation ended
-        self.plan: StopPlan  # of this incarnation: set by begin
+        self.plan: StopPlan | None = None  # of this incarnation, once its end was ordered
         self.cancel_at = math.inf
         self._factory = factory
         self._started: trio.Event | None = None
@@ -180,7 +180,7 @@ class Cell:
         self.restarts += self.was_ready
         if self.observer is not None and self.was_ready:
             self.observer.restarted()
-        self.plan = at_once()
+        self.plan = None
         self.cancel_at = math.inf
         self.failed_with = None
         self._started = trio.Event()
@@ -268,7 +268,7 @@ class Cell:
         if self.supervisor is None:
             spec = self.life.actor.supervision
             self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash, self.finish)
-            self.parent.adopt(self.supervisor)
+            self.parent.adopt(self.supervisor.run, f"{self.path} (supervisor)")
         return self.supervisor
 
     # ------------------------------------------------------------------ looking
@@ -311,9 +311,18 @@ class Cell:
 
     def leftovers(self) -> Iterator[Leftover]:
         """The tasks of this actor that are still there, with their stacks."""
-        if self._task is not None:
-            for task in blocking_tasks(self._task):
+        for own in self._tasks():
+            for task in blocking_tasks(own):
                 yield Leftover(self.path, f"{task.name} ignores cancellation", stack_of(task))
+
+    def _tasks(self) -> Iterator[trio.lowlevel.Task]:
+        """The task of the turn, unless it only waits for the others, and that of the workers."""
+        workers = None if self.life is None else self.life.workers
+        beside = None if workers is None else workers.task
+        if self._task is not None and not (beside and self.life and self.life.scope is None):
+            yield self._task
+        if beside is not None:
+            yield beside
 
     # ------------------------------------------------------------------ one incarnation
 
@@ -335,7 +344,10 @@ class Cell:
         self._task = trio.lowlevel.current_task()
         orderly = False
         try:
-            await self._live()
+            self.life = self._next_life()
+            if self.life is not None:
+                await self.life.run()
+                self.failed_with = self.life.failure
             orderly = True
         finally:
             if self.state != "stopping":
@@ -348,18 +360,17 @@ class Cell:
             finally:
                 self._end(cancelled=not orderly)
 
-    async def _live(self) -> None:
+    def _next_life(self) -> Incarnation | None:
         try:
             actor = self._actor or self._build()
         except StartFailed as error:
             self.failed_with = error
-            return
+            return None
         self._actor = None
-        self.life = Incarnation(self, actor)
+        life = Incarnation(self, actor)
         if self.state != "starting":
-            self.life.finish()
-        await self.life.run()
-        self.failed_with = self.life.failure
+            life.finish()
+        return life
 
     def _needs_clean_up(self) -> bool:
         return self.supervisor is not None or self._to_be_cleaned() is not None
@@ -371,16 +382,15 @@ class Cell:
         return self.life.actor
 
     async def _clean_up(self) -> None:
+        plan = self._orders()
         if self.supervisor is not None:
-            self.supervisor.close(self.plan.less(self._own_cleanup(), trio.current_time()))
+            self.supervisor.close(plan.less(self._own_cleanup(), trio.current_time()))
             await self.supervisor.ended.wait()
         actor = self._to_be_cleaned()
         if actor is None:
             return
         began = trio.current_time()
-        self._cleaning = trio.CancelScope(
-            deadline=min(began + actor.cleanup_budget, self.plan.until)
-        )
+        self._cleaning = trio.CancelScope(deadline=min(began + actor.cleanup_budget, plan.until))
         scope = self._cleaning
         try:
             with scope:
@@ -398,7 +408,8 @@ class Cell:
             _log.error("%s crashed: %r", self.path, error, exc_info=error)
         self.supervisor = None
         self._change("ended")
-        self.plan.ledger.ended.append(self.path)
+        if self.plan is not None:
+            self.plan.ledger.ended.append(self.path)
         self.life = None
         self._task = None
         self._signal_started()
@@ -407,8 +418,14 @@ class Cell:
             self._ended.set()
             self._ended = None
 
+    def _orders(self) -> StopPlan:
+        """The plan of this end; nobody ordered one if the actor ends by itself."""
+        if self.plan is None:
+            self.plan = at_once()
+        return self.plan
+
     def _abandon(self, what: str) -> None:
-        self.plan.ledger.abandoned.append(Leftover(self.path, what))
+        self._orders().ledger.abandoned.append(Leftover(self.path, what))
         _log.warning("%s: %s", self.path, what)
 
     def _own_cleanup(self) -> float:

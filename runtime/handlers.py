@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, overload
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_origin, overload
 
 import msgspec
 
 from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime.stream import Replies
 
-__all__ = ["Handler", "check_protocol", "collect_handlers", "handles"]
+__all__ = ["Call", "Calls", "Handler", "check_protocol", "collect_handlers", "handles"]
 
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., object])
@@ -26,7 +26,13 @@ M_co = TypeVar("M_co", bound=Message, covariant=True)
 Q_co = TypeVar("Q_co", bound=Request[Any], covariant=True)
 S_co = TypeVar("S_co", bound=StreamRequest[Any, Any], covariant=True)
 
+# An actor's method as its class has it. Any: each takes messages of its own type only, and the
+# table it is found in is keyed by that type.
+Call = Callable[[Any, Any], Awaitable[object]]
+_StreamCall = Callable[[Any, Any, Replies[Any]], Awaitable[object]]
+
 _MARK = "__motet_handles__"
+_DISCARD: Final = Replies[Any](None)
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -45,6 +51,35 @@ class Handler(msgspec.Struct, frozen=True):
     def in_turn(self) -> bool:
         """Handled by the actor itself, one after the other (G5)."""
         return self.concurrent == 1
+
+
+class Calls:
+    """The methods that handle the messages of a class, by message type; all its actors share it.
+
+    ``bare`` has those that are called with a told message and nothing else around it; ``streams``
+    those that get a stream's replies, which in ``all`` are discarded.
+    """
+
+    __slots__ = ("all", "bare", "streams")
+
+    def __init__(self, actor: type, handlers: dict[type[Message], Handler]) -> None:
+        # Looked up by the type of whatever comes out of a queue; an envelope's is no key.
+        self.all: dict[type, Call] = {}
+        self.bare: dict[type, Call] = {}
+        self.streams: dict[type, _StreamCall] = {}
+        for kind, handler in handlers.items():
+            # By name, since a subclass may override the method without marking it again.
+            method = getattr(actor, handler.method)
+            if handler.streams:
+                self.streams[kind] = method
+                method = _discarding(method)
+            self.all[kind] = method
+            if handler.in_turn and not handler.retries:
+                self.bare[kind] = method
+
+
+def _discarding(method: _StreamCall) -> Call:
+    return lambda actor, message: method(actor, message, _DISCARD)
 
 
 class _Handles:

@@ -334,7 +334,7 @@ def _is_idle(cell: Cell) -> bool:
     if box.queue or box.waiting or box.stashed or box.running:
         return False
     below = cell.supervisor is not None and cell.supervisor.cells
-    tasks = life.nursery is None or life.nursery.child_tasks
+    tasks = life.workers is not None and life.workers.at_work
     return not (below or tasks or (life.timers is not None and len(life.timers)))
 
 

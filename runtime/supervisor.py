@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -248,10 +248,10 @@ class Supervisor:
         if self._stopping is not None:
             self.stop(self._stopping, self._plan_of_next())
 
-    def adopt(self, supervisor: Supervisor) -> None:
-        """Run the supervisor of one of the children, in the same nursery as that child."""
+    def adopt(self, run: Callable[[], Awaitable[None]], name: str) -> None:
+        """Run what belongs to one of the children, in the same nursery as that child."""
         assert self._nursery is not None
-        self._nursery.start_soon(supervisor.run, name=f"{supervisor.path} (supervisor)")
+        self._nursery.start_soon(run, name=name)
 
     def child_ended(self, cell: Cell, *, cancelled: bool) -> None:
         """An incarnation has ended: what follows is decided in this supervisor's task."""

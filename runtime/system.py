@@ -119,7 +119,7 @@ class System:
         if fault == "kill":
             cell.parent.stop(cell, within(0))
             return True
-        if cell.life is None or cell.life.nursery is None:
+        if cell.life is None or cell.life.is_over:
             return False
         cell.life.crash(InjectedCrash(path))
         return True

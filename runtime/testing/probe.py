@@ -43,7 +43,7 @@ def limits_of(cell: Cell) -> Limits:
 
 def crash(cell: Cell, error: Exception) -> bool:
     """End the incarnation by ``error``; False if there is none to crash."""
-    if cell.life is None or cell.life.nursery is None:
+    if cell.life is None or cell.life.is_over:
         return False
     cell.life.crash(error)
     return True

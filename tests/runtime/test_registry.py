@@ -212,6 +212,19 @@ async def test_who_has_something_to_do_is_not_idle(autojump_clock: MockClock) ->
         assert sessions.live == 0
 
 
+async def test_workers_that_rest_keep_nobody_awake(autojump_clock: MockClock) -> None:
+    class Reader(Actor[Sleep]):
+        @handles(Sleep, concurrent=2)
+        async def sleep(self, request: Sleep) -> None:
+            await trio.sleep(request.seconds)
+
+    async with open_system() as system:
+        readers = await system.registry.kind("reader", lambda _: Reader(), idle_after=1)
+        await readers.ref("a").ask(Sleep(5))
+        await trio.sleep(3)
+        assert readers.live == 0
+
+
 async def test_a_limit_passivates_who_is_idle_and_refuses_if_nobody_is(
     autojump_clock: MockClock,
 ) -> None:

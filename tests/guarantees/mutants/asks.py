@@ -160,16 +160,16 @@ def _forget_the_interrupted() -> list[Patch]:
 
 def _task_per_request() -> list[Patch]:
     """Each request is handled in a task of its own, as soon as it comes."""
-    answer = Incarnation._answer
+    answer = Incarnation.answer
 
     async def answer_aside(life: Incarnation, ask: Ask, scope: trio.CancelScope) -> None:
-        if life.nursery is None or ask.message.__class__ in life.cell.mailbox.stashes:
+        if life.is_over or ask.message.__class__ in life.cell.mailbox.stashes:
             await answer(life, ask, scope)
         else:
-            life.nursery.start_soon(answer, life, ask, scope)
+            life.start_soon(answer, life, ask, scope, name="request")
             await trio.lowlevel.checkpoint()
 
-    return [(Incarnation, "_answer", answer_aside)]
+    return [(Incarnation, "answer", answer_aside)]
 
 
 MUTANTS = (

@@ -11,6 +11,7 @@ from motet.runtime.cell import Cell
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.testing.scheduler import Patch
+from motet.runtime.workers import Workers
 from tests.guarantees.law import Mutant
 
 __all__ = ["MUTANTS"]
@@ -116,15 +117,15 @@ def _drop_the_wrong_end() -> list[Patch]:
 
 def _run_one_more_aside() -> list[Patch]:
     """The limit of concurrent handlers is not looked at."""
-    attend = Incarnation._attend
+    attend = Workers.attend
 
-    def attend_always(life: Incarnation, kind: type[Message]) -> None:
-        running = life._concurrent.pop(kind, 0)
-        attend(life, kind)
+    def attend_always(workers: Workers, kind: type[Message]) -> None:
+        running = workers._busy.pop(kind, 0)
+        attend(workers, kind)
         if running:
-            life._concurrent[kind] = life._concurrent.get(kind, 0) + running
+            workers._busy[kind] = workers._busy.get(kind, 0) + running
 
-    return [(Incarnation, "_attend", attend_always)]
+    return [(Workers, "attend", attend_always)]
 
 
 def _share_messages() -> list[Patch]:

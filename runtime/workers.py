@@ -1,0 +1,233 @@
+"""The tasks of an actor beside its turn: concurrent handlers, and what ``start_soon`` began.
+
+Most actors never have one, and cost a task and a scope. The first opens a nursery in a task of its
+own, next to the actor's as the supervisor of its children is: a turn that is under way could not
+open one around itself. Invariants: the actor ends only after all of these have; when its turn is
+over, the concurrent handlers may finish, and then the rest is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+
+from motet.protocols.messages import Message
+from motet.runtime.ask import Ask
+from motet.runtime.errors import unwrapped
+from motet.runtime.mailbox import Item
+from motet.runtime.stopping import cancel_at
+from motet.runtime.told import Told
+from motet.runtime.waits import Work, current_work
+
+if TYPE_CHECKING:
+    from motet.runtime.incarnation import Incarnation
+
+__all__ = ["Workers"]
+
+RESTING = 4  # workers of one message type that are kept for the next message
+
+
+class Workers:
+    """See the module. Of one incarnation, ``life``."""
+
+    __slots__ = (
+        "_background",
+        "_busy",
+        "_closing",
+        "_context",
+        "_early",
+        "_ended",
+        "_life",
+        "_nursery",
+        "_resting",
+        "_scope",
+        "task",
+    )
+
+    def __init__(self, life: Incarnation) -> None:
+        self.task: trio.lowlevel.Task | None = None  # that of the nursery
+        self._life = life
+        self._scope = trio.CancelScope(deadline=life.cell.cancel_at)
+        self._nursery: trio.Nursery | None = None
+        self._early: list[Callable[[], object]] = []  # starts, before the nursery is open
+        self._ended: trio.Event | None = None  # None: nothing was ever begun
+        self._closing = False
+        self._background = 0
+        self._busy: dict[type[Message], int] = {}  # concurrent handlers, by message type
+        self._resting: dict[type[Message], list[trio.lowlevel.Task]] = {}
+        self._context: Context | None = None  # that of concurrent handlers
+
+    @property
+    def at_work(self) -> bool:
+        """Any task is there that does not rest."""
+        return bool(self._background or self._busy)
+
+    @property
+    def have_ended(self) -> bool:
+        """The nursery is closed, and no task can be started any more."""
+        return self._ended is not None and self._ended.is_set()
+
+    # ------------------------------------------------------------------ the nursery
+
+    def _start(self, context: Context, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        """Begin a task with a copy of ``context``, which need not be that of the caller."""
+        if self._nursery is not None:
+            context.run(partial(self._nursery.start_soon, fn, name=name))
+            return
+        if self._ended is None:
+            self._ended = trio.Event()
+            cell = self._life.cell
+            context.run(cell.parent.adopt, self._run, f"{cell.path} (workers)")
+        self._early.append(partial(self._start, context, fn, name))
+
+    async def _run(self) -> None:
+        assert self._ended is not None
+        self.task = current_task()
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    for start in self._early:
+                        start()
+                    self._early.clear()
+                    await trio.sleep_forever()
+        finally:
+            self.task = None
+            self._ended.set()
+
+    def cancel_at(self, when: float) -> None:
+        """Cancel all of them at ``when``, or earlier if that was said before."""
+        cancel_at(self._scope, when)
+
+    async def end(self) -> None:
+        """Let the concurrent handlers finish, cancel the rest, and wait until none is left."""
+        self._closing = True
+        self._cancel_if_free()
+        if self._ended is not None:
+            # Shielded without a limit, as the end of any nursery: what it waits for is cancelled
+            # at the time that was ordered.
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+
+    def _cancel_if_free(self) -> None:
+        if self._closing and not self._busy:
+            self._scope.cancel()
+
+    # ------------------------------------------------------------------ background tasks
+
+    def start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+        """Run a background task of the actor; its crash is the actor's."""
+        self._background += 1
+        self._start(copy_context(), partial(self._in_background, fn), name)
+
+    async def _in_background(self, fn: Callable[[], Awaitable[object]]) -> None:
+        current_work.set(None)  # what it waits for, the turn does not
+        try:
+            await fn()
+        except Exception as error:
+            self._life.crash(unwrapped(error))
+        finally:
+            self._background -= 1
+
+    # ------------------------------------------------------------------ concurrent handlers
+
+    def attend_to_stashes(self) -> None:
+        """Take what was put aside, now and from now on. First called in the actor's own task."""
+        if self._context is None:
+            self._context = copy_context()
+        mailbox = self._life.cell.mailbox
+        if self._life.finishing or self._life.cell.paused:
+            return
+        mailbox.attend = self.attend
+        for kind, stash in mailbox.stashes.items():
+            for _ in stash.copy():
+                self.attend(kind)
+
+    def attend(self, kind: type[Message]) -> None:
+        """Something was put aside for ``kind``: let a worker take it, if the limit allows."""
+        handler = self._life.cell.handlers[kind]
+        busy = self._busy.get(kind, 0)
+        if busy >= handler.concurrent or self._context is None:
+            return
+        self._busy[kind] = busy + 1
+        resting = self._resting.get(kind)
+        if resting:
+            reschedule(resting.pop())
+            return
+        # This runs in the sender's task: without a context of its own, the handler would see the
+        # sender's context variables.
+        name = f"{self._life.cell.path} {handler.method}"
+        self._start(self._context, partial(self._serve, kind), name)
+
+    async def _serve(self, kind: type[Message]) -> None:
+        """A worker: a task that handles one message of ``kind`` after the other, and rests."""
+        try:
+            needed = True
+            while needed:
+                # As the turn's: one scope for all messages, until one of them is cancelled in it.
+                with trio.CancelScope() as scope:
+                    needed = await self._work(kind, scope)
+        except Exception as error:
+            self._life.crash(unwrapped(error))
+        finally:
+            self._is_free(kind)
+
+    async def _work(self, kind: type[Message], scope: trio.CancelScope) -> bool:
+        """Handle messages until ``scope`` is used up, or the worker is not needed: False."""
+        mailbox = self._life.cell.mailbox
+        while not (self._life.finishing or self._life.cell.paused):
+            # An ask stays in the stash, and can be withdrawn, until this very step.
+            item = mailbox.unstash(kind)
+            if item is None:
+                if len(self._resting.setdefault(kind, [])) == RESTING:
+                    return False
+                await self._rest(kind)
+                continue
+            mailbox.running_aside += 1
+            try:
+                await self._handle(item, scope)
+            finally:
+                mailbox.running_aside -= 1
+            if isinstance(item, Ask) and item.cancelled_at is not None:
+                return True
+        return False
+
+    async def _handle(self, item: Item, scope: trio.CancelScope) -> None:
+        life = self._life
+        if isinstance(item, Ask):
+            current_work.set(item.target)
+            await life.answer(item, scope)
+            return
+        current_work.set(Work(life.cell.path))
+        told = item if isinstance(item, Told) else Told(item)
+        try:
+            await life.call(told)
+        except BaseException as error:
+            life.cell.mailbox.lose(told, error)
+            raise
+        life.cell.mailbox.handled += 1
+
+    async def _rest(self, kind: type[Message]) -> None:
+        """Wait for ``attend``: waking a task is much cheaper than to start and end one."""
+        task = current_task()
+        resting = self._resting[kind]
+
+        def abort(_: RaiseCancelT) -> Abort:
+            resting.remove(task)
+            self._busy[kind] = self._busy.get(kind, 0) + 1  # until it has ended
+            return Abort.SUCCEEDED
+
+        resting.append(task)
+        self._is_free(kind)
+        await wait_task_rescheduled(abort)
+
+    def _is_free(self, kind: type[Message]) -> None:
+        """A worker has nothing to do any more."""
+        self._busy[kind] -= 1
+        if not self._busy[kind]:
+            del self._busy[kind]
+        self._cancel_if_free()
