@@ -147,10 +147,13 @@ def kind_of(call: Call, kinds: Mapping[str, Kind]) -> Kind:
     A tool whose calls differ has an entry ``name:action`` for each of its ``action`` arguments,
     and ``name:`` for a call without one. ``prefix*`` stands for all names that begin so.
     """
-    kind = kinds.get(call.name)
+    names = [call.name]
     if f"{call.name}:" in kinds:
-        kind = kinds.get(f"{call.name}:{_action(call)}", kind)
-    return kind or _kind_of_prefix(call.name, kinds)
+        names.insert(0, f"{call.name}:{_action(call)}")
+    for name in names:
+        if name in kinds:
+            return kinds[name]
+    return _kind_of_prefix(call.name, kinds)
 
 
 def _kind_of_prefix(tool: str, kinds: Mapping[str, Kind]) -> Kind:
