@@ -141,4 +141,3 @@ def as_span(span: OpenSpan, ending: SpanStatus | None) -> Span:
         raw(span.output, PREVIEW),
         raw(span.input, INPUT_LIMIT) if span.input else "",
     )
-
