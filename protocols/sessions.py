@@ -125,6 +125,50 @@ class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="session
     session: str
 
 
+class SessionContext(msgspec.Struct, frozen=True):
+    """What a model is shown of a session: a summary, and the rows behind it.
+
+    Attributes:
+        start_pos: the position of the first row; each row has the next one.
+        summary: of the rows before ``start_pos``; empty when none was made, or after a reset.
+        flushed: what was learned since the last compaction has been written to memory files.
+    """
+
+    start_pos: int = 1
+    summary: str = ""
+    rows: tuple[ChatMessage, ...] = ()
+    flushed: bool = False
+
+
+class LoadContext(Request[SessionContext], frozen=True, tag="sessions.context"):
+    """The summary and the rows that a model is shown; empty for an unknown session."""
+
+    session: str
+
+
+class StoreSummary(Request[bool], frozen=True, tag="sessions.summary"):
+    """Move the start pointer forward and store the summary of what is before it then.
+
+    False, and nothing is stored, when the pointer has moved from ``start_pos`` meanwhile, when
+    ``next_pos`` is not behind it, or when no row would be left.
+    """
+
+    session: str
+    start_pos: int
+    next_pos: int
+    text: str
+
+
+class MarkFlushed(Request[bool], frozen=True, tag="sessions.flushed"):
+    """Note that the memory flush of the cycle that began at ``start_pos`` is done.
+
+    False when the pointer has moved meanwhile: another cycle has begun.
+    """
+
+    session: str
+    start_pos: int
+
+
 class HistoryRow(msgspec.Struct, frozen=True):
     """One stored row. ``pos`` counts from 1 in its session, without gaps."""
 

@@ -16,6 +16,7 @@ DELETIONS = (
     "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
     "DELETE FROM escalations WHERE session = ?",
     "DELETE FROM messages WHERE session = ?",
+    "DELETE FROM summaries WHERE session = ?",
     "DELETE FROM runs WHERE session = ?",
     "DELETE FROM events WHERE stream = 'session:' || ?",
     "DELETE FROM agent_errors WHERE session_id = ?",

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from motet.actors.agent.transcript import close_calls
-from motet.actors.sessions import deletion, escalations
+from motet.actors.sessions import compactions, deletion, escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.storage.errors import ExpectationFailed, StorageError
@@ -45,7 +45,9 @@ from motet.protocols.sessions import (
     KeyConflict,
     ListRuns,
     ListSessions,
+    LoadContext,
     LoadTranscript,
+    MarkFlushed,
     NewInput,
     ReadHistory,
     RecordIntent,
@@ -54,7 +56,9 @@ from motet.protocols.sessions import (
     ResetSession,
     RunInfo,
     SessionBusy,
+    SessionContext,
     SessionInfo,
+    StoreSummary,
 )
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import Actor, ActorRef, MotetRuntimeError, handles
@@ -69,6 +73,9 @@ SessionStoreMessage: TypeAlias = (
     | DeleteSession
     | RecoverRuns
     | LoadTranscript
+    | LoadContext
+    | StoreSummary
+    | MarkFlushed
     | ReadHistory
     | ListSessions
     | GetSession
@@ -153,9 +160,10 @@ class SessionStore(Actor[SessionStoreMessage]):
     @handles(RecordStep)
     async def record_step(self, message: RecordStep) -> None:
         """Takes its turn, so that a later intent of the run finds it among the unwritten."""
-        await self._room.acquire()
         (step,) = sql.record(message.run_id, message.step, message.row)
+        # Before any await: an intent is handled beside the turn, as soon as this one waits.
         self._unwritten.setdefault(message.run_id, []).append(step)
+        await self._room.acquire()
         self.start_soon(self._write_step, message.run_id, step)
 
     async def _write_step(self, run_id: str, step: Statement) -> None:
@@ -243,6 +251,21 @@ class SessionStore(Actor[SessionStoreMessage]):
         found = await self._readers.read(rows.TRANSCRIPT, (request.session,))
         return tuple(rows.history_row(row).row for row in found)
 
+    @handles(LoadContext, concurrent=AT_ONCE)
+    async def load_context(self, request: LoadContext) -> SessionContext:
+        return compactions.context(
+            await self._readers.read(compactions.CONTEXT, (request.session,))
+        )
+
+    @handles(StoreSummary, concurrent=AT_ONCE)
+    async def store_summary(self, request: StoreSummary) -> bool:
+        text = sql.storable(request.text)
+        return await self._moves(compactions.store(request, text, self._clock()))
+
+    @handles(MarkFlushed, concurrent=AT_ONCE)
+    async def mark_flushed(self, request: MarkFlushed) -> bool:
+        return await self._moves(compactions.mark_flushed(request))
+
     @handles(ReadHistory, concurrent=AT_ONCE)
     async def read_history(self, request: ReadHistory) -> tuple[HistoryRow, ...]:
         found = await self._readers.read(
@@ -305,6 +328,14 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     async def _write(self, statements: tuple[Statement, ...]) -> None:
         await self._database.ask(Transact(statements))
+
+    async def _moves(self, statements: tuple[Statement, ...]) -> bool:
+        """Whether what the statements expect of the start pointer still held."""
+        try:
+            await self._write(statements)
+        except ExpectationFailed:
+            return False
+        return True
 
     async def _journal(self, run_id: str, statements: tuple[Statement, ...]) -> None:
         """Write what the run can do without. Nobody waits for it, so a failure is counted here."""

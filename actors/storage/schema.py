@@ -2,7 +2,7 @@
 
 Invariants: step n takes a database from version n to n + 1, in one transaction with its
 ``user_version``; a step that was released is never edited. Rows of ``messages`` are never
-changed or removed: a reset moves ``sessions.start_pos``.
+changed, nor removed one by one: a reset and a compaction move ``sessions.start_pos``.
 """
 
 from __future__ import annotations
@@ -208,7 +208,37 @@ CREATE TABLE spans (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _RESULTS, _MEMORIES, _ESCALATIONS, _FORGETTING, _TRACES)
+_SUMMARIES = """
+CREATE TABLE summaries (                    -- each stands for all rows before its start_pos
+    session TEXT NOT NULL REFERENCES sessions,
+    start_pos INTEGER NOT NULL,
+    from_pos INTEGER NOT NULL,              -- the start pointer before it
+    created REAL NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (session, start_pos)
+);
+ALTER TABLE sessions ADD COLUMN flushed INTEGER;    -- the start_pos whose rows are in memory files
+"""
+
+_AGENTS = """
+CREATE TABLE agents (                       -- agents that a host finds by name beside its own
+    name TEXT PRIMARY KEY,
+    body TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    _FIRST,
+    _RESULTS,
+    _MEMORIES,
+    _ESCALATIONS,
+    _FORGETTING,
+    _TRACES,
+    _SUMMARIES,
+    _AGENTS,
+)
 VERSION = len(MIGRATIONS)
 
 
