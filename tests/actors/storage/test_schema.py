@@ -13,7 +13,7 @@ from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 
 TABLES = {
     "agent_errors", "escalations", "events", "idempotency", "memories", "messages", "results",
-    "runs", "sessions", "spans", "steps", "streams", "tokens", "traces",
+    "runs", "sessions", "spans", "steps", "streams", "summaries", "tokens", "traces",
 }  # fmt: skip
 
 
