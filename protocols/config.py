@@ -245,6 +245,23 @@ class ErrorsConfig:
 
 
 @attrs.frozen(kw_only=True)
+class TracingConfig:
+    """What is kept of the traces of runs, and where else they go.
+
+    Attributes:
+        verbose: keep the whole input of every span, redacted; ``MOTET_TRACE_VERBOSE=1`` does too.
+        keep_days: older traces are deleted.
+        otlp: address of an OpenTelemetry collector; a base URL gets ``/v1/traces``.
+        otlp_headers: sent along, such as ``Authorization``.
+    """
+
+    verbose: bool = False
+    keep_days: float = attrs.field(default=30.0, validator=_POSITIVE)
+    otlp: str | None = attrs.field(default=None, validator=_must("a http(s) URL", _is_url))
+    otlp_headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+
+
+@attrs.frozen(kw_only=True)
 class HostConfig:
     """Everything about a host that is not code.
 
@@ -264,6 +281,7 @@ class HostConfig:
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
+    tracing: TracingConfig = attrs.field(factory=TracingConfig)
     hooks: tuple[HookConfig, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
 
