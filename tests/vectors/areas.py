@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.vectors import areas_compact, areas_errors, areas_host, areas_loops, areas_results
+from tests.vectors import (
+    areas_compact,
+    areas_errors,
+    areas_host,
+    areas_loops,
+    areas_results,
+    areas_text,
+)
 from tests.vectors.cases import Adapter
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -23,5 +30,15 @@ ADAPTERS: Mapping[str, Adapter] = {
     "tool_loop": areas_loops.same_call,
     "tool_loop_later": areas_loops.detectors,
     "stable_json": areas_loops.canonical,
+    "sanitize": areas_text.answer,
+    "sanitize_steps": areas_text.step,
+    "message_directives_later": areas_text.answer,
+    "silent_reply": areas_text.silence,
+    "config_leak": areas_text.answer,
+    "input_guard": areas_text.guard,
+    "input_guard_action": areas_text.action,
+    "message_truncation": areas_text.truncation,
+    "credential_scrub": areas_text.secrets,
+    "preview_limits": areas_text.preview,
 }
 """Areas that are not here belong to later work."""

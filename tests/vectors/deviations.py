@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import cast
 
-import attrs
-
+from tests.vectors import deviations_text
 from tests.vectors.cases import MAIN, Case, Facts, Given
-
-
-@attrs.frozen
-class Rule:
-    """``decided`` quotes the line of the specification; ``applies`` sees the case and the facts."""
-
-    area: str
-    decided: str
-    applies: Callable[[Case, Facts], bool]
+from tests.vectors.rules import Rule
 
 
 def decision(case: Case, facts: Facts) -> str | None:
@@ -159,6 +149,7 @@ RULES = (
         'errors.md 1: "not found lists the available tools"',
         _lists_what_there_is,
     ),
+    *deviations_text.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',

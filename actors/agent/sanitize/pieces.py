@@ -1,0 +1,206 @@
+"""What a model writes, told apart as it comes: prose, code, reasoning, ``<final>`` tags. Pure.
+
+Laws: the pieces in their order are the text; however the text is cut into chunks, the pieces are
+the same; the time is linear, since all that is still undecided is bounded.
+
+Code is a fence (to the end of the text when nothing closes it) or a span of one line. A tag in
+code is none. Inside of reasoning there is no code: it ends with the first closing tag of its own
+name, or with the text. Whatever has a bound below and goes beyond it is prose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import attrs
+
+Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
+
+THINKING: Final = ("think", "thinking", "thought", "antThinking", "redacted_thinking")
+FINAL_TAG: Final = r"<\s{0,8}/?\s{0,8}final\s{0,8}>"
+
+_SPAN = 1_000
+_RUN = 64
+_CLOSING_TAG = 64
+
+
+class Piece(NamedTuple):
+    kind: Kind
+    text: str
+
+
+def _beginnings(word: str) -> str:
+    """A pattern of all beginnings of a word, the empty one too."""
+    pattern = ""
+    for letter in reversed(word):
+        pattern = f"(?:{letter}{pattern})?"
+    return pattern
+
+
+_NAMES = "|".join(THINKING)
+# A whole tag, or what may become one when the text goes on.
+_TAG = re.compile(
+    rf"(?P<final>{FINAL_TAG})"
+    rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
+    rf"|<(?:(?:{_NAMES})(?:\s[^<>]{{0,256}})?/?|{'|'.join(map(_beginnings, THINKING))})\Z"
+    rf"|<\s{{0,8}}/?\s{{0,8}}{_beginnings('final')}\Z|<\s{{0,8}}/?\s{{0,8}}final\s{{0,8}}\Z",
+    re.IGNORECASE | re.ASCII,
+)
+_SIGN = re.compile("[`~<]")
+_TICKS = re.compile(r"`{1,65}|~{1,65}")
+_INFO = {"`": re.compile(r"[^`\n]{0,200}(?:\n|\Z)"), "~": re.compile(r"[^\n]{0,200}(?:\n|\Z)")}
+_MAYBE_CLOSING = re.compile(r"[ \t]{0,200}[`~]{0,200}[ \t\r]{0,200}\Z")
+
+
+@cache
+def _closing_tag(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<\s{{0,8}}/\s{{0,8}}{name}\s{{0,8}}>", re.IGNORECASE | re.ASCII)
+
+
+@cache
+def _closing_run(length: int) -> re.Pattern[str]:
+    return re.compile(rf"[^\n]{{1,{_SPAN}}}?(?<!`)`{{{length}}}(?!`)")
+
+
+@cache
+def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
+    return re.compile(rf"[ \t]{{0,200}}{sign}{{{length},200}}[ \t\r]{{0,200}}(?=\n|\Z)")
+
+
+@attrs.define
+class Pieces:
+    """A text that comes in chunks, as pieces. ``close`` ends it and gives what was undecided."""
+
+    _text: str = ""
+    _at: int = 0
+    _blank: bool = True
+    """Nothing but white space is on this line so far: a fence may begin."""
+    _fence: re.Pattern[str] | None = None
+    _fence_line: bool = False
+    _thinking: re.Pattern[str] | None = None
+    _ended: bool = False
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that are decided now that the text goes on with this."""
+        self._text, self._at = self._text[self._at :] + text, 0
+        return list(self._decided())
+
+    def close(self) -> list[Piece]:
+        """What is left, now that the text has ended."""
+        self._ended = True
+        return self.feed("")
+
+    @property
+    def ahead(self) -> str:
+        """What of the undecided text is neither reasoning nor a tag, however the text goes on."""
+        if self._thinking:
+            return ""
+        if self._fence:
+            return self._text[self._at :]
+        tag = _TAG.search(self._text, self._at)
+        return self._text[self._at : tag.start() if tag else None]
+
+    def _decided(self) -> Iterator[Piece]:
+        while self._at < len(self._text):
+            if self._thinking:
+                piece = self._next_thinking(self._thinking)
+            elif self._fence:
+                piece = self._next_fenced(self._fence)
+            else:
+                piece = self._next_open()
+            if piece is None:
+                return
+            yield piece
+
+    def _next_open(self) -> Piece | None:
+        sign = _SIGN.search(self._text, self._at)
+        end = sign.start() if sign else len(self._text)
+        if end > self._at:
+            return self._prose(end)
+        return self._tag() if self._text[end] == "<" else self._code()
+
+    def _tag(self) -> Piece | None:
+        found = _TAG.match(self._text, self._at)
+        if found and found["final"]:
+            return self._take("final", found.end())
+        if found and found["name"]:
+            if not found[0].endswith("/>"):
+                self._thinking = _closing_tag(found["name"].lower())
+            return self._take("thinking", found.end())
+        return None if found and not self._ended else self._prose(self._at + 1)
+
+    def _next_thinking(self, closing: re.Pattern[str]) -> Piece | None:
+        text = self._text
+        if found := closing.search(text, self._at):
+            self._thinking = None
+            return self._take("thinking", found.end())
+        near = text.rfind("<", max(self._at, len(text) - _CLOSING_TAG))
+        end = len(text) if self._ended or near < 0 else near
+        return self._take("thinking", end) if end > self._at else None
+
+    def _code(self) -> Piece | None:
+        run = _TICKS.match(self._text, self._at)
+        assert run is not None, "the sign is one of these"
+        if len(run[0]) > _RUN:
+            return self._prose(self._at + _RUN)
+        if run.end() == len(self._text) and not self._ended:
+            return None
+        if self._blank and len(run[0]) >= 3:
+            info = _INFO[run[0][0]].match(self._text, run.end())
+            if info and (self._ended or info[0].endswith("\n")):
+                return self._open_fence(run[0], info.end())
+            if info:
+                return None
+        return self._span(run) if run[0][0] == "`" else self._prose(run.end())
+
+    def _open_fence(self, run: str, end: int) -> Piece:
+        self._fence, self._fence_line = _closing_fence(run[0], len(run)), True
+        return self._take("fence", end)
+
+    def _span(self, run: re.Match[str]) -> Piece | None:
+        text, begin = self._text, run.end()
+        found = _closing_run(len(run[0])).match(text, begin)
+        if found and (self._ended or found.end() < len(text)):
+            self._blank = False
+            return self._take("span", found.end())
+        limit = begin + _SPAN + len(run[0]) + 1
+        if self._ended or len(text) >= limit or text.find("\n", begin, limit) >= 0:
+            return self._prose(begin)
+        return None
+
+    def _next_fenced(self, closing: re.Pattern[str]) -> Piece | None:
+        text, newline = self._text, self._text.find("\n", self._at)
+        if self._fence_line:
+            if newline < 0 and not self._ended and _MAYBE_CLOSING.match(text, self._at):
+                return None
+            if found := closing.match(text, self._at):
+                self._fence, self._blank = None, False
+                return self._take("fence", found.end())
+        self._fence_line = newline >= 0
+        return self._take("fence", newline + 1 if newline >= 0 else len(text))
+
+    def _prose(self, end: int) -> Piece:
+        piece = self._take("prose", end)
+        _, newline, line = piece.text.rpartition("\n")
+        self._blank = not line.strip() and (bool(newline) or self._blank)
+        return piece
+
+    def _take(self, kind: Kind, end: int) -> Piece:
+        piece = Piece(kind, self._text[self._at : end])
+        self._at = end
+        return piece
+
+
+def runs(text: str) -> Iterator[Piece]:
+    """The pieces of a whole text; those of one kind that follow each other are one."""
+    reader = Pieces()
+    for kind, run in groupby([*reader.feed(text), *reader.close()], key=_kind):
+        yield Piece(kind, "".join(piece.text for piece in run))
+
+
+def _kind(piece: Piece) -> Kind:
+    return piece.kind
