@@ -37,27 +37,52 @@ class AgentRegistry:
         self._agents: dict[str, AnyAgent] = {}
         self._tool_names: dict[str, tuple[str, ...]] = {}
         self._keys: dict[str, Model] = {}
+        self._stored: set[str] = set()
 
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known. Adding the same one again changes nothing.
 
-        Raises ``ConfigError`` when another agent has its name, ``UnknownName`` for a model
-        provider or a built-in tool that does not exist.
+        It takes the place of a stored agent of its name. Raises ``ConfigError`` when another
+        agent has its name, ``UnknownName`` for a model provider or a built-in tool that does not
+        exist.
         """
         known = self._agents.get(agent.name)
         if known is agent:
             return
-        if known is not None:
+        if known is not None and agent.name not in self._stored:
             raise ConfigError(f"this host has another agent named {agent.name!r}: rename one")
+        self._set(agent)
+        self._stored.discard(agent.name)
+
+    def put(self, agent: AnyAgent) -> None:
+        """Make a stored agent known, or replace it: new runs get this one, live ones keep theirs.
+
+        What it may call changes for live runs too: a tool that was taken away is gone at once.
+        Raises as :meth:`add`.
+        """
+        if agent.name in self._agents and agent.name not in self._stored:
+            raise ConfigError(f"this host has an agent of its own named {agent.name!r}")
+        self._set(agent)
+        self._stored.add(agent.name)
+
+    def drop(self, name: str) -> None:
+        """Forget a stored agent. Its live runs go on without tools."""
+        if name in self._stored:
+            self._stored.discard(name)
+            del self._agents[name], self._tool_names[name]
+            self._catalog.remove(name)
+
+    def check(self, agent: AnyAgent) -> None:
+        """Raise what :meth:`put` would for the agent's model and tools."""
         self._add_model(agent)
-        tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
-        if tools:
-            # From the start, since a stable list keeps the provider's cache.
-            offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]
-            tools += [tool for tool in offered if tool not in tools]
-        self._catalog.add(agent.name, tools)
-        self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
-        self._agents[agent.name] = agent
+        self._complete(agent)
+
+    def own(self, name: str) -> AnyAgent | None:
+        """The agent of that name, if it came from code or configuration and not from a store."""
+        return None if name in self._stored else self._agents.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._agents)
 
     def get(self, name: str) -> AnyAgent:
         """Raises ``UnknownName`` with the nearest known name."""
@@ -81,6 +106,22 @@ class AgentRegistry:
             AgentInfo(agent.name, agent.model_name, agent.description, self._tool_names[name])
             for name, agent in self._agents.items()
         )
+
+    def _set(self, agent: AnyAgent) -> None:
+        self._add_model(agent)
+        tools = self._complete(agent)
+        self._catalog.put(agent.name, tools)
+        self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
+        self._agents[agent.name] = agent
+
+    def _complete(self, agent: AnyAgent) -> list[Tool]:
+        """The tools that an agent is offered."""
+        tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
+        if tools:
+            # From the start, since a stable list keeps the provider's cache.
+            offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]
+            tools += [tool for tool in offered if tool not in tools]
+        return tools
 
     def _add_model(self, agent: AnyAgent) -> None:
         if isinstance(agent.model, str):

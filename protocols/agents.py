@@ -67,7 +67,7 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         files: folder of its bootstrap files, and of the templates for those of its users.
         workspace: whether its tools see one folder for all users, or one for each.
         sharing: exceptions from ``per_user``.
-        window: tokens of its model's context window.
+        window: tokens of its model's context window; 0 or less: 200,000.
     """
 
     type: AgentType = "plain"
@@ -81,7 +81,7 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.window <= 0:
-            raise ValueError(f"window must be above 0, not {self.window}")
+            msgspec.structs.force_setattr(self, "window", WINDOW)
 
     @property
     def acts_as(self) -> AgentType:
@@ -103,7 +103,6 @@ class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         provider: name of a model provider; one that is not registered, or none: the first one.
         model: the provider's name of the model, or ``provider:model``, or ``demo``.
         tools: names of built-in tools and groups.
-        window: tokens; 0 or less: the default, 200,000.
         iterations: model requests in one run; 0 or less: as ``limits`` say.
         limits: None: those of the host.
     """
@@ -115,7 +114,6 @@ class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str = ""
     tools: tuple[str, ...] = ()
     memory: bool = False
-    window: int = 0
     iterations: int = 0
     limits: Limits | None = None
     profile: AgentProfile = AgentProfile()

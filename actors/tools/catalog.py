@@ -37,6 +37,13 @@ class ToolCatalog:
             known[tool.name] = tool
         self._agents[agent] = dict(sorted(known.items()))
 
+    def put(self, agent: str, tools: Iterable[Tool]) -> None:
+        """Give an agent these tools instead of those that it had: at once, for its runs too."""
+        self._agents[agent] = dict(sorted((tool.name, tool) for tool in tools))
+
+    def remove(self, agent: str) -> None:
+        self._agents.pop(agent, None)
+
     def get(self, agent: str, name: str) -> Tool:
         """Raises ``UnknownName`` with the nearest name that the agent has."""
         tools = self._agents.get(agent, {})

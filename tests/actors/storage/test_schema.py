@@ -12,8 +12,9 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 
 TABLES = {
-    "agent_errors", "escalations", "events", "idempotency", "memories", "messages", "results",
-    "runs", "sessions", "spans", "steps", "streams", "summaries", "tokens", "traces",
+    "agent_errors", "agents", "escalations", "events", "idempotency", "memories", "messages",
+    "results", "runs", "sessions", "spans", "steps", "streams", "summaries", "tokens",
+    "traces",
 }  # fmt: skip
 
 

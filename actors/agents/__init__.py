@@ -1,0 +1,1 @@
+"""Agents beyond their code: stored ones, their resolution, and the files and folders of users."""

@@ -1,0 +1,193 @@
+"""The files of a user on disk: given once, read for every prompt, the first one taken away again.
+
+Blocking functions, for a Trio worker thread. Invariants: a user was given their files when the
+record beside them says so, and it is written last, so that a seeding that broke off is tried
+again; a file that is there is never written over; nothing is followed out of the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import trio
+
+from motet.actors.agent.bootstrap import BOOTSTRAP, still_first
+from motet.actors.tools.builtin.ownership import Owner, give, owner_of
+from motet.actors.tools.builtin.paths import Parts, open_file, open_folder
+from motet.actors.tools.tool import ToolFailure
+
+RECORD = ".motet-user.json"
+"""Beside the files of a user: what they were given, and how often they have talked."""
+LARGEST = 4 << 20
+"""Bytes of a file that is read for a prompt."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Write: TypeAlias = Callable[[int, str, bytes, "Owner | None"], bool]
+"""``write(folder, name, data, owner)``: false when the name was taken already."""
+
+
+class UserRecord(msgspec.Struct, frozen=True):
+    """``seeded``: the files that a user was given; ``turns``: counted up to the end of the first
+    conversation."""
+
+    seeded: tuple[str, ...] = ()
+    turns: int = 0
+
+
+def make_folder(root: Path, parts: Parts) -> None:
+    """The folder at ``parts`` below ``root``, made if need be. Raises ``OSError``."""
+    with open_folder(root, parts, make=True, owner=owner_of(root)):
+        pass
+
+
+def create(folder: int, name: str, data: bytes, owner: Owner | None) -> bool:
+    """A new file, there as a whole or not at all; false when there is one of that name."""
+    temporary = f".motet-{secrets.token_hex(8)}.tmp"
+    fd = os.open(temporary, _NEW, 0o666, dir_fd=folder)
+    try:
+        with open(fd, "wb") as file:
+            give(fd, owner)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+    return True
+
+
+def seed(
+    root: Path, parts: Parts, texts: Callable[[], Mapping[str, str]], write: Write = create
+) -> tuple[str, ...]:
+    """Give a user their files unless they were given before; the names of those written now.
+
+    ``texts`` is asked only when there is something to do. Raises ``OSError``; then nothing is on
+    record, and the next call goes on where this one broke off.
+    """
+    owner = owner_of(root)
+    with open_folder(root, parts, make=True, owner=owner) as folder:
+        if _record(folder) is not None:
+            return ()
+        wanted = texts()
+        made = [name for name, text in wanted.items() if write(folder, name, _data(text), owner)]
+        write(folder, RECORD, msgspec.json.encode(UserRecord(tuple(wanted))), owner)
+        os.fsync(folder)
+    return tuple(made)
+
+
+def count_turn(root: Path, parts: Parts) -> bool:
+    """Count a turn of a user who was seeded; true when it ended their first conversation.
+
+    Then BOOTSTRAP.md is gone. Raises ``OSError``: the turn is not counted, so that a file that
+    could not be removed now will be after the next turn.
+    """
+    with open_folder(root, parts) as folder:
+        record = _record(folder)
+        if record is None or not still_first(record.turns):
+            return False
+        turns = record.turns + 1
+        over = not still_first(turns)
+        if over:
+            with suppress(FileNotFoundError):
+                os.unlink(BOOTSTRAP, dir_fd=folder)
+        after = msgspec.structs.replace(record, turns=turns)
+        _overwrite(folder, RECORD, msgspec.json.encode(after), owner_of(root))
+    return over
+
+
+def user_texts(root: Path, parts: Parts, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The files of a user that are there, and what is wrong with those that cannot be read.
+
+    Links are not followed: what a tool could make must not show the files of others.
+    """
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    try:
+        with open_folder(root, parts) as folder:
+            for name in names:
+                trio.from_thread.check_cancelled()
+                try:
+                    found[name] = _text(_opened(folder, name), name)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    problems.append(f"{name} of the user: {error.strerror or error}")
+    except FileNotFoundError:
+        pass  # A user without files has no folder.
+    except OSError as error:
+        problems.append(f"the folder of the user: {error.strerror or error}")
+    return found, problems
+
+
+def agent_texts(files: Path, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The files of an agent that are there, and what is wrong with the others.
+
+    Links may lead to other places in the same folder, not out of it.
+    """
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for name in names:
+        trio.from_thread.check_cancelled()
+        try:
+            with open_file(files, name) as file:
+                found[name] = _text(os.dup(file.fileno()), name)
+        except ToolFailure as failure:
+            if failure.kind != "not_found":
+                problems.append(str(failure))
+        except OSError as error:
+            problems.append(f"{name} of the agent: {error.strerror or error}")
+    return found, problems
+
+
+def _opened(folder: int, name: str) -> int:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.open(name, _OPEN, dir_fd=folder)
+
+
+def _text(fd: int, name: str) -> str:
+    """The text of an open file, which is closed. Bytes that are no UTF-8 show as U+FFFD."""
+    with open(fd, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(errno.EFBIG, f"{name} has more than {LARGEST >> 20} MB")
+    return data.decode("utf-8", "replace")
+
+
+def _record(folder: int) -> UserRecord | None:
+    """What is on record of a user; a record that cannot be understood is none."""
+    try:
+        return msgspec.json.decode(_text(_opened(folder, RECORD), RECORD), type=UserRecord)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError:
+        os.unlink(RECORD, dir_fd=folder)
+        return None
+
+
+def _overwrite(folder: int, name: str, data: bytes, owner: Owner | None) -> None:
+    temporary = f".motet-{secrets.token_hex(8)}.tmp"
+    try:
+        create(folder, temporary, data, owner)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _data(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

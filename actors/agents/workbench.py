@@ -1,0 +1,179 @@
+"""What a run finds when it begins: its folder, and the bootstrap files of its agent and user.
+
+Invariants: a plain agent without files costs nothing and leaves nothing on disk; a file that
+cannot be written or read costs the run a warning, never its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+import trio
+
+from motet.actors.agent.bootstrap import SEEDED, Home, template, wanted, with_team
+from motet.actors.agent.prompt.given import ContextFile
+from motet.actors.agents import seeding
+from motet.actors.agents.folders import user_folder
+from motet.actors.sessions.keys import chat_user, parse_key, prompt_mode
+from motet.protocols.agents import AgentProfile, PromptMode
+from motet.protocols.errors import Internal
+
+T = TypeVar("T")
+SOUL = "SOUL.md"
+
+
+@attrs.frozen
+class Prepared:
+    """What was found.
+
+    Attributes:
+        workspace: what the tools of the run see.
+        soul: where they find the agent's SOUL.md, if the agent may change it.
+        problems: sentences for a warning.
+    """
+
+    workspace: Path
+    files: tuple[ContextFile, ...] = ()
+    soul: str = ""
+    problems: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Workbench:
+    """The folders below the workspace of one host. ``write`` makes a new file."""
+
+    root: Path
+    write: seeding.Write = seeding.create
+
+    async def prepare(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> Prepared:
+        """Make the folder, give a new user their files, and read what the prompt needs.
+
+        Returns at once for a plain agent in a shared workspace. Cancellation waits for the disk;
+        a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
+        of a user's own cannot be made.
+        """
+        place = self._place(agent, profile, user, session)
+        if not place.needed:
+            return Prepared(self.root, with_team((), profile, place.mode))
+        return await _in_thread(lambda: self._prepare(place))
+
+    async def turn_ended(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> str:
+        """Count a turn of a user; after the third their BOOTSTRAP.md is gone.
+
+        The problem, if there was one. Runs in minimal mode are nobody's turns.
+        """
+        if not profile.seeds or prompt_mode(session) == "minimal":
+            return ""
+        place = self._place(agent, profile, user, session)
+        try:
+            await _in_thread(lambda: seeding.count_turn(self.root, place.parts))
+        except OSError as error:
+            return f"the turn of the user could not be counted: {error.strerror or error}"
+        return ""
+
+    def _place(self, agent: str, profile: AgentProfile, user: str, session: str) -> _Place:
+        chat = parse_key(session)
+        peer = chat.kind if chat else "direct"
+        parts = user_folder(agent, chat_user(session, user), profile, peer)
+        return _Place(profile, parts, mode_of(profile, session))
+
+    def _prepare(self, place: _Place) -> Prepared:
+        profile, problems = place.profile, list[str]()
+        workspace = self._workspace(place)
+        if profile.seeds and place.mode == "full":
+            problems += self._seed(place)
+        names = wanted(profile, place.mode)
+        by_home: dict[Home, list[str]] = {
+            home: [file.name for file in names if file.home == home] for home in ("agent", "user")
+        }
+        of_user, wrong = seeding.user_texts(self.root, place.parts, by_home["user"])
+        of_agent, also_wrong = _agent_texts(profile, by_home["agent"])
+        inside = _inside(profile, workspace)
+        mine = "" if profile.workspace == "per_user" else "/".join((*place.parts, ""))
+        found = {name: ContextFile(name, text, mine + name) for name, text in of_user.items()} | {
+            name: ContextFile(name, text, "" if inside is None else inside + name)
+            for name, text in of_agent.items()
+        }
+        files = tuple(found[file.name] for file in names if file.name in found)
+        learns = profile.type == "predefined" and inside is not None and SOUL in of_agent
+        return Prepared(
+            workspace,
+            with_team(files, profile, place.mode),
+            f"{inside}{SOUL}" if learns else "",
+            (*problems, *wrong, *also_wrong),
+        )
+
+    def _workspace(self, place: _Place) -> Path:
+        """The folder of the tools. It is never another one than it should be: that is fatal."""
+        if place.profile.workspace == "shared":
+            return self.root
+        try:
+            seeding.make_folder(self.root, place.parts)
+        except OSError as error:
+            raise Internal(
+                f"the workspace {'/'.join(place.parts)!r} cannot be made: {error.strerror or error}"
+            ) from error
+        return self.root.joinpath(*place.parts)
+
+    def _seed(self, place: _Place) -> list[str]:
+        kind = place.profile.acts_as
+
+        def texts() -> Mapping[str, str]:
+            own, _ = _agent_texts(place.profile, SEEDED[kind])
+            return {name: own.get(name) or template(name, kind) for name in SEEDED[kind]}
+
+        try:
+            seeding.seed(self.root, place.parts, texts, self.write)
+        except OSError as error:
+            why = error.strerror or str(error)
+            return [f"the user's files could not be made and will be at the next turn: {why}"]
+        return []
+
+
+def mode_of(profile: AgentProfile, session: str) -> PromptMode:
+    """Sub-agents and scheduled runs have the minimal prompt, whatever their agent's is."""
+    return "minimal" if prompt_mode(session) == "minimal" else profile.prompt_mode
+
+
+@attrs.frozen
+class _Place:
+    """Whose run it is: the folder of its user below the root, and how much of a prompt it has."""
+
+    profile: AgentProfile
+    parts: tuple[str, ...]
+    mode: PromptMode
+
+    @property
+    def needed(self) -> bool:
+        profile = self.profile
+        return profile.workspace == "per_user" or profile.seeds or profile.files is not None
+
+
+def _agent_texts(profile: AgentProfile, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    if profile.files is None:
+        return {}, []
+    folder = Path(profile.files)
+    if not folder.is_dir():
+        return {}, [f"the folder of the agent's files {profile.files!r} is not there"]
+    return seeding.agent_texts(folder, names)
+
+
+def _inside(profile: AgentProfile, workspace: Path) -> str | None:
+    """How tools name the folder of the agent's files, with a slash; None: they cannot."""
+    if profile.files is None:
+        return None
+    files, root = Path(profile.files).resolve(), workspace.resolve()
+    if not files.is_relative_to(root):
+        return None
+    return "".join(f"{part}/" for part in files.relative_to(root).parts)
+
+
+async def _in_thread(job: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(job)
