@@ -40,7 +40,8 @@ _REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
-    """The configuration in a TOML file; ``state`` and ``workspace`` become absolute paths.
+    """The configuration in a TOML file; ``state``, ``workspace`` and the ``files`` of
+    agents become absolute paths.
 
     ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
     """
@@ -53,10 +54,15 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     return attrs.evolve(
         config,
+        agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},
         hooks=tuple(hooks),
         state=None if config.state is None else str(file.parent / config.state),
         workspace=None if config.workspace is None else str(file.parent / config.workspace),
     )
+
+
+def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
+    return agent if agent.files is None else attrs.evolve(agent, files=str(root / agent.files))
 
 
 def build_agents(config: HostConfig, *, source: str, root: Path) -> tuple[AnyAgent, ...]:

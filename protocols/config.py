@@ -12,6 +12,14 @@ from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 
+from motet.protocols.agents import (
+    WINDOW,
+    AgentProfile,
+    AgentType,
+    PromptMode,
+    Sharing,
+    WorkspaceMode,
+)
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import OnError, Point
@@ -188,6 +196,14 @@ class AgentConfig:
             to import (``package.module:function``).
         memory: whether it is told what it may remember of the user, and remembers its turns.
         limits: in a file these start from the limits of the host; only what differs is named.
+        type: ``plain`` is its instructions; ``open`` and ``predefined`` have bootstrap files.
+        prompt_mode: ``minimal`` leaves out what only a talk with a person needs.
+        bootstrap: whether each user is given files at the first turn; absent: when the agent is
+            not plain and has ``files``.
+        files: folder of its bootstrap files (AGENTS.md, SOUL.md, ...) and templates.
+        workspace: one folder for all, or ``per_user``; a shared one shows the folders of all.
+        sharing: who shares a folder all the same.
+        window: tokens of the model's context window.
     """
 
     model: str = attrs.field(default="demo", validator=_NOT_EMPTY)
@@ -196,6 +212,25 @@ class AgentConfig:
     tools: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     memory: bool = False
+    type: AgentType = "plain"
+    prompt_mode: PromptMode = "full"
+    bootstrap: bool | None = None
+    files: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    workspace: WorkspaceMode = "shared"
+    sharing: Sharing = attrs.field(factory=Sharing)
+    window: int = attrs.field(default=WINDOW, validator=_POSITIVE)
+
+    def profile(self) -> AgentProfile:
+        """How it is set up beyond its instructions."""
+        return AgentProfile(
+            type=self.type,
+            prompt_mode=self.prompt_mode,
+            bootstrap=self.bootstrap,
+            files=self.files,
+            workspace=self.workspace,
+            sharing=self.sharing,
+            window=self.window,
+        )
 
 
 @attrs.frozen(kw_only=True)
