@@ -16,24 +16,39 @@ StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter"
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens as the provider counted them. ``cost`` in US dollars; None is unknown, never zero."""
+    """Tokens as the provider counted them. ``cost`` in US dollars; None is unknown, never zero.
+
+    A sum has a cost only when every part that has tokens has one.
+
+    Attributes:
+        cached_tokens: of the input, what the provider read from its cache.
+        cache_write_tokens: of the input, what it wrote to its cache.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = None
+    cache_write_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
+    @property
+    def unpriced(self) -> bool:
+        """Whether something was used whose price is unknown."""
+        return self.cost is None and self.total_tokens > 0
+
     def __add__(self, other: Usage) -> Usage:
         costs = [c for c in (self.cost, other.cost) if c is not None]
+        unknown = self.unpriced or other.unpriced
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
-            sum(costs) if costs else None,
+            sum(costs) if costs and not unknown else None,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
