@@ -32,6 +32,7 @@ from motet.protocols.escalations import (
     GetEscalation,
     ListEscalations,
 )
+from motet.protocols.messages import Request
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -63,10 +64,16 @@ from motet.protocols.sessions import (
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import Actor, ActorRef, MotetRuntimeError, handles
 
+
+class AfterSteps(Request[None], frozen=True, tag="sessions.after_steps"):
+    """Answered when every step that was told before it has been taken."""
+
+
 SessionStoreMessage: TypeAlias = (
     AcceptInput
     | BeginRun
     | RecordStep
+    | AfterSteps
     | RecordIntent
     | FinishRun
     | ResetSession
@@ -160,10 +167,9 @@ class SessionStore(Actor[SessionStoreMessage]):
     @handles(RecordStep)
     async def record_step(self, message: RecordStep) -> None:
         """Takes its turn, so that a later intent of the run finds it among the unwritten."""
-        (step,) = sql.record(message.run_id, message.step, message.row)
-        # Before any await: an intent is handled beside the turn, as soon as this one waits.
-        self._unwritten.setdefault(message.run_id, []).append(step)
         await self._room.acquire()
+        (step,) = sql.record(message.run_id, message.step, message.row)
+        self._unwritten.setdefault(message.run_id, []).append(step)
         self.start_soon(self._write_step, message.run_id, step)
 
     async def _write_step(self, run_id: str, step: Statement) -> None:
@@ -176,6 +182,10 @@ class SessionStore(Actor[SessionStoreMessage]):
                 del self._unwritten[run_id]
             self._room.release()
 
+    @handles(AfterSteps)
+    async def after_steps(self, _: AfterSteps) -> None:
+        """Nothing to do: taking its turn is all that it is for."""
+
     @handles(RecordIntent, concurrent=AT_ONCE)
     async def record_intent(self, request: RecordIntent) -> None:
         """Takes the steps along that are still on their way: to write one twice is harmless.
@@ -183,6 +193,7 @@ class SessionStore(Actor[SessionStoreMessage]):
         So each step told before is on disk with the intent, whichever commit comes first. Raises
         ``NotFound`` for a run that is unknown or has ended: its calls must not start.
         """
+        await self.ref.ask(AfterSteps())  # this handler stands beside the turn that takes them
         steps = self._unwritten.get(request.run_id, ())
         intent = sql.record(request.run_id, request.step, request.row, must=True)
         try:

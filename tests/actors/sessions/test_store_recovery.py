@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.agent.transcript import violations
+from motet.actors.sessions import store_sql as sql
+from motet.actors.sessions.store import SessionStore
 from motet.actors.sessions.store_rows import INTERRUPTED, recovered
 from motet.actors.sessions.store_sql import encode
 from motet.actors.storage.location import Location
+from motet.actors.storage.readers import Readers
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -32,6 +35,8 @@ from motet.protocols.sessions import (
     RecoverRuns,
     RunInfo,
 )
+from motet.protocols.storage import Row, Statement, Transact
+from motet.runtime import Actor, handles, open_system
 from tests.actors.sessions.store_builders import ANSWER, ASKS, CALL, RESULT, ROWS, open_store
 
 CLOSING = AssistantMessage(INTERRUPTED, note="interrupted")
@@ -110,6 +115,38 @@ async def test_a_step_told_before_an_intent_is_on_disk_with_it(tmp_path: Path) -
             run = await store.ref.ask(GetRun("r1"))
             assert run is not None
             assert run.detail == "the host stopped"
+
+
+class Recording(Actor[Transact]):
+    """A database that writes nothing and knows the order of what it was asked to write."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+
+    @handles(Transact)
+    async def transact(self, request: Transact) -> tuple[tuple[Row, ...], ...]:
+        self.statements += request.statements
+        return ()
+
+
+async def test_no_schedule_writes_an_intent_before_a_step_that_was_told_before_it() -> None:
+    """The order of tasks is Trio's choice, and another one in each of these rounds."""
+    with Location.memory() as location:
+        async with open_system() as system:
+            database, readers = Recording(), Readers(location)
+            ref = await system.start(lambda: database, name="database")
+            store = await system.start(lambda: SessionStore(ref, readers), name="store")
+            for number in range(40):
+                run = f"r{number}"
+                await store.tell(RecordStep(run, 1, RESULT))
+                await store.ask(RecordIntent(run, 2, ASKS))
+                written = [one.params for one in database.statements]
+                places = [
+                    sql.record(run, step, row)[0].params for step, row in ((1, RESULT), (2, ASKS))
+                ]
+                assert [place in written for place in places] == [True, True]
+                assert written.index(places[0]) < written.index(places[1])
+            await readers.aclose()
 
 
 async def test_a_journal_row_that_cannot_be_read_does_not_stop_the_recovery(
