@@ -88,6 +88,15 @@ def seed(
     return tuple(made)
 
 
+def is_seeded(root: Path, parts: Parts) -> bool:
+    """Whether a user was given their files. Raises ``OSError``."""
+    try:
+        with open_folder(root, parts) as folder:
+            return _record(folder) is not None
+    except FileNotFoundError:
+        return False
+
+
 def count_turn(root: Path, parts: Parts) -> bool:
     """Count a turn of a user who was seeded; true when it ended their first conversation.
 

@@ -6,7 +6,7 @@ cannot be written or read costs the run a warning, never its answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,6 +62,13 @@ class Workbench:
             return Prepared(self.root, with_team((), profile, place.mode))
         return await _in_thread(lambda: self._prepare(place))
 
+    async def preview(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> Prepared:
+        """What :meth:`prepare` would find, with nothing made: a new user's files are as given."""
+        place = self._place(agent, profile, user, session)
+        return await _in_thread(lambda: self._found(place, self._path(place), preview=True))
+
     async def turn_ended(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> str:
@@ -85,15 +92,20 @@ class Workbench:
         return _Place(profile, parts, mode_of(profile, session))
 
     def _prepare(self, place: _Place) -> Prepared:
-        profile, problems = place.profile, list[str]()
-        workspace = self._workspace(place)
-        if profile.seeds and place.mode == "full":
-            problems += self._seed(place)
-        names = wanted(profile, place.mode)
+        if place.profile.workspace == "per_user":
+            self._make(place)
+        problem = self._seed(place) if place.seeds else ""
+        found = self._found(place, self._path(place))
+        return attrs.evolve(found, problems=(problem, *found.problems)) if problem else found
+
+    def _found(self, place: _Place, workspace: Path, *, preview: bool = False) -> Prepared:
+        profile, names = place.profile, wanted(place.profile, place.mode)
         by_home: dict[Home, list[str]] = {
             home: [file.name for file in names if file.home == home] for home in ("agent", "user")
         }
         of_user, wrong = seeding.user_texts(self.root, place.parts, by_home["user"])
+        if preview and place.seeds and not seeding.is_seeded(self.root, place.parts):
+            of_user = place.texts() | of_user
         of_agent, also_wrong = _agent_texts(profile, by_home["agent"])
         inside = _inside(profile, workspace)
         mine = "" if profile.workspace == "per_user" else "/".join((*place.parts, ""))
@@ -107,34 +119,30 @@ class Workbench:
             workspace,
             with_team(files, profile, place.mode),
             f"{inside}{SOUL}" if learns else "",
-            (*problems, *wrong, *also_wrong),
+            (*wrong, *also_wrong),
         )
 
-    def _workspace(self, place: _Place) -> Path:
-        """The folder of the tools. It is never another one than it should be: that is fatal."""
-        if place.profile.workspace == "shared":
-            return self.root
+    def _path(self, place: _Place) -> Path:
+        own = place.profile.workspace == "per_user"
+        return self.root.joinpath(*place.parts) if own else self.root
+
+    def _make(self, place: _Place) -> None:
+        """The user's own folder. Tools never get another one instead: a failure is fatal."""
         try:
             seeding.make_folder(self.root, place.parts)
         except OSError as error:
             raise Internal(
                 f"the workspace {'/'.join(place.parts)!r} cannot be made: {error.strerror or error}"
             ) from error
-        return self.root.joinpath(*place.parts)
 
-    def _seed(self, place: _Place) -> list[str]:
-        kind = place.profile.acts_as
-
-        def texts() -> Mapping[str, str]:
-            own, _ = _agent_texts(place.profile, SEEDED[kind])
-            return {name: own.get(name) or template(name, kind) for name in SEEDED[kind]}
-
+    def _seed(self, place: _Place) -> str:
+        """Give a new user their files; what kept us from it, if something did."""
         try:
-            seeding.seed(self.root, place.parts, texts, self.write)
+            seeding.seed(self.root, place.parts, place.texts, self.write)
         except OSError as error:
             why = error.strerror or str(error)
-            return [f"the user's files could not be made and will be at the next turn: {why}"]
-        return []
+            return f"the user's files could not be made and will be at the next turn: {why}"
+        return ""
 
 
 def mode_of(profile: AgentProfile, session: str) -> PromptMode:
@@ -154,6 +162,16 @@ class _Place:
     def needed(self) -> bool:
         profile = self.profile
         return profile.workspace == "per_user" or profile.seeds or profile.files is not None
+
+    @property
+    def seeds(self) -> bool:
+        return self.profile.seeds and self.mode == "full"
+
+    def texts(self) -> dict[str, str]:
+        """What a new user is given: the agent's templates, or the built-in ones."""
+        kind = self.profile.acts_as
+        own, _ = _agent_texts(self.profile, SEEDED[kind])
+        return {name: own.get(name) or template(name, kind) for name in SEEDED[kind]}
 
 
 def _agent_texts(profile: AgentProfile, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -322,6 +322,43 @@ def hooks(
     raise typer.Exit(list_hooks(setup, json=json))
 
 
+class Mode(StrEnum):
+    """How much of a prompt is wanted."""
+
+    FULL = "full"
+    MINIMAL = "minimal"
+
+
+@app.command(
+    epilog=examples(
+        "motet prompt helper",
+        "motet prompt helper --session alice:notes",
+        "motet prompt helper --mode minimal --json",
+    )
+)
+def prompt(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="As in this session.")
+    ] = None,
+    mode: Annotated[
+        Mode | None, typer.Option("--mode", help="Default: as the agent and the session say.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Print an agent's system prompt and the size of its sections. No model is asked."""
+    from motet.cli.prompt import show_prompt
+    from motet.cli.setup import load_setup
+
+    wanted = None if mode is None else mode.value
+    setup = load_setup(config, state)
+    raise typer.Exit(show_prompt(setup, setup.name(agent), session, wanted, json=json))
+
+
 @app.command()
 def doctor(config: Config = None, state: State = None) -> None:
     """Check configuration, keys, packages, sandbox and state; exit 1 when something is broken."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from motet.actors.agent.prompt.given import PromptInput, Skill
-from motet.actors.agent.prompt.opening import first_line, lines
+from motet.actors.agent.prompt.opening import gist, lines
 
 INLINE = 15
 """Skills, or external tools, that are listed; with more, the agent searches them."""
@@ -98,7 +98,7 @@ def _skill_lines(skills: Iterable[Skill]) -> list[str]:
     listed: list[str] = []
     for skill in sorted(skills, key=lambda skill: skill.name):
         place = f" ({skill.path})" if skill.path else ""
-        what = first_line(skill.description)
+        what = gist(skill.description)
         listed.append(f"- {skill.name}{place}" + (f": {what}" if what else ""))
     return listed
 

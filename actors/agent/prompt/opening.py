@@ -9,6 +9,8 @@ from motet.actors.agent.prompt.given import PromptInput, PromptTool
 
 PERSONA = ("SOUL.md", "IDENTITY.md")
 BOOTSTRAP = "BOOTSTRAP.md"
+GIST = 160
+"""Characters of the line about a tool or a skill."""
 
 _SAFETY = (
     "# Safety\n"
@@ -93,11 +95,14 @@ def self_evolution(given: PromptInput) -> str:
 def lines(tools: Iterable[PromptTool]) -> list[str]:
     """One line for each tool, by name: a stable list keeps the provider's cache."""
     return [
-        f"- {tool.name}: {first}" if (first := first_line(tool.description)) else f"- {tool.name}"
+        f"- {tool.name}: {what}" if (what := gist(tool.description)) else f"- {tool.name}"
         for tool in sorted(tools, key=lambda tool: tool.name)
     ]
 
 
-def first_line(text: str) -> str:
-    """The first line that says something."""
-    return text.strip().partition("\n")[0].rstrip()
+def gist(text: str) -> str:
+    """The first sentence: the whole description travels beside the prompt."""
+    line = text.strip().partition("\n")[0].rstrip()
+    sentence = line.partition(". ")[0]
+    cut = sentence if len(sentence) <= GIST else sentence[:GIST].rstrip() + "…"
+    return cut if cut == line or cut.endswith(("…", ".")) else f"{cut}."

@@ -1,0 +1,151 @@
+"""``motet prompt``: the system prompt of an agent, and what each of its sections costs.
+
+Nothing is changed, and no model is asked: files that a new user would be given are shown as they
+would be. On a pipe standard output gets the prompt alone; the table goes to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from tempfile import TemporaryDirectory
+from typing import cast
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.agent.prompt import Prompt, assemble
+from motet.actors.agents.briefing import Occasion, prompt_input
+from motet.actors.agents.workbench import Prepared, Workbench, mode_of
+from motet.actors.config import DEFAULT_AGENTS
+from motet.actors.tree import grow
+from motet.cli.exits import OK
+from motet.cli.render import visible
+from motet.cli.screen import STYLES, console
+from motet.cli.setup import Setup
+from motet.cli.stored import reading
+from motet.protocols.agents import AgentType, PromptMode
+from motet.protocols.config import AgentConfig
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import LOCAL
+from motet.protocols.tools import ToolSpec
+
+_OWNER = "SELECT owner FROM sessions WHERE session = ?"
+
+
+class SectionLine(msgspec.Struct, frozen=True):
+    """A section as ``--json`` prints it. ``tokens`` are estimated."""
+
+    name: str
+    chars: int
+    tokens: int
+    text: str
+
+
+class PromptReport(msgspec.Struct, frozen=True):
+    """What ``--json`` prints. ``problems``: files that could not be read."""
+
+    agent: str
+    type: AgentType
+    mode: PromptMode
+    user: str
+    workspace: str
+    chars: int
+    tokens: int
+    sections: tuple[SectionLine, ...]
+    text: str
+    problems: tuple[str, ...]
+
+
+def show_prompt(
+    setup: Setup, agent: str, session: str | None, mode: str | None, *, json: bool
+) -> int:
+    """Print the prompt of a configured agent, in a session or in a new one."""
+    report = trio.run(_report, setup, agent, session or "", cast("PromptMode | None", mode))
+    if json:
+        print(msgspec.json.encode(report).decode())
+        return OK
+    _print_table(report)
+    print(visible(report.text))
+    return OK
+
+
+async def _report(setup: Setup, agent: str, session: str, mode: PromptMode | None) -> PromptReport:
+    spec = (setup.config.agents or DEFAULT_AGENTS)[agent]
+    profile, user = spec.profile(), await _user(setup, session)
+    bench = Workbench(setup.workspace.absolute())
+    prepared = await bench.preview(agent, profile, user=user, session=session)
+    occasion = Occasion(
+        agent=agent,
+        instructions=spec.instructions,
+        profile=profile,
+        prepared=prepared,
+        today=datetime.now().astimezone().date(),
+        session=session,
+        user=user,
+        model=spec.model,
+        tools=await _tools(setup, agent),
+        memory=spec.memory,
+        shell=setup.config.tools.shell,
+        mode=mode or mode_of(profile, session),
+    )
+    given = prompt_input(occasion)
+    return _reported(assemble(given), spec, occasion, prepared)
+
+
+def _reported(
+    prompt: Prompt, spec: AgentConfig, occasion: Occasion, prepared: Prepared
+) -> PromptReport:
+    lines = tuple(SectionLine(s.name, s.chars, s.tokens, s.text) for s in prompt.sections)
+    return PromptReport(
+        agent=occasion.agent,
+        type=spec.profile().acts_as,
+        mode=occasion.mode or "full",
+        user=occasion.user,
+        workspace=str(prepared.workspace),
+        chars=len(prompt.text),
+        tokens=sum(line.tokens for line in lines),
+        sections=lines,
+        text=prompt.text,
+        problems=prepared.problems,
+    )
+
+
+async def _tools(setup: Setup, agent: str) -> tuple[ToolSpec, ...]:
+    """The tools that a host gives the agent, from one in memory, so that they are the same."""
+    with TemporaryDirectory() as folder:
+        config = attrs.evolve(setup.config, state=None, hooks=())
+        async with grow(None, folder, config, check_messages=False, memory=None) as tree:
+            for known in setup.agents():
+                tree.registry.add(known)
+            return tree.services.catalog.specs(agent)
+
+
+async def _user(setup: Setup, session: str) -> str:
+    """Whose session it is; a new one is the user's of the command line."""
+    if not session:
+        return LOCAL.user
+    try:
+        async with reading(setup.state) as readers:
+            rows = await readers.read(_OWNER, (session,))
+    except NotFound:
+        rows = ()
+    return str(rows[0][0]) if rows else LOCAL.user
+
+
+def _print_table(report: PromptReport) -> None:
+    from rich.table import Table
+
+    screen = console(sys.stdout if sys.stdout.isatty() else sys.stderr)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("section")
+    for heading in ("chars", "~tokens"):
+        table.add_column(heading, justify="right")
+    for line in report.sections:
+        table.add_row(line.name, f"{line.chars:,}", f"{line.tokens:,}")
+    table.add_row("all", f"{report.chars:,}", f"{report.tokens:,}", style="bold")
+    screen.print(table)
+    for problem in report.problems:
+        screen.print(visible(problem), style=STYLES["warning"], markup=False, soft_wrap=True)
+    screen.print()
