@@ -1,0 +1,139 @@
+"""Has a conversation summarised: during a run when the window fills up, and after a run.
+
+Invariants: nothing here raises but a cancellation, and nobody waits for it who waits for a reply;
+a session is summarised by one at a time; a model that fails leaves a summary made of the rows; a
+summary that comes too late, after a reset or another one, is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.agent.compaction import cut, due_after_run, request_before
+from motet.actors.agent.summary import DEADLINE, one_line, summary_of, summary_request
+from motet.actors.agent.view import Plan, View
+from motet.actors.log import logger
+from motet.actors.sessions.flush import AskModel
+from motet.actors.sessions.store import SessionStoreMessage
+from motet.protocols.chat import ChatMessage
+from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.sessions import LoadContext, MarkFlushed, SessionContext, StoreSummary
+from motet.runtime import ActorRef
+
+Flush: TypeAlias = Callable[[SessionContext], Awaitable[bool]]
+
+_REQUEST_CHARS = 2_000
+
+_log = logger("motet.summaries")
+
+
+async def ask_for_summary(ask: AskModel, request: ModelRequest) -> ModelResponse | None:
+    """The model's answer; None when it failed or took too long, which is logged."""
+    with trio.move_on_after(DEADLINE):
+        try:
+            return await ask(request)
+        except Exception as error:
+            _log.warning("no summary from the model", model=request.model, exc_info=error)
+            return None
+    _log.warning("no summary from the model in time", model=request.model, seconds=DEADLINE)
+    return None
+
+
+async def compact(
+    view: View,
+    plan: Plan,
+    rows: Sequence[ChatMessage],
+    around: int,
+    model: str,
+    ask: AskModel,
+) -> View:
+    """Carry out a compaction during a run: the view after it, which may be no shorter.
+
+    Cancelled, it leaves the view as it was.
+    """
+    response = await ask_for_summary(ask, plan.request(model))
+    return view.compacted(plan, response, rows, around)
+
+
+@attrs.frozen
+class Afterwards:
+    """What a summary after a run needs to know of it.
+
+    Attributes:
+        model: the provider's own name of the agent's model.
+        view: the run's last view: its window, settings and calibration count.
+        around: estimated tokens of system prompt and tools.
+        flush: writes memory files first; None for an agent without memory.
+    """
+
+    model: str
+    ask: AskModel
+    view: View
+    around: int = 0
+    flush: Flush | None = None
+
+    def due(self, context: SessionContext) -> bool:
+        """Whether what the next run would send is too long."""
+        view = attrs.evolve(
+            self.view,
+            history=context.rows,
+            summary=context.summary,
+            covered=0,
+            pinned=None,
+        )
+        tokens = view.sent((), self.around).tokens
+        return due_after_run(len(context.rows), tokens, view.window, view.compacting)
+
+
+@attrs.define
+class Summariser:
+    """Summarises one session after its runs; it belongs to the session's actor.
+
+    ``busy``: it is at work, and the session must not be put to sleep.
+    """
+
+    session: str
+    store: ActorRef[SessionStoreMessage]
+    busy: bool = False
+
+    async def after_run(self, about: Afterwards) -> bool:
+        """Summarise if that is due; whether a summary was stored.
+
+        Does nothing while one is being made: the next run looks again.
+        """
+        if self.busy:
+            return False
+        self.busy = True
+        try:
+            return await self._summarise(about)
+        except Exception as error:
+            _log.warning("session not summarised", session=self.session, exc_info=error)
+            return False
+        finally:
+            self.busy = False
+
+    async def _summarise(self, about: Afterwards) -> bool:
+        context = await self.store.ask(LoadContext(self.session))
+        at = cut(context.rows, about.view.compacting) if about.due(context) else None
+        if at is None:
+            return False
+        if about.flush is not None and not context.flushed and await about.flush(context):
+            await self.store.ask(MarkFlushed(self.session, context.start_pos))
+        text = await _summary(about, context, at)
+        to = context.start_pos + at
+        return await self.store.ask(StoreSummary(self.session, context.start_pos, to, text))
+
+
+async def _summary(about: Afterwards, context: SessionContext, at: int) -> str:
+    covered = context.rows[:at]
+    request = summary_request(about.model, covered, context.summary, about.view.window)
+    text = summary_of(await ask_for_summary(about.ask, request), covered, context.summary)
+    open_request = request_before(context.rows, at)
+    if open_request is None:
+        return text
+    asked = one_line(open_request.text, _REQUEST_CHARS)
+    return f"{text}\n\nThe rows that follow belong to this request: {asked}"
