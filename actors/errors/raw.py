@@ -14,12 +14,22 @@ from typing import cast
 
 import msgspec
 
-from motet.actors.errors.text import members, message_of, safe_text, sole, type_name, well_formed
+from motet.actors.errors.text import (
+    members,
+    message_of,
+    safe_text,
+    shorten,
+    sole,
+    type_name,
+    well_formed,
+)
 from motet.protocols.chat import JsonObject
 
 DEPTH_LIMIT = 64
 NODE_LIMIT = 100_000
 CAUSES_LIMIT = 16
+PART_LIMIT = 16_384
+"""Code points of one frame, or of one exception, in a traceback."""
 _INTEGER_BITS = 1_024
 
 
@@ -75,10 +85,16 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _traceback(error: BaseException) -> str:
+    """The frames, and of each exception the beginning: its message stands beside it, whole."""
     try:
-        return well_formed("".join(traceback.format_exception(error, limit=-50)))
+        parts = traceback.format_exception(error, limit=-50)
+        return well_formed("".join(_beginning(part) for part in parts))
     except Exception:  # an exception whose attributes raise
         return ""
+
+
+def _beginning(part: str) -> str:
+    return part if len(part) <= PART_LIMIT else shorten(part, PART_LIMIT) + "\n"
 
 
 def plain(value: object) -> object:

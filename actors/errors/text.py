@@ -16,6 +16,8 @@ _MEMBERS_SHOWN = 8
 
 def well_formed(text: str) -> str:
     """The text as UTF-8 can hold it: surrogate pairs joined, lone surrogates replaced."""
+    if text.isascii():  # known without a copy, which counts where a text has megabytes
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

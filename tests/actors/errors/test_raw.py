@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import cast
 
 import msgspec
@@ -74,6 +75,23 @@ def test_an_exception_keeps_type_causes_and_traceback() -> None:
     assert (made["message"], made["type"]) == ("cannot save", "ValueError")
     assert made["causes"] == [{"message": "disk gone", "type": "OSError"}]
     assert "in fail" in cast("str", made["traceback"])
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_huge_message_is_not_copied_into_the_traceback(letter: str) -> None:
+    message = (letter * 79 + "\n") * 12_500
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError(message) from OSError(message)
+    tracemalloc.start()
+    try:
+        made = raw_error(caught.value)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made["message"] == message
+    assert made["causes"] == [{"message": message, "type": "OSError"}]
+    assert cast("str", made["traceback"]).endswith("...\n")
+    assert kept < 100_000, "the message is the exception's own, and not copied"
 
 
 def test_a_group_lists_its_errors_and_a_group_of_one_is_opened() -> None:
