@@ -85,7 +85,7 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
 class Activity(Event, frozen=True, tag="activity"):
     """What a run is doing now."""
 
-    phase: Literal["waiting_model", "tool", "queued"]
+    phase: Literal["waiting_model", "tool", "compacting", "queued"]
     iteration: int = 0
 
 

@@ -26,6 +26,8 @@ Point: TypeAlias = Literal[
     "before_tool",
     "after_tool",
     "before_output",
+    "before_compact",
+    "after_compact",
     "run_end",
     "error",
     "warning",
@@ -98,6 +100,23 @@ class BeforeOutput(HookEvent, frozen=True, tag="before_output"):
     continued: int
 
 
+class BeforeCompact(HookEvent, frozen=True, tag="before_compact"):
+    """The conversation is too long: ``rows`` of it are about to be summarised.
+
+    ``tokens``: of the request, or of the whole conversation after a run, as near as is known.
+    """
+
+    rows: int
+    tokens: int
+
+
+class AfterCompact(HookEvent, frozen=True, tag="after_compact"):
+    """``summary`` now stands for ``rows`` rows of the conversation; stored rows stay."""
+
+    rows: int
+    summary: str
+
+
 class RunEnd(HookEvent, frozen=True, tag="run_end"):
     """A run has ended and is stored. ``detail``: the limit, what failed, or who stopped it."""
 
@@ -131,6 +150,8 @@ AnyHookEvent: TypeAlias = (
     | BeforeTool
     | AfterTool
     | BeforeOutput
+    | BeforeCompact
+    | AfterCompact
     | RunEnd
     | RunError
     | RunWarning

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 
 import trio
 
+from motet.actors.agent.view import WINDOW
 from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, tool
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
@@ -46,6 +47,8 @@ class Agent(Generic[D]):
         deps_type: type of the ``deps`` that tools find in their ``Context``.
         limits: what one run may spend.
         memory: whether it remembers the user from one session to another, with ``group:memory``.
+        window: tokens that its model takes; a conversation that gets near is compacted.
+        history: user turns that the model is shown at most; 0 is all.
 
     Raises ``ConfigError`` for a name that cannot be one.
     """
@@ -62,6 +65,8 @@ class Agent(Generic[D]):
         deps_type: None = ...,
         limits: Limits = ...,
         memory: bool = ...,
+        window: int = ...,
+        history: int = ...,
     ) -> None: ...
 
     @overload
@@ -76,6 +81,8 @@ class Agent(Generic[D]):
         deps_type: type[D],
         limits: Limits = ...,
         memory: bool = ...,
+        window: int = ...,
+        history: int = ...,
     ) -> None: ...
 
     def __init__(
@@ -89,6 +96,8 @@ class Agent(Generic[D]):
         deps_type: type[D] | None = None,
         limits: Limits | None = None,
         memory: bool = False,
+        window: int = WINDOW,
+        history: int = 0,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -99,6 +108,8 @@ class Agent(Generic[D]):
         self.deps_type = deps_type
         self.limits = limits or Limits()
         self.memory = memory
+        self.window = window
+        self.history = history
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
 
     def __repr__(self) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 
+import attrs
 import trio
 
 from motet.actors.agent.act import Batch
-from motet.actors.agent.prompt import system_prompt
+from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
+from motet.actors.agent.voice import Voice
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.redact import redact_text
-from motet.actors.errors.sent import as_sent
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.memory.turn import recall, remember
 from motet.actors.result import RunResult
@@ -27,17 +28,9 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
 from motet.protocols.escalations import escalation_id
 from motet.protocols.hooks import Continue
-from motet.protocols.models import (
-    Generate,
-    ModelEvent,
-    ModelRequest,
-    ModelResponse,
-    Retrying,
-    TextPart,
-    ThinkingPart,
-)
-from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript, RecordIntent, RecordStep
-from motet.protocols.tools import CallResult, ToolSpec
+from motet.protocols.models import ModelResponse
+from motet.protocols.sessions import FinishRun, GetSession, LoadContext, RecordIntent, RecordStep
+from motet.protocols.tools import CallResult
 
 FINISH_BUDGET = 5.0
 WITHHELD = "[Input withheld: its gates have not let it pass]"
@@ -56,14 +49,23 @@ class TurnRunner:
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(run.limits)
-        self.history: tuple[ChatMessage, ...] = ()
+        self.trace = services.tracer.begin(
+            run.id,
+            session=run.session,
+            agent=run.agent.name,
+            user=run.principal.user,
+            text=run.text,
+        )
+        self.voice = Voice(run, services)
+        self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
-        self.context = ""
         self._batch: Batch | None = None
-        self._message = 0
-        self._text = ""
-        self._thought = 0
+
+    @property
+    def history(self) -> tuple[ChatMessage, ...]:
+        """The stored rows before this run, as far as they have no summary."""
+        return self.thinker.view.history
 
     async def execute(self) -> RunResult:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""
@@ -77,13 +79,14 @@ class TurnRunner:
         finally:
             # Awaits while being cancelled: shielded, and bounded by the budget.
             deadline = trio.current_time() + FINISH_BUDGET
-            finish = finish or self.turn.stop(self._text, self._known())
+            finish = finish or self.turn.stop(self.voice.partial, self._known())
             with trio.CancelScope(shield=True, deadline=deadline):
                 await self._conclude(finish)
             if self.hooks.watch_end:
                 # Those who watch have a budget of their own, so that they cost no transcript.
                 with trio.CancelScope(shield=True):
                     await self._tell_end(finish)
+            self._end_trace(finish)
             self.services.table.finish(self.run, self._result(finish))
         return self._result(finish)
 
@@ -95,12 +98,12 @@ class TurnRunner:
                 run.scope.deadline = trio.current_time() + wall
             return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
-            return self.turn.limit("wall", self._text, self._known())
-        return self.turn.stop(self._text, self._known())
+            return self.turn.limit("wall", self.voice.partial, self._known())
+        return self.turn.stop(self.voice.partial, self._known())
 
     async def _drive(self) -> Finish:
         decision = await self._begin()
-        self.context = await recall(self.services, self.run)
+        self.thinker.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
             match decision:
@@ -120,26 +123,26 @@ class TurnRunner:
         # Before any await, so that a stop leaves no input without its row.
         decision = None if guarded else self.turn.begin(run.text)
         await self.services.begin(run)
-        await self._emit(events.RunStarted(run.agent.name, run.agent.model_name))
+        await self.voice.emit(events.RunStarted(run.agent.name, run.agent.model_name))
         if decision is None:
             decision = await self._admit()
         else:
-            await self._say("user", run.principal.user, run.text)
-            self.history = await self._load()
+            await self.voice.say("user", run.principal.user, run.text)
+            await self._load()
         return decision
 
     async def _admit(self) -> Decision:
         """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
         run = self.run
         await self._journal_withheld()
-        self.history = await self._load()
+        await self._load()
         if self.first:
             await self.hooks.start(resumed=bool(self.history))
         admitted = await self.hooks.input(run.text)
         text = admitted if isinstance(admitted, str) else run.text
         decision = self.turn.begin(text)
         await self.services.note(RecordStep(run.id, 0, self.turn.rows[0]))
-        await self._say("user", run.principal.user, text)
+        await self.voice.say("user", run.principal.user, text)
         return decision if isinstance(admitted, str) else await self._take(admitted)
 
     async def _journal_withheld(self) -> None:
@@ -150,10 +153,12 @@ class TurnRunner:
             message = f"after a crash now, the input would pass its gates: {error}"
             await self.services.warn(self.run, "transcript", message)
 
-    async def _load(self) -> tuple[ChatMessage, ...]:
-        stored = await self.services.store.ask(LoadTranscript(self.run.session))
-        late = self.slot.unsaved
-        return stored + tuple(row for end in late for row in end.rows) if late else stored
+    async def _load(self) -> None:
+        """The conversation so far: what is stored, and what earlier runs could not store."""
+        found = await self.services.store.ask(LoadContext(self.run.session))
+        late = tuple(row for end in self.slot.unsaved for row in end.rows)
+        view = self.thinker.view
+        self.thinker.view = attrs.evolve(view, history=found.rows + late, summary=found.summary)
 
     async def _failures(self) -> Failures:
         """What the session's transcript counts against this run."""
@@ -167,9 +172,8 @@ class TurnRunner:
 
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer; what they refuse was spent all the same."""
-        await self._emit(events.Activity("waiting_model", decision.iteration))
-        asked = await self.hooks.request(self._request(decision), decision.iteration)
-        response = asked if isinstance(asked, ModelResponse) else await self._ask(asked)
+        await self.voice.emit(events.Activity("waiting_model", decision.iteration))
+        response = await self.thinker.answer(decision)
         usage = response.usage
         try:
             response = await self.hooks.response(response, decision.iteration)
@@ -184,71 +188,21 @@ class TurnRunner:
 
     async def _take(self, response: ModelResponse) -> Decision:
         if response.text:
-            await self._say("assistant", self.run.agent.name, response.text)
+            await self.voice.say("assistant", self.run.agent.name, response.text)
         return self.turn.answered(response)
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""
         decision = self.turn.continued(response, text)
-        await self._say("assistant", self.run.agent.name, response.text)
+        await self.voice.say("assistant", self.run.agent.name, response.text)
         if isinstance(decision, CallModel):
-            await self._say("user", "hook", text)
+            await self.voice.say("user", "hook", text)
             for step in (len(self.turn.rows) - 2, len(self.turn.rows) - 1):
                 await self.services.note(RecordStep(self.run.id, step, self.turn.rows[step]))
         return decision
 
-    async def _ask(self, request: ModelRequest) -> ModelResponse:
-        """Ask the model, and stream its answer out as it comes, unless a gate may refuse it."""
-        shown = not self.hooks.guard_answers
-        provider = await self.services.provider(self.run.agent.model_name)
-        async with provider.stream(Generate(request)) as parts:
-            async for part in parts:
-                if shown or isinstance(part, Retrying):
-                    await self._stream_out(part)
-        self._text, self._thought = "", 0
-        return parts.result
-
-    def _request(self, decision: CallModel) -> ModelRequest:
-        agent = self.run.agent
-        tools, missing = self._offered() if decision.offer_tools else ((), [])
-        hint = "\n".join(filter(None, [decision.hint, *missing]))
-        return ModelRequest(
-            model=agent.model_name.partition(":")[2] or agent.model_name,
-            messages=(
-                *as_sent((*self.history, *self.turn.rows)),
-                *((UserMessage(hint),) if hint else ()),
-            ),
-            system=system_prompt(agent.instructions, self.services.today(), self.context),
-            tools=tools,
-        )
-
-    def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
-        """The tools the model may call, and a line for each that is taken out for a while."""
-        name = self.run.agent.name
-        out = self.services.breakers.taken_out(name)
-        specs = self.services.catalog.specs(name)
-        return tuple(spec for spec in specs if spec.name not in out), [*out.values()]
-
-    async def _stream_out(self, part: ModelEvent | Retrying) -> None:
-        match part:
-            case TextPart(text=text):
-                at = len(self._text)
-                self._text += text
-                await self._emit(events.TextDelta(self._message, at, text))
-            case ThinkingPart(text=text):
-                at = self._thought
-                self._thought += len(text)
-                await self._emit(events.ThinkingDelta(self._message, at, text))
-            case Retrying(attempt=attempt, delay=delay, reason=reason):
-                withdrawn = bool(self._text or self._thought)
-                self._text, self._thought = "", 0
-                ms = round(delay * 1000)
-                await self._emit(events.RunRetrying(attempt, ms, reason, self._message, withdrawn))
-            case _:
-                pass
-
     async def _act(self, decision: RunCalls) -> list[CallResult]:
-        await self._emit(events.Activity("tool", self.turn.iteration))
+        await self.voice.emit(events.Activity("tool", self.turn.iteration))
         step = len(self.turn.rows) - 1
         intent = self.turn.rows[step]
         assert isinstance(intent, AssistantMessage)
@@ -262,7 +216,7 @@ class TurnRunner:
 
     def _failed(self, error: AgentError) -> Finish:
         self.failure = error
-        return self.turn.fail(redact_text(str(error)), self._text, self._known())
+        return self.turn.fail(redact_text(str(error)), self.voice.partial, self._known())
 
     async def _internal(self, error: Exception) -> Internal:
         """A bug: the whole of it goes to the log and the error channel, its id to the user."""
@@ -284,11 +238,15 @@ class TurnRunner:
             await self._batch.tell_cut()
         last = self.turn.rows[-1] if self.turn.rows else None
         if isinstance(last, AssistantMessage) and last.note:
-            await self._say("assistant", self.run.agent.name, last.text)
+            await self.voice.say("assistant", self.run.agent.name, last.text)
         await self._flush(finish)
         if finish.status == "completed":
             await remember(self.services, self.run, self.turn.rows)
-        await self._emit(self._terminal(finish))
+        await self.voice.emit(self._terminal(finish))
+
+    def _end_trace(self, finish: Finish) -> None:
+        error = type(self.failure).__name__ if self.failure else ""
+        self.trace.finish(finish.status, finish.output, error=error, error_id=self.error_id)
 
     async def _tell_end(self, finish: Finish) -> None:
         detail = self._detail(finish)
@@ -351,10 +309,3 @@ class TurnRunner:
             errors=tuple(result for result in turn.results if result.outcome == "failed"),
             rows=tuple(turn.rows),
         )
-
-    async def _say(self, role: events.Role, author: str, text: str) -> None:
-        await self._emit(events.MessageAdded(role, author, text, self._message))
-        self._message += 1
-
-    async def _emit(self, event: events.AnyEvent) -> None:
-        await self.services.emit(self.run, event)

@@ -13,12 +13,14 @@ import msgspec
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import (
     Abort,
+    AfterCompact,
     AfterModel,
     AfterTool,
     Allow,
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeCompact,
     BeforeInput,
     BeforeModel,
     BeforeOutput,
@@ -44,6 +46,8 @@ NAMES: dict[Point, str] = {
     "before_tool": "PreToolUse",
     "after_tool": "PostToolUse",
     "before_output": "Stop",
+    "before_compact": "PreCompact",
+    "after_compact": "PostCompact",
     "run_end": "RunEnd",
     "error": "StopFailure",
     "warning": "Notification",
@@ -113,6 +117,10 @@ def _fields(event: AnyHookEvent) -> JsonObject:
                 "stop_hook_active": event.continued > 0,
                 "last_assistant_message": event.text,
             }
+        case BeforeCompact():
+            return {"trigger": "auto", "rows": event.rows, "tokens": event.tokens}
+        case AfterCompact():
+            return {"trigger": "auto", "rows": event.rows, "compact_summary": event.summary}
         case RunEnd():
             return {
                 "status": event.status,
@@ -179,7 +187,7 @@ def _refuse_misplaced(event: AnyHookEvent, more: _Specific) -> None:
 def _blocked(event: AnyHookEvent, reason: str) -> AnyDecision:
     """What blocking means at each point, as in Claude Code where it has that point."""
     match event:
-        case BeforeTool() | BeforeInput():
+        case BeforeTool() | BeforeInput() | BeforeCompact():
             return Deny(reason)
         case BeforeOutput():
             return Continue(reason)

@@ -14,12 +14,14 @@ import attrs
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
+    AfterCompact,
     AfterModel,
     AfterTool,
     Allow,
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeCompact,
     BeforeInput,
     BeforeModel,
     BeforeOutput,
@@ -73,6 +75,8 @@ POINTS: Mapping[Point, PointRule] = MappingProxyType(
         "before_output": PointRule(
             BeforeOutput, (Abort, Deny, Continue, Replace, Allow), "block", "text"
         ),
+        "before_compact": PointRule(BeforeCompact, (Abort, Deny, Allow)),
+        "after_compact": PointRule(AfterCompact),
         "run_end": PointRule(RunEnd),
         "error": PointRule(RunError),
         "warning": PointRule(RunWarning),

@@ -8,9 +8,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
 from motet.actors.hooks.hookset import HookFn, HookOptions, HookSet
 from motet.protocols.hooks import (
     Abort,
+    AfterCompact,
     AfterModel,
     AfterTool,
     Allow,
+    BeforeCompact,
     BeforeInput,
     BeforeModel,
     BeforeOutput,
@@ -79,6 +81,14 @@ class On:
     def __call__(
         self, point: Literal["before_output"], **options: Unpack[HookOptions]
     ) -> Decorator[BeforeOutput, Allow | Deny | Replace | Continue | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_compact"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeCompact, Allow | Deny | Abort | None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_compact"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterCompact, None]: ...
     @overload
     def __call__(
         self, point: Literal["run_end"], **options: Unpack[HookOptions]

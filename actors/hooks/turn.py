@@ -14,9 +14,11 @@ from motet.actors.sessions.table import Run
 from motet.protocols.errors import Aborted, AgentError, InputValidation
 from motet.protocols.hooks import (
     Abort,
+    AfterCompact,
     AfterModel,
     AnyDecision,
     AnyHookEvent,
+    BeforeCompact,
     BeforeInput,
     BeforeModel,
     BeforeOutput,
@@ -107,6 +109,20 @@ class RunHooks:
                 return go_on
             case _:
                 return response
+
+    async def compact(self, rows: int, tokens: int) -> bool:
+        """Whether so many rows may be summarised, in a request of so many tokens."""
+        if not self._client.any_at("before_compact"):
+            return True
+        event = BeforeCompact(*self._base, rows, tokens)
+        verdict = await self._client.ask(event)
+        if isinstance(verdict.decision, Abort):
+            raise _ending(event, verdict, verdict.decision.reason)
+        return not isinstance(verdict.decision, Deny)
+
+    def compacted(self, rows: int, summary: str) -> None:
+        """Tell those who watch of the summary that stands for these rows now."""
+        self._client.notify(AfterCompact(*self._base, rows, summary))
 
     async def end(self, status: RunStatus, output: str, detail: str, usage: Usage) -> None:
         """Show the end to those who watch; at most :data:`END_BUDGET` seconds."""

@@ -19,11 +19,13 @@ from motet.protocols.chat import JsonObject, UserMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
+    AfterCompact,
     AfterModel,
     AfterTool,
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeCompact,
     BeforeInput,
     BeforeModel,
     BeforeOutput,
@@ -124,6 +126,8 @@ def _event(setup: Setup, point: str, tool: str, args: JsonObject, text: str) -> 
         BeforeTool: call,
         AfterTool: {**call, "ok": True, "text": text, "duration_ms": 1.0},
         BeforeOutput: {"text": text, "continued": 0},
+        BeforeCompact: {"rows": 40, "tokens": 150_000},
+        AfterCompact: {"rows": 40, "summary": text},
         RunEnd: {"status": "completed", "output": text, "detail": "", "usage": Usage()},
         RunError: {"kind": "Llm", "message": text},
         RunWarning: {"source": "test", "message": text},

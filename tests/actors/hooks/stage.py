@@ -76,7 +76,7 @@ class Happened:
 
 
 async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Happened:
-    model = Scripted(call(("act", {})), say("do", "ne"), say("really done"), say("enough"))
+    model = Scripted()
     agent = motet.Agent("a", model=model)
     executed: list[str] = []
 
@@ -86,16 +86,31 @@ async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Hap
         return "acted"
 
     async with motet.open_host(check_messages=True) as host:
+        if point in ("before_compact", "after_compact"):
+            await talk_until_it_is_too_long(host, agent, model)
+        model.then(call(("act", {})), say("do", "ne"), say("really done"), say("enough"))
         register(host, point, hook, on_error=on_error, timeout=2, name="h")
         async with host.stream(agent, "go", session="s") as run:
             seen = [event async for event in run]
         result = await run.wait()
         assert violations([row.row for row in await host.history("s")]) == ()
         again = await host.runs(session="s")
-    assert [info.status for info in again] == [result.status]
+    assert again[0].status == result.status
     marks = [e.message for e in seen if isinstance(e, events.Warned) and e.source == "hook"]
     said = result.output or f"{type(result.error).__name__}: {result.error}"
     return Happened(f"{result.status}: {said}", result, model, marks, len(executed), seen)
+
+
+async def talk_until_it_is_too_long(
+    host: motet.Host, agent: motet.Agent[None], model: Scripted
+) -> None:
+    """Three turns that fill three quarters of the window, and a model that sums them up next."""
+    for _ in range(3):
+        model.then(say("long ago " * 40))
+        await host.run(agent, "long, long ago " * 24, session="s")
+    agent.window = 700
+    model.requests.clear()
+    model.then(say("The sum of it: they spoke of what was long ago."))
 
 
 def register(host: motet.Host, point: Point, hook: Hook, **options: Any) -> None:

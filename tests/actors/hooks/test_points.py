@@ -45,6 +45,7 @@ RUN_POINTS: list[Point] = [
     "before_model",
     "after_model",
     "before_output",
+    "before_compact",
 ]
 EVERY_POINT: list[Point] = list(POINTS)
 
@@ -147,6 +148,7 @@ class Row:
 FAILED_CLOSED = (
     "failed: Aborted: hook 'h' aborted the run: it failed, and is declared to block when it does"
 )
+SUMMED_UP = "completed: The sum of it: they spoke of what was long ago."
 USUAL = ["go", "", "acted", "done"]
 TABLE = [
     Row("session_start", returning(None), WENT_ON, USUAL),
@@ -239,6 +241,9 @@ TABLE = [
         ["go", "", "acted", "done", "are you sure?", "really done"],
         3,
     ),
+    Row("before_compact", returning(motet.Allow()), WENT_ON, USUAL, 3),
+    Row("before_compact", returning(Deny("not now")), SUMMED_UP, ["go", "The sum"], 1, 0),
+    Row("after_compact", returning(None), WENT_ON, USUAL, 3),
     Row("run_end", returning(None), WENT_ON, USUAL),
     Row("error", returning(None), WENT_ON, USUAL),
     Row("warning", returning(None), WENT_ON, USUAL),

@@ -1,0 +1,151 @@
+"""Asks the model on behalf of one run, and keeps the conversation within the model's window.
+
+What a request holds is decided by :class:`View`, which is pure; this is what carries it out.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from motet.actors.agent.prompt import system_prompt
+from motet.actors.agent.summary import DEADLINE
+from motet.actors.agent.tokens import overhead
+from motet.actors.agent.turn import CallModel, Turn
+from motet.actors.agent.view import Plan, Sent, View
+from motet.actors.agent.voice import Voice
+from motet.actors.hooks.turn import RunHooks
+from motet.actors.services import Services
+from motet.actors.sessions.table import Run
+from motet.protocols import events
+from motet.protocols.chat import UserMessage
+from motet.protocols.errors import Llm
+from motet.protocols.models import Generate, ModelRequest, ModelResponse, Retrying
+from motet.protocols.tools import ToolSpec
+
+
+class Thinker:
+    """The model of one run.
+
+    Attributes:
+        view: what the run shows it of the conversation.
+        recalled: what the memory has found, for the system prompt.
+    """
+
+    def __init__(
+        self, run: Run, services: Services, hooks: RunHooks, turn: Turn, voice: Voice
+    ) -> None:
+        self.view = View(window=run.agent.window, turns=run.agent.history)
+        self.recalled = ""
+        self._run = run
+        self._services = services
+        self._hooks = hooks
+        self._turn = turn
+        self._voice = voice
+        self._around = 0
+        self._trace = services.tracer.of(run.id)
+
+    async def answer(self, decision: CallModel) -> ModelResponse:
+        """The model's answer. A conversation that is too long is compacted, before or after.
+
+        Raises ``Llm``, and ``Aborted`` when a gate ends the run.
+        """
+        request, sent = await self._fitting(decision)
+        try:
+            return await self._asked(request, sent, decision)
+        except Llm as error:
+            too_long = error.kind == "context_exhausted"
+            if not (too_long and await self._compact(sent, decision, overflow=True)):
+                raise
+        return await self._asked(*self._request(decision), decision)
+
+    async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+        while True:
+            request, sent = self._request(decision)
+            if not await self._compact(sent, decision):
+                return request, sent
+            if self.view.stuck:
+                raise Llm(self.view.stuck, kind="context_exhausted")
+
+    async def _asked(self, request: ModelRequest, sent: Sent, decision: CallModel) -> ModelResponse:
+        """Let the gates see the request, send it, and learn from what the provider counted."""
+        asked = await self._hooks.request(request, decision.iteration)
+        if isinstance(asked, ModelResponse):
+            return asked
+        response = await self._stream(asked)
+        if asked is request:
+            self.view = self.view.counted(sent, response.usage.input_tokens)
+        return response
+
+    async def _stream(self, request: ModelRequest) -> ModelResponse:
+        """Stream the answer out as it comes, unless a gate may refuse it."""
+        shown = not self._hooks.guard_answers
+        with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
+            provider = await self._services.provider(self._full_name)
+            async with provider.stream(Generate(request)) as parts:
+                async for part in parts:
+                    span.part(part)
+                    if shown or isinstance(part, Retrying):
+                        await self._voice.part(part)
+            span.answered(parts.result)
+        await self._voice.end()
+        return parts.result
+
+    def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+        agent = self._run.agent
+        tools, missing = self._offered() if decision.offer_tools else ((), [])
+        hint = "\n".join(filter(None, [decision.hint, *missing]))
+        system = system_prompt(agent.instructions, self._services.today(), self.recalled)
+        self._around = overhead(system, tools)
+        sent = self.view.sent(self._turn.rows, self._around)
+        messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
+        return ModelRequest(self._model, messages, system, tools), sent
+
+    @property
+    def _full_name(self) -> str:
+        return self._run.agent.model_name
+
+    @property
+    def _model(self) -> str:
+        """The provider's own name of the model."""
+        return self._full_name.partition(":")[2] or self._full_name
+
+    def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
+        """The tools the model may call, and a line for each that is taken out for a while."""
+        name = self._run.agent.name
+        out = self._services.breakers.taken_out(name)
+        specs = self._services.catalog.specs(name)
+        if not out:
+            return specs, []
+        return tuple(spec for spec in specs if spec.name not in out), [*out.values()]
+
+    async def _compact(self, sent: Sent, decision: CallModel, *, overflow: bool = False) -> bool:
+        """Compact the conversation if it is due; whether the view has moved."""
+        plan = self.view.plan(sent, self._turn.rows, overflow=overflow)
+        if plan is None or not await self._hooks.compact(len(plan.rows), sent.tokens):
+            return False
+        await self._voice.emit(events.Activity("compacting", decision.iteration))
+        summary = await self._summary(plan)
+        self.view = self.view.compacted(plan, summary, self._turn.rows, self._around)
+        self._hooks.compacted(len(plan.rows), self.view.summary)
+        return True
+
+    async def _summary(self, plan: Plan) -> ModelResponse | None:
+        """What the model makes of the rows; None when it fails, which costs a warning."""
+        why = f"no answer within {DEADLINE:g} s"
+        with trio.move_on_after(DEADLINE):
+            provider = await self._services.provider(self._full_name)
+            request = plan.request(self._model)
+            try:
+                with self._trace.model(self._full_name, request, purpose="summary") as span:
+                    async with provider.stream(Generate(request)) as parts:
+                        async for part in parts:
+                            span.part(part)
+                    span.answered(parts.result)
+            except Llm as error:
+                why = str(error)
+            else:
+                self._turn.usage += parts.result.usage
+                return parts.result
+        message = f"the conversation is summarised without a model: {why}"
+        await self._services.warn(self._run, "compaction", message, grave=False)
+        return None

@@ -1,0 +1,66 @@
+"""What is heard of a run while it goes on: whole messages, and the parts of the one being made.
+
+Invariants: messages of a run are numbered from 0 without gaps; what is streamed of one has its
+number and its offset, so that whoever misses a part notices; reasoning that a model puts into its
+text, and a reply that shall not be heard, are not streamed.
+"""
+
+from __future__ import annotations
+
+from motet.actors.agent.streaming import StreamFilter
+from motet.actors.services import Services
+from motet.actors.sessions.table import Run
+from motet.protocols import events
+from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
+
+
+class Voice:
+    """The events of one run. ``partial`` is what was streamed of the answer being made."""
+
+    def __init__(self, run: Run, services: Services) -> None:
+        self.partial = ""
+        self._run = run
+        self._services = services
+        self._message = 0
+        self._thought = 0
+        self._filter = StreamFilter()
+
+    async def emit(self, event: events.AnyEvent) -> None:
+        await self._services.emit(self._run, event)
+
+    async def say(self, role: events.Role, author: str, text: str) -> None:
+        """A whole message."""
+        await self.emit(events.MessageAdded(role, author, text, self._message))
+        self._message += 1
+
+    async def part(self, part: ModelEvent | Retrying) -> None:
+        """More of the answer that a model is making, or its withdrawal."""
+        match part:
+            case TextPart(text=text):
+                await self._show(self._filter.feed(text))
+            case ThinkingPart(text=text):
+                at = self._thought
+                self._thought += len(text)
+                await self.emit(events.ThinkingDelta(self._message, at, text))
+            case Retrying(attempt=attempt, delay=delay, reason=reason):
+                withdrawn = bool(self.partial or self._thought)
+                self.forget()
+                ms = round(delay * 1000)
+                await self.emit(events.RunRetrying(attempt, ms, reason, self._message, withdrawn))
+            case _:
+                pass
+
+    async def end(self) -> None:
+        """The answer is complete: show what was held back, and begin the next one."""
+        await self._show(self._filter.close())
+        self.forget()
+
+    def forget(self) -> None:
+        """Whatever was streamed of an answer belongs to none any more."""
+        self.partial, self._thought, self._filter = "", 0, StreamFilter()
+
+    async def _show(self, text: str) -> None:
+        if text:
+            at = len(self.partial)
+            self.partial += text
+            await self.emit(events.TextDelta(self._message, at, text))
