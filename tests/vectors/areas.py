@@ -9,6 +9,7 @@ from tests.vectors import (
     areas_errors,
     areas_host,
     areas_loops,
+    areas_prompt,
     areas_results,
     areas_text,
 )
@@ -40,5 +41,10 @@ ADAPTERS: Mapping[str, Adapter] = {
     "message_truncation": areas_text.truncation,
     "credential_scrub": areas_text.secrets,
     "preview_limits": areas_text.preview,
+    "seeding_and_bootstrap": areas_prompt.seeding,
+    "workspace_sharing": areas_prompt.sharing,
+    "path_segment": areas_prompt.segment,
+    "router": areas_prompt.router,
+    "session_keys": areas_prompt.session_keys,
 }
 """Areas that are not here belong to later work."""

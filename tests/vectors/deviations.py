@@ -10,7 +10,7 @@ import json
 import re
 from typing import cast
 
-from tests.vectors import deviations_text
+from tests.vectors import deviations_prompt, deviations_text
 from tests.vectors.cases import MAIN, Case, Facts, Given
 from tests.vectors.rules import Rule
 
@@ -150,6 +150,7 @@ RULES = (
         _lists_what_there_is,
     ),
     *deviations_text.RULES,
+    *deviations_prompt.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',
