@@ -17,6 +17,7 @@ from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tracing.recorder import Tracer
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
@@ -45,6 +46,7 @@ class Services:
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
     memory: Memory | None = None
+    tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))

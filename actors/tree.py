@@ -57,6 +57,9 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
+from motet.actors.tracing.recorder import Tracer
+from motet.actors.tracing.start import start_tracing
+from motet.actors.tracing.store import TraceProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError
@@ -66,6 +69,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.models import Model
 from motet.protocols.sessions import RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
+from motet.protocols.traces import CloseTraces
 from motet.protocols.version import __version__
 from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
 
@@ -92,6 +96,7 @@ class Tree:
     store: ActorRef[SessionStoreMessage]
     error_store: ActorRef[ErrorProtocol]
     router: ActorRef[RouterMessage]
+    traces: ActorRef[TraceProtocol]
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
     started: float = attrs.field(factory=time.time)
@@ -180,7 +185,7 @@ async def _plant(
     memory: Memory | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
-    fanout, catalog = Fanout(), ToolCatalog()
+    fanout, catalog, breakers = Fanout(), ToolCatalog(), Breakers()
     database = await system.start(lambda: Database(location), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
     error_store = await system.start(
@@ -192,14 +197,14 @@ async def _plant(
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(database, readers), name="memory")
         )
-    builtin = _builtin(config, error_store, results, memory)
+    tracer, traces = await start_tracing(system, database, readers, config.tracing)
+    builtin = _builtin(config, error_store, results, memory, tracer)
     registry = AgentRegistry(catalog, models, builtin, {**GROUPS, **MEMORY_GROUP})
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
-    channel = ErrorChannel(error_store, warn)
+    channel = ErrorChannel(error_store, warn, tracer)
     context = partial(_context, table, workspace)
-    breakers = Breakers()
     tools = await system.start(
         lambda: ToolExecutor(
             catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
@@ -207,7 +212,7 @@ async def _plant(
         name="tools",
     )
     services = Services(
-        table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory
+        table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory, tracer
     )
     router = await system.start(lambda: Router(services), name="router")
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
@@ -225,8 +230,9 @@ async def _plant(
         store=store,
         error_store=error_store,
         router=router,
+        traces=traces,
     )
-    tree.interrupted = await _recover(store, bus)
+    tree.interrupted = await _recover(store, bus, traces)
     return tree
 
 
@@ -235,9 +241,12 @@ def _builtin(
     errors: ActorRef[ErrorProtocol],
     results: ActorRef[ResultProtocol],
     memory: Memory,
+    tracer: Tracer,
 ) -> dict[str, Tool]:
-    async def find_error(session: str, error_id: object) -> JsonObject:
-        return await error_detail(errors, session, error_id)
+    async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
+        wanted = error_id if isinstance(error_id, str) else None
+        with tracer.of(ctx.run_id).store("get", error_id=wanted, call_id=ctx.call_id):
+            return await error_detail(errors, ctx.session, error_id)
 
     async def read_result(
         session: str, result_id: object, offset: object, limit: object
@@ -259,9 +268,12 @@ async def _start_hooks(
 
 
 async def _recover(
-    store: ActorRef[SessionStoreMessage], bus: ActorRef[Publish]
+    store: ActorRef[SessionStoreMessage],
+    bus: ActorRef[Publish],
+    traces: ActorRef[TraceProtocol],
 ) -> tuple[RunInfo, ...]:
     interrupted = await store.ask(RecoverRuns())
+    await traces.ask(CloseTraces(interrupted))
     for run in interrupted:
         event = RunInterrupted("the host ended during this run")
         await bus.tell(Publish(f"session:{run.session}", event, run.run_id))
@@ -320,4 +332,5 @@ def _secrets(config: HostConfig) -> list[str | None]:
     """The values of the configuration and its environment that nobody may be shown."""
     names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
     keys = [_key(config.models.openai), _key(config.models.anthropic), *map(os.environ.get, names)]
-    return [*keys, *(token.token for token in config.gateway.tokens)]
+    tokens = [token.token for token in config.gateway.tokens]
+    return [*keys, *tokens, *config.tracing.otlp_headers.values()]

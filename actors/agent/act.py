@@ -56,7 +56,9 @@ class Batch:
         args = self.services.catalog.preview(call, ARGUMENT_PREVIEW)
         self._open.add(index)
         await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
-        result = self.record[index] = await self._ask(call)
+        with self.services.tracer.of(self.run.id).tool(call) as span:
+            result = self.record[index] = await self._ask(call)
+            span.returned(result)
         row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
         await self.services.note(RecordStep(self.run.id, self.step + 1 + index, row))
         await self._tell_end(result, index)

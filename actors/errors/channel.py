@@ -21,6 +21,7 @@ from motet.actors.errors.store import ErrorProtocol
 from motet.actors.errors.summary import error_code, error_text, summarize
 from motet.actors.errors.text import first_line, type_name
 from motet.actors.log import logger
+from motet.actors.tracing.recorder import Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorType, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
@@ -52,6 +53,7 @@ class ErrorChannel:
 
     store: ActorRef[ErrorProtocol] | None
     warn: Callable[[str, AnyEvent], None]
+    tracer: Tracer = attrs.field(factory=Tracer)
     stored: int = attrs.field(default=0, init=False)
     failures: int = attrs.field(default=0, init=False)
 
@@ -63,6 +65,7 @@ class ErrorChannel:
         tool: str,
         error: object,
         code: str = "",
+        call_id: str = "",
     ) -> Reported:
         """Word a failed call, after storing it where that works within 250 ms.
 
@@ -76,26 +79,29 @@ class ErrorChannel:
             return failure
         summary = summarize(found.text, found.code)
         request = StoreError(session, tool, found.raw, summary, found.kind)
-        error_id = await self._stored(self.store, request, run_id)
+        error_id = await self._stored(self.store, request, run_id, call_id)
         if error_id is None:
             return failure
         return Reported(failure_text(tool, summary, error_id), error_id, found.kind)
 
     async def _stored(
-        self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str
+        self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str, call_id: str
     ) -> str | None:
         """The id of the stored error, or None after having said why there is none."""
-        why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
-        with trio.move_on_after(STORE_DEADLINE):
-            try:
-                error_id = (await store.ask(request)).id
-            except Exception as error:
-                why = summarize(redact_text(error_text(error)))
-            else:
-                self.stored += 1
-                return error_id
-        self._fail(request, run_id, why)
-        return None
+        trace = self.tracer.of(run_id)
+        with trace.store("store", tool=request.tool_name, call_id=call_id) as span:
+            why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
+            with trio.move_on_after(STORE_DEADLINE):
+                try:
+                    span.error_id = (await store.ask(request)).id
+                except Exception as error:
+                    why = summarize(redact_text(error_text(error)))
+                else:
+                    self.stored += 1
+                    return span.error_id
+            span.failed("not_stored")
+            self._fail(request, run_id, why)
+            return None
 
     def _fail(self, request: StoreError, run_id: str, why: str) -> None:
         self.failures += 1

@@ -181,10 +181,7 @@ CREATE TABLE traces (                       -- one for each run, and for model c
     started REAL NOT NULL,
     ended REAL,                             -- NULL: it goes on, or the host ended first
     seen REAL NOT NULL,                     -- when this row was last written
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    cached_tokens INTEGER NOT NULL,
-    cost REAL,                              -- NULL: not known
+    usage TEXT NOT NULL,
     errors INTEGER NOT NULL,
     spans INTEGER NOT NULL,
     left_out INTEGER NOT NULL

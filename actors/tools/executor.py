@@ -59,7 +59,14 @@ class Reporter(Protocol):
     """Stores a whole error and says what the model is told instead."""
 
     async def report(
-        self, *, session: str, run_id: str, tool: str, error: object, code: str = ""
+        self,
+        *,
+        session: str,
+        run_id: str,
+        tool: str,
+        error: object,
+        code: str = "",
+        call_id: str = "",
     ) -> Report: ...
 
 
@@ -266,6 +273,7 @@ class ToolExecutor(Actor[ExecuteCall]):
                 tool=request.call.name,
                 error=_whole(error),
                 code=code,
+                call_id=request.call.id,
             )
         except Exception:  # an error about an error helps nobody: the first one is told
             return _End(fallback_text(message_of(error), code), "failed", kind or "unknown")

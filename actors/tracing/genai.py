@@ -68,7 +68,8 @@ def _model(span: Span) -> dict[str, Value | None]:
         found |= {
             "gen_ai.usage.input_tokens": span.usage.input_tokens,
             "gen_ai.usage.output_tokens": span.usage.output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": span.usage.cached_tokens,
+            "gen_ai.usage.cache_read.input_tokens": span.usage.cached_tokens or None,
+            "gen_ai.usage.cache_creation.input_tokens": span.usage.cache_write_tokens or None,
             "motet.cost_usd": span.usage.cost,
         }
     return found

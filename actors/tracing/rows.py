@@ -28,16 +28,16 @@ LIST_LIMIT = 1_000
 PRUNED_AT_ONCE = 500
 
 _COLUMNS = (
-    "run_id, trace_id, parent, session, agent, user, status, started, ended, input_tokens,"
-    " output_tokens, cached_tokens, cost, errors, spans, left_out"
+    "run_id, trace_id, parent, session, agent, user, status, started, ended, usage, errors,"
+    " spans, left_out"
 )
+_FIELDS = _COLUMNS.split(", ")
 _PUT_TRACE = f"""
-INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 17)})
+INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
 ON CONFLICT (run_id) DO UPDATE SET
-    status = excluded.status, ended = excluded.ended, input_tokens = excluded.input_tokens,
-    output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
-    cost = excluded.cost, errors = excluded.errors, spans = excluded.spans,
-    left_out = excluded.left_out, seen = excluded.seen"""
+    status = excluded.status, ended = excluded.ended, usage = excluded.usage,
+    errors = excluded.errors, spans = excluded.spans, left_out = excluded.left_out,
+    seen = excluded.seen"""
 _CANCELLED = "UPDATE spans SET status = 'cancelled' WHERE run_id = ? AND status <> 'cancelled'"
 
 ONE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
@@ -61,7 +61,7 @@ UPDATE traces SET ended = max(started, seen), status = coalesce(
     (SELECT status FROM runs WHERE runs.run_id = traces.run_id), 'interrupted')
 WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)) RETURNING run_id"""
 _ADD_ROOT = f"""
-INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 17)})
+INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id"""
 
 _PAST = f"""
@@ -89,11 +89,10 @@ def put(batch: Batch, now: float) -> tuple[Statement, ...]:
 
 
 def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
-    usage = info.usage
+    usage = msgspec.json.encode(info.usage).decode()
     return (
         *(info.run_id, info.trace_id, info.parent, well_formed(info.session), info.agent),
-        *(well_formed(info.user), info.status, info.started, info.ended),
-        *(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cost),
+        *(well_formed(info.user), info.status, info.started, info.ended, usage),
         *(info.errors, info.spans, info.left_out, now),
     )
 
@@ -188,20 +187,10 @@ def search(request: ListTraces) -> Query:
 
 def info_of(row: Row) -> TraceInfo:
     """The trace that a row of its columns tells of. Raises ``StorageError``."""
-    head, ended, (inputs, outputs, cached, cost, *counts) = row[:8], row[8], row[9:]
-    usage = {
-        "input_tokens": inputs,
-        "output_tokens": outputs,
-        "cached_tokens": cached,
-        "cost": cost,
-    }
-    names = ("run_id", "trace_id", "parent", "session", "agent", "user", "status", "started")
-    fields = dict(zip(names, head, strict=True))
-    fields |= dict(zip(("errors", "spans", "left_out"), counts, strict=True))
+    fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
     try:
-        return msgspec.convert(
-            {**fields, "ended": ended, "usage": msgspec.convert(usage, Usage)}, TraceInfo
-        )
+        fields["usage"] = msgspec.json.decode(str(fields["usage"]), type=Usage)
+        return msgspec.convert(fields, TraceInfo)
     except msgspec.MsgspecError as error:
         raise StorageError(f"the trace of run {row[0]!r} cannot be read: {error}") from error
 

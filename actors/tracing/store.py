@@ -54,10 +54,6 @@ class TraceStatistics:
     lost: int
 
 
-def _nobody(_ended: Sequence[Trace]) -> None:
-    """Nobody exports."""
-
-
 class TraceStore(Actor[TraceProtocol]):
     """Stores the traces of ``tracer``. Reads raise ``StorageError``.
 
@@ -76,7 +72,7 @@ class TraceStore(Actor[TraceProtocol]):
         tracer: Tracer,
         *,
         keep_days: float | None = None,
-        export: Callable[[Sequence[Trace]], None] = _nobody,
+        export: Callable[[Sequence[Trace]], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
@@ -124,12 +120,17 @@ class TraceStore(Actor[TraceProtocol]):
 
     @handles(CloseTraces)
     async def close(self, request: CloseTraces) -> int:
-        """Raises ``StorageError``."""
+        """Raises nothing: a host starts without."""
         statements = rows.close(request.runs, self._tracer.live, self._clock())
-        _, *closed = await self._database.ask(Transact(statements))
+        try:
+            _, *closed = await self._database.ask(Transact(statements))
+        except Exception as error:
+            log.warning("traces_not_closed", reason=summarize(error))
+            return 0
         ended = {str(run_id): None for rows_of in closed for (run_id,) in rows_of}
         found = [await self._readers.read(rows.ONE, (run_id,)) for run_id in ended]
-        self._export([await self._own(rows.info_of(row)) for (row,) in found])
+        if self._export is not None:
+            self._export([await self._own(rows.info_of(row)) for (row,) in found])
         return len(ended)
 
     # Writing
@@ -156,7 +157,8 @@ class TraceStore(Actor[TraceProtocol]):
                     self._wake()
                     return
                 self._group = []
-                self._export(await self._ended(group))
+                if self._export is not None:
+                    self._export(await self._ended(group))
 
     async def _redacted(self, batches: list[Batch]) -> list[Batch]:
         """Whole inputs would keep the loop busy."""
@@ -191,8 +193,6 @@ class TraceStore(Actor[TraceProtocol]):
 
     async def _ended(self, group: Sequence[Batch]) -> list[Trace]:
         """The traces of a group that have ended, each with all the spans of its run."""
-        if self._export is _nobody:
-            return []
         ended: list[Trace] = []
         for batch in group:
             if batch.info.ended is not None:

@@ -69,7 +69,14 @@ class Silent:
     """A reporter that is never needed: no tool fails here."""
 
     async def report(
-        self, *, session: str, run_id: str, tool: str, error: object, code: str = ""
+        self,
+        *,
+        session: str,
+        run_id: str,
+        tool: str,
+        error: object,
+        code: str = "",
+        call_id: str = "",
     ) -> Report:
         raise AssertionError((session, run_id, tool, error, code))
 

@@ -11,8 +11,8 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolRetry, tool
 from motet.protocols.chat import JsonObject
 
-Lookup: TypeAlias = Callable[[str, object], Awaitable[JsonObject]]
-"""A session's whole error by its id: ``success`` with ``data``, or without and with ``error``."""
+Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
+"""A whole error of the session by its id: ``success`` with ``data``, or without and ``error``."""
 
 _DESCRIPTION = (
     "Get the complete details of an error by the id that stands in a failed tool result, such as "
@@ -27,7 +27,7 @@ def error_detail_tools(lookup: Lookup) -> list[Tool]:
     """
 
     async def get_error_detail(ctx: Context[object], error_id: str) -> JsonObject:
-        answer = await lookup(ctx.session, error_id)
+        answer = await lookup(ctx, error_id)
         if answer.get("success") is False:
             raise ToolRetry(msgspec.json.encode(answer).decode())
         return answer

@@ -57,7 +57,14 @@ class Memory:
         self.broken = False
 
     async def report(
-        self, *, session: str, run_id: str, tool: str, error: object, code: str = ""
+        self,
+        *,
+        session: str,
+        run_id: str,
+        tool: str,
+        error: object,
+        code: str = "",
+        call_id: str = "",
     ) -> Told:
         assert session
         assert run_id

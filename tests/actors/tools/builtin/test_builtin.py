@@ -10,9 +10,9 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.config import ShellConfig
 
 
-async def lookup(session: str, error_id: object) -> JsonObject:
+async def lookup(ctx: Context[object], error_id: object) -> JsonObject:
     if error_id == "err_known":
-        return {"success": True, "data": {"error_id": error_id, "session": session}}
+        return {"success": True, "data": {"error_id": error_id, "session": ctx.session}}
     return {"success": False, "error": {"code": "ERROR_NOT_FOUND", "message": "no such error"}}
 
 

@@ -1,0 +1,36 @@
+"""Starts what a host needs for its traces."""
+
+from __future__ import annotations
+
+import os
+
+import trio
+
+from motet.actors.storage.readers import Readers
+from motet.actors.tracing.export import Collector, Exporter, Outbox
+from motet.actors.tracing.recorder import Tracer
+from motet.actors.tracing.store import TraceProtocol, TraceStore
+from motet.protocols.config import TracingConfig
+from motet.protocols.storage import Transact
+from motet.runtime import ActorRef, System
+
+VERBOSE = "MOTET_TRACE_VERBOSE"
+_NO = ("", "0", "false", "no", "off")
+
+
+async def start_tracing(
+    system: System, database: ActorRef[Transact], readers: Readers, config: TracingConfig
+) -> tuple[Tracer, ActorRef[TraceProtocol]]:
+    """The tracer of a host and the actors behind it, the exporter first, so that it stops last."""
+    wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
+    tracer = Tracer(verbose=config.verbose or wanted, clock=trio.current_time)
+    outbox = None
+    if config.otlp is not None:
+        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
+        await system.start(lambda: Exporter(collector, outbox), name="exporter")
+    keep, export = config.keep_days, outbox.put if outbox else None
+    store = await system.start(
+        lambda: TraceStore(database, readers, tracer, keep_days=keep, export=export),
+        name="traces",
+    )
+    return tracer, store
