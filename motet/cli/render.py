@@ -34,6 +34,8 @@ from motet.protocols.events import (
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
+STOPPED = "[Stopped by user]"
+"""What the transcript says of a stop, for the model; a person is told by the event of the end."""
 ARGUMENT_CHARS = 40
 ARGUMENTS_CHARS = 100
 
@@ -80,6 +82,8 @@ class Rendering:
 
     def _whole(self, i: int, text: str) -> list[Piece]:
         shown = self._shown.get(i, 0)
+        if text.endswith(STOPPED):
+            text = text.removesuffix(STOPPED).rstrip()
         return self._more(i, shown, text[shown:])
 
     def _more(self, i: int, shown: int, text: str) -> list[Piece]:

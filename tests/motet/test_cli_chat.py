@@ -57,6 +57,7 @@ def test_ctrl_c_stops_the_run_and_all_its_processes(chat: Process) -> None:
     chat.expect("[stopped]")
     assert not alive("sleep 31331")
     chat.expect("> ")
+    assert chat.seen.lower().count("[stopped") == 1
     chat.type("run echo still $((40 + 2))\r")
     chat.expect("still 42")
     chat.expect("> ")

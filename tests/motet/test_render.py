@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.agent.turn import Turn
 from motet.cli.render import Piece, Rendering, arguments, duration, first_line, visible
+from motet.protocols.chat import AssistantMessage
 from motet.protocols.events import (
     Activity,
     AnyEvent,
@@ -23,6 +25,7 @@ from motet.protocols.events import (
     ToolResult,
     Warned,
 )
+from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
 
 
@@ -76,6 +79,23 @@ def test_withdrawn_text_is_said_to_be_and_then_shown_anew() -> None:
 def test_text_that_was_never_shown_is_not_called_withdrawn() -> None:
     (piece,) = lines(RunRetrying(1, 200, "busy", 0, withdrawn=True))
     assert piece.text == "trying again in 200 ms: busy"
+
+
+@pytest.mark.parametrize("partial", ["Once upon", ""])
+@pytest.mark.parametrize("live", [True, False])
+def test_a_stop_is_said_once(partial: str, live: bool) -> None:
+    rendering, turn = Rendering(stream=live), Turn(Limits())
+    turn.begin("tell a story")
+    turn.stop(partial)
+    last = turn.rows[-1]
+    assert isinstance(last, AssistantMessage)
+    streamed = [TextDelta(0, 0, partial)] if partial else []
+    seen: list[AnyEvent] = [*streamed, answer(last.text), RunCancelled(Usage(), "stopped by you")]
+
+    pieces = [piece for event in seen for piece in rendering.pieces(event)]
+
+    assert "".join(piece.text for piece in pieces if piece.kind == "text") == partial
+    assert [piece.text for piece in pieces if piece.kind != "text"] == ["[stopped]"]
 
 
 def test_message_numbers_begin_anew_with_each_run() -> None:
