@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt
 PYTHONS := $(or $(PYTHON),python3.11 python3)
 CACHES := .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
-SOURCES := protocols runtime actors motet tests bench
+SOURCES := protocols runtime actors motet tests bench examples
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

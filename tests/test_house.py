@@ -34,7 +34,7 @@ def files_below(*folders: str) -> Iterator[Path]:
 
 
 def python_files() -> list[Path]:
-    files = files_below(*LAYERS, "motet", "tests", "bench")
+    files = files_below(*LAYERS, "motet", "tests", "bench", "examples")
     return [path for path in files if path.suffix == ".py"]
 
 
