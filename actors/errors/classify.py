@@ -1,13 +1,14 @@
 """Which of six kinds an error is, and what a model may try next.
 
-The status code decides first, then the exception's class, then word-bounded patterns in the
-order of :data:`_PATTERNS`. Source: seed 004, contradictions 37 and 38.
+What an exception says of itself decides first (``kind``, as ``ToolFailure`` has it), then the
+status code, the exception's class, and word-bounded patterns in the order of :data:`_PATTERNS`. Source: seed 004, contradictions 37 and 38.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import get_args
 
 import msgspec
 import trio
@@ -116,10 +117,17 @@ def _of_exception(error: BaseException, code: str) -> ErrorType:
         kinds: set[ErrorType] = {_of_exception(sole(member), code) for member in several}
         return kinds.pop() if len(kinds) == 1 else "unknown"
     return (
-        _STATUS.get(_status_of(error))
+        _said(error)
+        or _STATUS.get(_status_of(error))
         or _of_class(error)
         or _of_words(f"{code} {type(error).__name__}", error_text(error))
     )
+
+
+def _said(error: BaseException) -> ErrorType | None:
+    """What the error itself says it is: those of tools and of model clients know."""
+    kind = _attribute(error, "kind")
+    return next((known for known in get_args(ErrorType) if known == kind), None)
 
 
 def _of_class(error: BaseException) -> ErrorType | None:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.errors.classify import SUGGESTIONS, classify, suggestion
+from motet.actors.tools.tool import ToolFailure
 from motet.protocols.errors import ErrorType, UnknownName
+from motet.protocols.models import ModelFailure
 
 TEXTS: tuple[tuple[str, ErrorType], ...] = (
     ("HTTP 401", "auth"),
@@ -100,6 +102,14 @@ def test_a_property_that_raises_is_passed_over() -> None:
             raise RuntimeError("not read yet")
 
     assert classify(Odd("timed out")) == "timeout"
+
+
+def test_an_error_that_knows_its_kind_is_believed() -> None:
+    assert classify(ToolFailure("no 'a.txt' here; there are: b.txt", kind="not_found")) == (
+        "not_found"
+    )
+    assert classify(ModelFailure("refused", kind="auth")) == "auth"
+    assert classify(ToolFailure("timed out", kind="something else")) == "timeout"
 
 
 def test_every_kind_but_unknown_has_a_suggestion() -> None:
