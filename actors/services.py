@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import date, datetime
 
@@ -17,11 +17,11 @@ from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
-from motet.actors.tracing.recorder import Tracer
+from motet.actors.tracing.recorder import RunTrace, Tracer
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
-from motet.protocols.models import Generate
+from motet.protocols.models import Generate, ModelRequest, ModelResponse
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef, MailboxFull
@@ -71,6 +71,25 @@ class Services:
         if known is None or not known.is_alive:
             known = self._providers[model] = await self.models.ask(Provide(model))
         return known
+
+    def asking(
+        self, model: str, trace: RunTrace, purpose: str
+    ) -> Callable[[ModelRequest], Awaitable[ModelResponse]]:
+        """Asks a model for one answer that nobody watches, as a span of ``trace``.
+
+        Raises ``Llm``. ``purpose``: what for, such as ``summary``.
+        """
+
+        async def ask(request: ModelRequest) -> ModelResponse:
+            with trace.model(model, request, purpose=purpose) as span:
+                provider = await self.provider(model)
+                async with provider.stream(Generate(request)) as parts:
+                    async for part in parts:
+                        span.part(part)
+                span.answered(parts.result)
+                return parts.result
+
+        return ask
 
     async def begin(self, run: Run) -> None:
         """Put on record that a queued run starts now."""

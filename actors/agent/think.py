@@ -133,19 +133,14 @@ class Thinker:
         """What the model makes of the rows; None when it fails, which costs a warning."""
         why = f"no answer within {DEADLINE:g} s"
         with trio.move_on_after(DEADLINE):
-            provider = await self._services.provider(self._full_name)
-            request = plan.request(self._model)
+            ask = self._services.asking(self._full_name, self._trace, "summary")
             try:
-                with self._trace.model(self._full_name, request, purpose="summary") as span:
-                    async with provider.stream(Generate(request)) as parts:
-                        async for part in parts:
-                            span.part(part)
-                    span.answered(parts.result)
+                response = await ask(plan.request(self._model))
             except Llm as error:
                 why = str(error)
             else:
-                self._turn.usage += parts.result.usage
-                return parts.result
+                self._turn.usage += response.usage
+                return response
         message = f"the conversation is summarised without a model: {why}"
         await self._services.warn(self._run, "compaction", message, grave=False)
         return None

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b
+from types import TracebackType
+from typing import Self
 
 import attrs
 import msgspec
@@ -55,7 +57,10 @@ def root_id(run_id: str) -> str:
 
 
 class RunTrace:
-    """The trace of one run. Spans are context managers; without ``parent`` they are the root's."""
+    """The trace of one run. Spans are context managers; without ``parent`` they are the root's.
+
+    So is the trace, for work that has no other end than its block.
+    """
 
     def __init__(
         self,
@@ -65,7 +70,7 @@ class RunTrace:
         session: str,
         agent: str,
         user: str,
-        caller: tuple[RunTrace, OpenSpan] | None = None,
+        within: tuple[str, str] | None = None,
     ) -> None:
         self.run_id = run_id
         self.session = session
@@ -82,8 +87,24 @@ class RunTrace:
         self._calls: dict[str, OpenSpan] = {}
         self._news: list[OpenSpan] = []
         own, self._prefix = identity(run_id)
-        self.trace_id: str = caller[0].trace_id if caller else own
-        self.root = self._begin("agent", agent, caller[1].id if caller else None)
+        self.trace_id, parent = within or (own, None)
+        self.root = self._begin("agent", agent, parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.finish("completed")
+        elif isinstance(error, Exception):
+            self.finish("failed", error=type(error).__name__)
+        else:
+            self.finish("cancelled")
 
     @property
     def verbose(self) -> bool:
@@ -249,15 +270,29 @@ class Tracer:
     ) -> RunTrace:
         """The trace of a run that starts now, with ``text`` as its input.
 
-        ``caller``: the run that it is a part of, and that run's call.
+        ``caller``: the run that it is a part of, and that run's call; an empty one for its root.
         """
-        above = self.live.get(caller[0]) if caller else None
-        called_by = (above, above.span_of(caller[1])) if above and caller else None
-        trace = RunTrace(self, run_id, session=session, agent=agent, user=user, caller=called_by)
+        within = self._place(*caller) if caller else None
+        trace = RunTrace(self, run_id, session=session, agent=agent, user=user, within=within)
         if self.verbose:
             trace.root.input = text
         self.live[run_id] = trace
         return trace
+
+    def beside(self, run_id: str, purpose: str, *, session: str, agent: str, user: str) -> RunTrace:
+        """A trace of what is done because of a run but not in it, as a part of that run's trace.
+
+        Such as a summary after it; the run may have ended long since.
+        """
+        own = f"{run_id}.{purpose}"
+        return self.begin(own, session=session, agent=agent, user=user, caller=(run_id, ""))
+
+    def _place(self, run_id: str, call_id: str) -> tuple[str, str]:
+        """The trace and the span of a call, or of the run where the call is not known."""
+        above = self.live.get(run_id)
+        if above is None:
+            return identity(run_id)[0], root_id(run_id)
+        return above.trace_id, above.span_of(call_id).id
 
     def of(self, run_id: str) -> RunTrace:
         """The trace of a live run; for any other, one that records nothing."""

@@ -56,6 +56,7 @@ def redacted(span: Span) -> Span:
         call_id=shown_name(span.call_id),
         tool=shown_name(span.tool),
         error=shown_name(span.error),
+        error_id=span.error_id and shown_name(span.error_id),
         output=shown(span.output, PREVIEW),
         input=shown(span.input, INPUT_LIMIT),
     )

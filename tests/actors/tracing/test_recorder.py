@@ -100,10 +100,33 @@ def test_a_run_that_a_call_starts_is_a_part_of_that_call() -> None:
     assert (first.parent, second.parent) == (None, span.id)
 
 
-def test_a_run_whose_caller_is_gone_has_a_trace_of_its_own() -> None:
+def test_what_is_done_after_a_run_is_a_part_of_its_trace() -> None:
     traces = tracer()
-    trace = traces.begin("run_2", session="s", agent="a", user="u", caller=("run_1", "c"))
-    assert (trace.trace_id, trace.root.parent) == (identity("run_2")[0], None)
+    begun(traces, "run_1").finish("completed")
+    with (
+        traces.beside("run_1", "summary", session="s", agent="helper", user="alice") as trace,
+        trace.model("demo", purpose="summary"),
+    ):
+        pass
+    _, after = traces.take(9)
+    assert (after.info.run_id, after.info.status) == ("run_1.summary", "completed")
+    assert (after.info.trace_id, after.info.parent) == (identity("run_1")[0], root_id("run_1"))
+
+
+async def test_work_that_is_left_early_ends_as_it_was_left() -> None:
+    traces = tracer()
+    with (
+        pytest.raises(KeyError),
+        traces.beside("run_1", "flush", session="s", agent="a", user="u"),
+    ):
+        raise KeyError("no")
+    with (
+        trio.CancelScope() as scope,
+        traces.beside("run_2", "flush", session="s", agent="a", user="u"),
+    ):
+        scope.cancel()
+        await trio.sleep_forever()
+    assert [batch.info.status for batch in traces.take(9)] == ["failed", "cancelled"]
 
 
 @pytest.mark.parametrize(
