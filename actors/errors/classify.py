@@ -1,7 +1,8 @@
 """Which of six kinds an error is, and what a model may try next.
 
 What an exception says of itself decides first (``kind``, as ``ToolFailure`` has it), then the
-status code, the exception's class, and word-bounded patterns in the order of :data:`_PATTERNS`. Source: seed 004, contradictions 37 and 38.
+status code, the exception's class, and word-bounded patterns in the order of :data:`_PATTERNS`.
+Source: seed 004, contradictions 37 and 38.
 """
 
 from __future__ import annotations
