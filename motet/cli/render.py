@@ -56,8 +56,8 @@ class Rendering:
     """
 
     stream: bool = True
-    _shown: dict[int, int] = attrs.field(factory=dict[int, int])
-    """How many characters of each message of the current run have been shown."""
+    _shown: dict[int, str] = attrs.field(factory=dict[int, str])
+    """What has been shown of each message of the current run."""
 
     def pieces(self, event: AnyEvent) -> list[Piece]:
         match event:
@@ -75,25 +75,28 @@ class Rendering:
                 return [] if piece is None else [piece]
 
     def _delta(self, i: int, at: int, text: str) -> list[Piece]:
-        shown = self._shown.get(i, 0)
+        shown = len(self._shown.get(i, ""))
         if at > shown:  # One was lost: the whole message follows and has it.
             return []
-        return self._more(i, shown, text[shown - at :])
+        return self._more(i, text[shown - at :])
 
     def _whole(self, i: int, text: str) -> list[Piece]:
-        shown = self._shown.get(i, 0)
+        shown = self._shown.get(i, "")
         if text.endswith(STOPPED):
             text = text.removesuffix(STOPPED).rstrip()
-        return self._more(i, shown, text[shown:])
+        if text.startswith(shown):
+            return self._more(i, text[len(shown) :])
+        # What counts was tidied up; a terminal cannot take back what it shows.
+        return [] if text == shown.strip() else self._more(i, f"\n{text}")
 
-    def _more(self, i: int, shown: int, text: str) -> list[Piece]:
+    def _more(self, i: int, text: str) -> list[Piece]:
         if not text:
             return []
-        self._shown[i] = shown + len(text)
+        self._shown[i] = self._shown.get(i, "") + text
         return [Piece("text", visible(text))]
 
     def _retrying(self, event: RunRetrying) -> list[Piece]:
-        withdrawn = self._shown.pop(event.i, 0) > 0
+        withdrawn = bool(self._shown.pop(event.i, ""))
         what = "the text above is withdrawn; " if withdrawn else ""
         wait = duration(event.delay_ms)
         return [Piece("warning", f"{what}trying again in {wait}: {one_line(event.reason)}")]

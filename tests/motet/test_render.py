@@ -153,3 +153,14 @@ def test_short_forms() -> None:
     assert first_line("\n\n  word \n more") == "word"
     assert arguments({}) == ""
     assert arguments({"a": {"b": [1]}}) == 'a={"b": [1]}'
+
+
+def test_a_message_that_was_tidied_up_is_shown_again_as_it_is_stored() -> None:
+    streamed = [RunStarted("helper", "demo"), TextDelta(0, 0, "twice\n\ntwice")]
+    assert shown(Rendering(), *streamed, answer("twice")) == "twice\n\ntwice\ntwice"
+    assert shown(Rendering(), *streamed, answer("twice\n\ntwice")) == "twice\n\ntwice"
+
+
+def test_white_space_around_a_message_is_no_reason_to_show_it_again() -> None:
+    streamed = [RunStarted("helper", "demo"), TextDelta(0, 0, " hello \n")]
+    assert shown(Rendering(), *streamed, answer("hello")) == " hello \n"
