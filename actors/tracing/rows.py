@@ -42,6 +42,7 @@ _CANCELLED = "UPDATE spans SET status = 'cancelled' WHERE run_id = ? AND status 
 
 ONE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
 BY_PREFIX = "SELECT run_id FROM traces WHERE run_id >= ?1 AND run_id < ?1 || char(0x10ffff) LIMIT 2"
+BELOW = f"SELECT {_COLUMNS} FROM traces WHERE trace_id = ? AND parent IS NOT NULL"
 OWN_SPANS = "SELECT body, status, ended FROM spans WHERE run_id = ?"
 SPANS = """
 SELECT body, status, ended FROM spans WHERE run_id = ?1

@@ -7,7 +7,6 @@ import os
 import trio
 
 from motet.actors.storage.readers import Readers
-from motet.actors.tracing.export import Collector, Exporter, Outbox
 from motet.actors.tracing.recorder import Tracer
 from motet.actors.tracing.store import TraceProtocol, TraceStore
 from motet.protocols.config import TracingConfig
@@ -24,11 +23,13 @@ async def start_tracing(
     """The tracer of a host and the actors behind it, the exporter first, so that it stops last."""
     wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
     tracer = Tracer(verbose=config.verbose or wanted, clock=trio.current_time)
-    outbox = None
+    keep, export = config.keep_days, None
     if config.otlp is not None:
+        from motet.actors.tracing.export import Collector, Exporter, Outbox  # few hosts export
+
         collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
         await system.start(lambda: Exporter(collector, outbox), name="exporter")
-    keep, export = config.keep_days, outbox.put if outbox else None
+        export = outbox.put
     store = await system.start(
         lambda: TraceStore(database, readers, tracer, keep_days=keep, export=export),
         name="traces",

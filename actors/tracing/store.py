@@ -203,7 +203,7 @@ class TraceStore(Actor[TraceProtocol]):
 
     async def _own(self, info: TraceInfo) -> Trace:
         try:
-            return rows.trace_of(info, await self._readers.read(rows.OWN_SPANS, (info.run_id,)))
+            return await own_trace(self._readers, info)
         except StorageError as error:
             log.warning("trace_exported_in_part", run_id=info.run_id, reason=summarize(error))
             return Trace(info, ())
@@ -245,3 +245,8 @@ async def get_trace(readers: Readers, run_id: str) -> Trace | None:
         return None
     info = rows.info_of(found[0])
     return rows.trace_of(info, await readers.read(rows.SPANS, (run_id, info.trace_id)))
+
+
+async def own_trace(readers: Readers, info: TraceInfo) -> Trace:
+    """The same without the runs that it called. Raises ``StorageError``."""
+    return rows.trace_of(info, await readers.read(rows.OWN_SPANS, (info.run_id,)))

@@ -283,6 +283,70 @@ def sessions(
     raise typer.Exit(code)
 
 
+class TraceLook(StrEnum):
+    """What ``motet traces`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPORT = "export"
+
+
+@app.command(
+    epilog=examples(
+        "motet traces --since 1h --status failed",
+        "motet traces show run_7f3a --waterfall",
+        "motet traces export --since 1d --otlp http://127.0.0.1:4318",
+    )
+)
+def traces(
+    look: Annotated[
+        TraceLook, typer.Argument(help="A table, one run, or to a collector.")
+    ] = TraceLook.LIST,
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="The one to show or export; its beginning will do.")
+    ] = "",
+    waterfall: Annotated[
+        bool, typer.Option("--waterfall", "-w", help="Bars that show when each part was.")
+    ] = False,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only of this agent.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Only of this user.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", metavar="WORD", help="Only such as failed or cancelled."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+    ] = 20,
+    otlp: Annotated[
+        str | None, typer.Option("--otlp", metavar="URL", help="The collector to export to.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at what runs did and how long it took, also while a host runs."""
+    from motet.cli.setup import load_setup
+    from motet.cli.traces import chosen, export, list_all, show
+
+    setup = load_setup(config, state)
+    if look is TraceLook.SHOW:
+        raise typer.Exit(show(setup, run_id, waterfall=waterfall, json=json))
+    which = chosen(session, agent, user, status, since, limit)
+    if look is TraceLook.EXPORT:
+        raise typer.Exit(export(setup, which, run_id, otlp, json=json))
+    raise typer.Exit(list_all(setup, which, json=json))
+
+
 class HookLook(StrEnum):
     """What ``motet hooks`` does."""
 

@@ -1,0 +1,168 @@
+"""``motet traces``: what runs did and how long it took; a table, a tree, or to a collector."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import cast, get_args
+
+import msgspec
+import trio
+
+from motet.actors.storage.readers import Readers
+from motet.actors.tracing import rows
+from motet.actors.tracing.export import Collector
+from motet.actors.tracing.store import get_trace, list_traces, own_trace
+from motet.cli.errors import clock_time, moment
+from motet.cli.exits import OK
+from motet.cli.render import one_line
+from motet.cli.screen import console
+from motet.cli.setup import Setup
+from motet.cli.stored import reading
+from motet.cli.waterfall import drawn, money
+from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.sessions import RunStatus
+from motet.protocols.traces import ListTraces, Trace, TraceInfo
+
+PAGE = 200
+"""Traces that are read and exported at once."""
+
+
+def chosen(
+    session: str | None,
+    agent: str | None,
+    user: str | None,
+    status: str | None,
+    since: str | None,
+    limit: int,
+) -> ListTraces:
+    """The traces that options of the command line name. Raises ``ConfigError``."""
+    if status is not None and status not in get_args(RunStatus):
+        raise UnknownName("status", status, get_args(RunStatus))
+    start = None if since is None else moment(since, datetime.now().astimezone())
+    found = cast("RunStatus | None", status)
+    return ListTraces(user, session, agent, found, start, None, limit)
+
+
+def list_all(setup: Setup, request: ListTraces, *, json: bool) -> int:
+    """Print the traces that match, the newest first."""
+    found = trio.run(_listed, setup.state, request)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    elif found:
+        _print_table(found)
+    else:
+        print(f"no traces in {setup.state}", file=sys.stderr)
+    return OK
+
+
+def show(setup: Setup, run_id: str, *, waterfall: bool, json: bool) -> int:
+    """Print one trace as a tree. Raises ``NotFound``."""
+    if not run_id:
+        raise ConfigError("which one? give the id of its run: motet traces show RUN")
+    trace = trio.run(_one, setup.state, run_id)
+    if json:
+        print(msgspec.json.encode(trace).decode())
+        return OK
+    out = console(sys.stdout)
+    for line, style in drawn(trace, time.time(), bars=waterfall):
+        out.print(line, style=style, markup=False, soft_wrap=True)
+    return OK
+
+
+def export(setup: Setup, request: ListTraces, run_id: str, otlp: str | None, *, json: bool) -> int:
+    """Send traces to a collector. Raises ``NotFound``, ``ExportFailed``."""
+    configured = setup.config.tracing
+    url = otlp or configured.otlp
+    if url is None:
+        raise ConfigError("where to? motet traces export --otlp http://127.0.0.1:4318")
+    headers = configured.otlp_headers if url == configured.otlp else {}
+    traces, spans = trio.run(_exported, setup.state, request, run_id, Collector(url, headers))
+    if json:
+        print(msgspec.json.encode({"traces": traces, "spans": spans}).decode())
+    else:
+        print(f"exported {traces} traces, {spans} spans")
+    return OK
+
+
+async def _listed(state: Path, request: ListTraces) -> tuple[TraceInfo, ...]:
+    async with reading(state) as readers:
+        return await list_traces(readers, request)
+
+
+async def _one(state: Path, run_id: str) -> Trace:
+    async with reading(state) as readers:
+        return await _found(readers, run_id)
+
+
+async def _found(readers: Readers, run_id: str) -> Trace:
+    """The trace of a run whose id is or begins like this, if there is but one."""
+    trace = await get_trace(readers, run_id)
+    if trace is None:
+        near = await readers.read(rows.BY_PREFIX, (run_id,))
+        if len(near) > 1:
+            raise NotFound(f"more than one run begins with {run_id!r}: give more of its id")
+        trace = await get_trace(readers, str(near[0][0])) if near else None
+    if trace is None:
+        raise NotFound(f"no trace of a run {run_id!r}; `motet traces` lists them")
+    return trace
+
+
+async def _exported(
+    state: Path, request: ListTraces, run_id: str, collector: Collector
+) -> tuple[int, int]:
+    """How many traces and spans were sent."""
+    async with reading(state) as readers:
+        infos = await (_family(readers, run_id) if run_id else list_traces(readers, request))
+        infos = [info for info in infos if info.ended is not None]
+        spans = 0
+        for at in range(0, len(infos), PAGE):
+            page = [await own_trace(readers, info) for info in infos[at : at + PAGE]]
+            spans += await collector.send(page)
+        return len(infos), spans
+
+
+async def _family(readers: Readers, run_id: str) -> Sequence[TraceInfo]:
+    """A run, and those that it called."""
+    info = (await _found(readers, run_id)).info
+    below = () if info.parent else await readers.read(rows.BELOW, (info.trace_id,))
+    return [info, *map(rows.info_of, below)]
+
+
+def _print_table(traces: Sequence[TraceInfo]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("time", "run", "agent", "user", "status"):
+        table.add_column(heading, no_wrap=heading in ("time", "run", "status"), overflow="fold")
+    for heading in ("seconds", "tokens", "cost", "errors"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for info in traces:
+        usage = info.usage
+        table.add_row(
+            clock_time(info.started)[5:16],
+            Text(one_line(info.run_id)),
+            Text(one_line(info.agent)),
+            Text(one_line(info.user)),
+            Text(info.status, style=_STYLES.get(info.status, "")),
+            "" if info.ended is None else f"{info.ended - info.started:.2f}",
+            f"{usage.total_tokens:,}" if usage.total_tokens else "",
+            money(usage.cost) if usage.cost else "",
+            Text(str(info.errors or ""), style="red"),
+        )
+    console(sys.stdout).print(table)
+
+
+_STYLES = {
+    "completed": "green",
+    "failed": "red",
+    "interrupted": "red",
+    "cancelled": "dim",
+    "limited": "yellow",
+    "escalated": "yellow",
+    "running": "cyan",
+}
