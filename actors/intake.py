@@ -11,6 +11,7 @@ from secrets import token_hex
 
 import trio
 
+from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
@@ -48,9 +49,18 @@ class Intake:
         run_id = f"run_{token_hex(6)}"
         key_of_session = session or f"{agent.name}:{run_id}"
         safe = text.encode("utf-8", "replace").decode()
-        return Run(
-            run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key
-        )
+        run = Run(run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key)
+        self._screen(run)
+        return run
+
+    def _screen(self, run: Run) -> None:
+        """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
+        services = self._tree.services
+        finding = guard.find(run.text, services.guard)
+        if finding is not None:
+            services.log_finding(run, finding)
+            if finding.blocked:
+                raise InputValidation(finding.told)
 
     @asynccontextmanager
     async def owned(self, run: Run) -> AsyncGenerator[Ack]:

@@ -9,6 +9,7 @@ from datetime import date, datetime
 import attrs
 from structlog.stdlib import BoundLogger
 
+from motet.actors.agent.guard import Finding
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
@@ -18,6 +19,7 @@ from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tracing.recorder import RunTrace, Tracer
+from motet.protocols.config import GuardAction
 from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
@@ -34,6 +36,7 @@ class Services:
     Attributes:
         dropped: ephemeral events that a full or dead event bus did not take.
         today: for the system prompt.
+        guard: what happens to a text that looks like an attempt to take the agent over.
     """
 
     table: RunTable
@@ -48,6 +51,7 @@ class Services:
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
+    guard: GuardAction = "warn"
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
     _providers: dict[str, ActorRef[Generate]] = attrs.field(
@@ -64,6 +68,11 @@ class Services:
         await self.emit(run, Warned(source, message))
         base = (run.id, run.session, run.agent.name, run.principal)
         self.hooks.notify(RunWarning(*base, source, message))
+
+    def log_finding(self, run: Run, finding: Finding) -> None:
+        """Log what the input guard has found; never the text itself."""
+        log = self.log.info if finding.level == "info" else self.log.warning
+        log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
 
     async def provider(self, model: str) -> ActorRef[Generate]:
         """The actor that speaks to a model; asked for once, and again when it has ended."""

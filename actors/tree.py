@@ -214,6 +214,7 @@ async def _plant(
     services = Services(
         table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory, tracer
     )
+    services.guard = config.guard
     router = await system.start(lambda: Router(services), name="router")
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
         await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")

@@ -26,6 +26,7 @@ from motet.protocols.hooks import OnError, Point
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Role
 
+GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})")
@@ -305,6 +306,7 @@ class HostConfig:
         workspace: directory that the file and shell tools see; None: ``workspace`` in ``state``,
             or the current directory for a host in memory. The state may not be inside it.
         limits: of the agents of a file that do not set their own.
+        guard: what happens to an input that looks like an attempt to take the agent over.
     """
 
     state: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
@@ -312,6 +314,7 @@ class HostConfig:
         default=None, validator=attrs.validators.optional(_NOT_EMPTY)
     )
     limits: Limits = attrs.field(factory=Limits)
+    guard: GuardAction = "warn"
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)

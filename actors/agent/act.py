@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from motet.actors.agent import guard
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
 from motet.actors.tools.batch import run_batch
@@ -68,12 +71,22 @@ class Batch:
         run = self.run
         request = ExecuteCall(run.id, run.session, run.agent.name, run.principal.user, call)
         try:
-            return await self.services.tools.ask(request)
+            return self._screened(await self.services.tools.ask(request))
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result.
             self.services.log.error("tool executor failed", run=run.id, exc_info=error)
             text = f"Tool {call.name!r} could not be run: {error}"
             return CallResult(call.id, call.name, text, "failed", kind="unknown")
+
+    def _screened(self, result: CallResult) -> CallResult:
+        """What a tool brought from the web, with a warning in front if it reads like orders."""
+        if result.name not in guard.WEB_TOOLS:
+            return result
+        finding = guard.find(result.text, self.services.guard, "result")
+        if finding is None:
+            return result
+        self.services.log_finding(self.run, finding)
+        return replace(result, text=guard.warned(result.text, finding))
 
     async def _tell_end(self, result: CallResult, index: int) -> None:
         self._open.discard(index)

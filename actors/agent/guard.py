@@ -12,35 +12,50 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from motet.protocols.config import GuardAction
 from motet.protocols.errors import UnknownName
 
-GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 Where: TypeAlias = Literal["message", "injected", "result"]
 """A user's message, one that enters a running turn, or what a tool brought from the web."""
 
 ACTIONS: Final[tuple[GuardAction, ...]] = get_args(GuardAction)
 MESSAGE_CHARS: Final = 32_768
-WEB_TOOLS: Final = frozenset({"web_fetch", "web_search"})
+WEB_TOOLS: Final = frozenset({"http_fetch", "web_fetch", "web_search"})
 
 
+# Words in lower case of which a matching text has one, and the pattern.
 _PATTERNS: Final = {
-    name: re.compile(pattern, re.IGNORECASE | re.ASCII)
-    for name, pattern in {
-        "ignore_instructions": (
+    name: (hints, re.compile(pattern, re.IGNORECASE | re.ASCII))
+    for name, hints, pattern in (
+        (
+            "ignore_instructions",
+            ("ignore",),
             r"ignore\s+(?:all\s+)?(?:previous|prior|above|earlier|preceding)\s+"
-            r"(?:instruction|rule|prompt|directive|guideline)"
+            r"(?:instruction|rule|prompt|directive|guideline)",
         ),
-        "role_override": (
+        (
+            "role_override",
+            ("you",),
             r"(?:you\s+are\s+now|from\s+now\s+on\s+you\s+are"
-            r"|(?:pretend|act\s+as\s+if|imagine)\s+you\s+are)\s"
+            r"|(?:pretend|act\s+as\s+if|imagine)\s+you\s+are)\s",
         ),
-        "system_tags": r"</?system>|\[(?:SYSTEM|INST)\]|<<SYS>>|<\|im_start\|>system",
-        "instruction_injection": (r"new\s+instructions?:|override:|system\s+prompt:|<\|system\|>"),
-        "null_bytes": r"\0",
-        "delimiter_escape": (
-            r"end\s+of\s+system|begin\s+user\s+input|</?(?:instructions?|rules|prompt|context)>"
+        (
+            "system_tags",
+            ("system", "[inst]", "<<sys>>"),
+            r"</?system>|\[(?:SYSTEM|INST)\]|<<SYS>>|<\|im_start\|>system",
         ),
-    }.items()
+        (
+            "instruction_injection",
+            ("instruction", "override:", "system"),
+            r"new\s+instructions?:|override:|system\s+prompt:|<\|system\|>",
+        ),
+        ("null_bytes", ("\0",), r"\0"),
+        (
+            "delimiter_escape",
+            ("system", "user", "instruction", "rules>", "prompt>", "context>"),
+            r"end\s+of\s+system|begin\s+user\s+input|</?(?:instructions?|rules|prompt|context)>",
+        ),
+    )
 }
 PATTERN_NAMES: Final = tuple(_PATTERNS)
 
@@ -93,7 +108,12 @@ class Admitted(msgspec.Struct, frozen=True):
 
 def scan(text: str) -> tuple[str, ...]:
     """Names of the patterns that the text matches, each once, in their fixed order."""
-    return tuple(name for name, pattern in _PATTERNS.items() if pattern.search(text))
+    lowered = text.lower()
+    return tuple(
+        name
+        for name, (hints, pattern) in _PATTERNS.items()
+        if any(hint in lowered for hint in hints) and pattern.search(text)
+    )
 
 
 def guard_action(word: str) -> GuardAction:
