@@ -317,6 +317,7 @@ class Host:
         await self.session(session, principal=principal)
         await self.stop(session=session, principal=principal, grace=math.inf)
         await self._tree.router.ask(Retire(session))
+        await self._tree.journal.settle()
         return await self._tree.store.ask(DeleteSession(session))
 
     async def errors(

@@ -11,6 +11,7 @@ from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.guard import Finding
 from motet.actors.errors.channel import ErrorChannel
+from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
 from motet.actors.models.directory import Provide
@@ -20,13 +21,13 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tracing.recorder import RunTrace, Tracer
 from motet.protocols.config import GuardAction
-from motet.protocols.events import AnyEvent, Publish, Warned, is_durable
+from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
 from motet.protocols.sessions import BeginRun, RecordStep
 from motet.protocols.tools import ExecuteCall
-from motet.runtime import ActorDead, ActorRef, MailboxFull
+from motet.runtime import ActorDead, ActorRef
 
 
 @attrs.define
@@ -34,7 +35,7 @@ class Services:
     """Refs stay valid across restarts of what they point to.
 
     Attributes:
-        dropped: ephemeral events that a full or dead event bus did not take.
+        dropped: events that there was no event bus for.
         today: for the system prompt.
         guard: what happens to a text that looks like an attempt to take the agent over.
     """
@@ -52,6 +53,7 @@ class Services:
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     guard: GuardAction = "warn"
+    fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
     _providers: dict[str, ActorRef[Generate]] = attrs.field(
@@ -120,11 +122,9 @@ class Services:
 
         Event failures are silent (seed 001): a host without a bus runs as well as one with it.
         """
-        message = Publish(f"session:{run.session}", event, run.id)
-        try:
-            if is_durable(event):
-                await self.bus.tell(message)
-            else:
-                self.bus.tell_nowait(message)
-        except (MailboxFull, ActorDead):
-            self.dropped += 1
+        stream = f"session:{run.session}"
+        while (feed := self.fanout.feed) is not None and not feed.closed:
+            if feed.put(stream, event, run.id):
+                return
+            await feed.room()
+        self.dropped += 1

@@ -63,11 +63,11 @@ from motet.actors.tracing.store import TraceProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
 from motet.protocols.errors import ConfigError
-from motet.protocols.events import AnyEvent, Publish, RunInterrupted, Warned
+from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
-from motet.protocols.sessions import RecoverRuns, RunInfo
+from motet.protocols.sessions import EndsToTell, RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
 from motet.protocols.version import __version__
@@ -203,8 +203,7 @@ async def _plant(
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
-    channel = ErrorChannel(error_store, warn, tracer)
-    context = partial(_context, table, workspace)
+    channel, context = ErrorChannel(error_store, warn, tracer), partial(_context, table, workspace)
     tools = await system.start(
         lambda: ToolExecutor(
             catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
@@ -214,7 +213,7 @@ async def _plant(
     services = Services(
         table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory, tracer
     )
-    services.guard = config.guard
+    services.guard, services.fanout = config.guard, fanout
     router = await system.start(lambda: Router(services), name="router")
     if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
         await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
@@ -275,9 +274,8 @@ async def _recover(
 ) -> tuple[RunInfo, ...]:
     interrupted = await store.ask(RecoverRuns())
     await traces.ask(CloseTraces(interrupted))
-    for run in interrupted:
-        event = RunInterrupted("the host ended during this run")
-        await bus.tell(Publish(f"session:{run.session}", event, run.run_id))
+    for end in await store.ask(EndsToTell()):
+        await bus.tell(Publish(f"session:{end.session}", end.event, end.run_id))
     return interrupted
 
 

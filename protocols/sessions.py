@@ -13,6 +13,7 @@ import msgspec
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.escalations import NewEscalation
+from motet.protocols.events import AnyEvent, Terminal
 from motet.protocols.messages import Message, Request
 from motet.protocols.models import Usage
 
@@ -117,6 +118,8 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     """What went wrong, the limit's name, or who stopped it."""
     escalation: NewEscalation | None = None
     """For ``escalated``: put on record in the same transaction."""
+    event: Terminal | None = None
+    """Kept with it until the journal of events has it: see :class:`EndsToTell`."""
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
@@ -258,6 +261,16 @@ class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
 
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
     """Once at start: every unfinished run becomes ``interrupted``, its transcript made whole."""
+
+
+class EndToTell(msgspec.Struct, frozen=True):
+    session: str
+    run_id: str
+    event: AnyEvent
+
+
+class EndsToTell(Request[tuple[EndToTell, ...]], frozen=True, tag="sessions.ends"):
+    """Ends of runs that are stored, but not in the journal of events. For the start of a host."""
 
 
 class StopReport(msgspec.Struct, frozen=True):

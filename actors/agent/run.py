@@ -11,6 +11,7 @@ import time
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.agent.act import Batch
 from motet.actors.agent.think import Thinker
@@ -239,10 +240,11 @@ class TurnRunner:
         last = self.turn.rows[-1] if self.turn.rows else None
         if isinstance(last, AssistantMessage) and last.note:
             await self.voice.say("assistant", self.run.agent.name, last.text)
-        await self._flush(finish)
+        end = self._terminal(finish)
+        await self._flush(finish, end)
         if finish.status == "completed":
             await remember(self.services, self.run, self.turn.rows)
-        await self.voice.emit(self._terminal(finish))
+        await self.voice.emit(end)
 
     def _end_trace(self, finish: Finish) -> None:
         error = type(self.failure).__name__ if self.failure else ""
@@ -254,7 +256,7 @@ class TurnRunner:
             await self.hooks.failed(type(self.failure).__name__, detail, self.error_id)
         await self.hooks.end(finish.status, finish.output, detail, self.turn.usage)
 
-    async def _flush(self, finish: Finish) -> None:
+    async def _flush(self, finish: Finish, end: events.Terminal) -> None:
         """Store what earlier runs could not, then this run; keep what still can't be stored."""
         run, turn = self.run, self.turn
         last = FinishRun(
@@ -264,6 +266,7 @@ class TurnRunner:
             usage=turn.usage,
             detail=self._detail(finish),
             escalation=finish.escalation,
+            event=end,
         )
         self.slot.unsaved.append(last)
         try:
@@ -271,6 +274,8 @@ class TurnRunner:
                 await self.services.store.ask(self.slot.unsaved[0])
                 del self.slot.unsaved[0]
         except Exception as error:
+            # It will have been told when a later run stores this one.
+            self.slot.unsaved[-1] = replace(last, event=None)
             message = f"the transcript could not be stored and is kept in memory: {error}"
             await self.services.warn(run, "transcript", message)
 

@@ -12,12 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-import trio
-
 from motet.actors.errors.summary import summarize
 from motet.actors.events.fanout import Fanout
-from motet.actors.events.queue import EventQueue
-from motet.actors.events.rows import append, numbered, storable, without_secrets
+from motet.actors.events.feed import EventFeed
+from motet.actors.events.rows import append, numbered, storable
 from motet.actors.log import logger
 from motet.actors.storage.errors import DatabaseLocked
 from motet.protocols.events import EventRecord, Publish, Warned, is_durable
@@ -25,16 +23,19 @@ from motet.protocols.storage import Row, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
 
 CAPACITY = 10_000
+PATIENCE = 0.005
+"""Seconds for which events may wait for others, to share a commit, while nobody listens."""
 
 log = logger(__name__)
 
 
 class EventBus(Actor[Publish]):
-    """Takes :class:`Publish`; a task of the actor journals and delivers what has come together.
+    """Journals and delivers what has come together in the feed, in a task of its own.
 
-    Ephemeral events are dropped when more than ``capacity`` events wait; for durable ones the
-    teller waits. Counters are kept in ``fanout``. A stop delivers all that was taken; what the
-    mailbox still holds then becomes dead letters, so stop those who publish first.
+    Those who have no feed at hand tell it :class:`Publish`. Ephemeral events are dropped when more
+    than ``capacity`` events wait; for durable ones the teller waits. Counters are kept in
+    ``fanout``. A stop delivers all that was taken; what the mailbox still holds then becomes dead
+    letters, so stop those who publish first.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
@@ -50,55 +51,51 @@ class EventBus(Actor[Publish]):
         self._database = database
         self._fanout = fanout
         self._clock = clock
-        self._queue = EventQueue(capacity)
-        self._batch: list[EventRecord] = []
-        self._arrived = trio.Event()
-        self._taken = trio.Event()
+        self._feed = fanout.feed = fanout.feed or EventFeed(fanout, clock, capacity)
         self._warned: set[str] = set()
 
     async def on_start(self) -> None:
+        self._feed.closed = False
         self.start_soon(self._run, name="event bus")
 
     async def on_stop(self) -> None:
         """Deliver what is left; the task that does it has ended."""
         await self._drain()
+        self._feed.moved()
 
     @handles(Publish)
     async def publish(self, message: Publish) -> None:
         """Queue an event. A durable one waits for room, and with it all that come after it."""
-        event = without_secrets(message.event)
-        record = EventRecord(message.stream, event, self._clock(), run_id=message.run_id)
-        while self._queue.full and is_durable(message.event):
-            await self._taken.wait()
-        dropped = self._queue.dropped
-        self._queue.put(record)
-        self._fanout.dropped += self._queue.dropped - dropped
-        self._arrived.set()
+        while not self._feed.put(message.stream, message.event, message.run_id):
+            await self._feed.room()
 
     async def _run(self) -> None:
-        while True:
-            await self._arrived.wait()
-            self._arrived = trio.Event()
-            await self._drain()
+        try:
+            while True:
+                await self._feed.collect(PATIENCE)
+                await self._drain()
+        finally:
+            self._feed.closed = True
+            self._feed.moved()
 
     async def _drain(self) -> None:
         """Process all that waits. What a cancellation interrupts stays for the next call."""
-        while self._batch or len(self._queue):
-            if not self._batch:
-                self._batch = self._queue.take()
-                self._taken.set()
-                self._taken = trio.Event()
+        feed = self._feed
+        while len(feed):
+            if not feed.batch:
+                feed.take()
             self._deliver_ephemeral()
             await self._process()
+            feed.moved()
 
     def _deliver_ephemeral(self) -> None:
         """What stands before the first durable event needs no disk."""
-        first = (n for n, record in enumerate(self._batch) if is_durable(record.event))
-        ready = next(first, len(self._batch))
-        self._deliver(self._batch[:ready])
+        batch = self._feed.batch
+        first = (n for n, record in enumerate(batch) if is_durable(record.event))
+        self._deliver(batch[: next(first, len(batch))])
 
     async def _process(self) -> None:
-        batch = self._batch
+        batch = self._feed.batch
         durable = [storable(record) for record in batch if is_durable(record.event)]
         if not durable:
             return
@@ -107,7 +104,7 @@ class EventBus(Actor[Publish]):
 
     def _deliver(self, records: list[EventRecord]) -> None:
         """Fan out what stands first in the batch, without a checkpoint: it happens once."""
-        del self._batch[: len(records)]
+        del self._feed.batch[: len(records)]
         for record in records:
             self._fanout.deliver(record)
 

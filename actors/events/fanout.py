@@ -8,14 +8,17 @@ were detached, and one that raises is detached and counted (it never reaches a r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
 from motet.actors.errors.raw import raw_error
 from motet.actors.errors.redact import redact
 from motet.actors.log import logger
-from motet.protocols.events import EventRecord
+from motet.protocols.events import EventRecord, is_durable
+
+if TYPE_CHECKING:
+    from motet.actors.events.feed import EventFeed
 
 Sink: TypeAlias = Callable[[EventRecord], None]
 
@@ -27,11 +30,13 @@ class _Listener:
     stream: str
     sink: Sink
     attached: bool = True
+    skip: int = 0
+    """Durable records that were published before it was attached, and are still to be stored."""
 
 
 @attrs.define(eq=False)
 class Fanout:
-    """The listeners, and four counters.
+    """The listeners, four counters, and the way to the bus (``feed``) once there is one.
 
     Attributes:
         delivered: calls of sinks that returned.
@@ -44,6 +49,7 @@ class Fanout:
     dropped: int = attrs.field(default=0, init=False)
     unjournalled: int = attrs.field(default=0, init=False)
     broken_sinks: int = attrs.field(default=0, init=False)
+    feed: EventFeed | None = attrs.field(default=None, init=False, repr=False)
     _listeners: dict[str, tuple[_Listener, ...]] = attrs.field(
         factory=dict[str, tuple[_Listener, ...]], init=False
     )
@@ -54,6 +60,8 @@ class Fanout:
         The sink must not block. Detaching twice does no harm.
         """
         listener = _Listener(stream, sink)
+        if self.feed is not None:
+            listener.skip = self.feed.pending(stream)
         self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
         return lambda: self._detach(listener)
 
@@ -64,6 +72,9 @@ class Fanout:
         """Give a record to the stream's sinks. Raises nothing."""
         for listener in self._listeners.get(record.stream, ()):
             if not listener.attached:  # by a sink called before it
+                continue
+            if listener.skip and is_durable(record.event):
+                listener.skip -= 1
                 continue
             try:
                 listener.sink(record)

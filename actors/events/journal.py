@@ -17,8 +17,9 @@ PAGE_LIMIT = 1_000
 class EventJournal:
     """A :class:`motet.protocols.host.Journal` over the bus's tables.
 
-    What was delivered to a sink was on disk before: whoever attaches first and reads then misses
-    nothing. Reading raises ``StorageError``; cancelling it has no effect on others.
+    What was delivered to a sink was on disk before, and what was published before a reading is
+    read: whoever attaches first and reads then misses nothing. Reading raises ``StorageError``;
+    cancelling it has no effect on others.
     """
 
     def __init__(self, readers: Readers, fanout: Fanout) -> None:
@@ -28,14 +29,21 @@ class EventJournal:
     def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
         return self._fanout.attach(stream, sink)
 
+    async def settle(self) -> None:
+        """Wait until what was published is stored."""
+        if self._fanout.feed is not None:
+            await self._fanout.feed.settle()
+
     async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
         """At most ``limit`` durable events with ``seq > after``, oldest first."""
+        await self.settle()
         size = min(max(limit, 0), PAGE_LIMIT)
         rows = await self._readers.read(READ, (well_formed(stream), after, size))
         return tuple(record_of(row) for row in rows)
 
     async def head(self, stream: str) -> StreamHead:
         """The newest number, 0 at first, and the oldest still there, else the next to come."""
+        await self.settle()
         ((head, oldest),) = await self._readers.read(READ_HEAD, (well_formed(stream),))
         newest = int(head or 0)
         return StreamHead(newest, newest + 1 if oldest is None else int(oldest))

@@ -7,6 +7,7 @@ stays is the order of arrival. Pure: the bus does the waiting.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from motet.protocols.events import EventRecord, is_durable
 
@@ -23,6 +24,14 @@ class EventQueue:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def __iter__(self) -> Iterator[EventRecord]:
+        return iter(self._records)
+
+    @property
+    def last(self) -> EventRecord | None:
+        """The newest record."""
+        return self._records[-1] if self._records else None
 
     @property
     def full(self) -> bool:

@@ -24,6 +24,7 @@ from motet.protocols.events import (
     RunEscalated,
     RunFailed,
     RunRetrying,
+    Terminal,
     Warned,
     event_name,
 )
@@ -45,7 +46,11 @@ READ_HEAD = (
     "SELECT (SELECT head FROM streams WHERE stream = ?1),"
     " (SELECT min(seq) FROM events WHERE stream = ?1)"
 )
+# A terminal event is told again after a crash until this is gone: see ``sessions/store_sql.py``.
+_TOLD = "DELETE FROM steps WHERE run_id = ? AND step = ?"
+END_STEP = -1
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
+_encoder = msgspec.json.Encoder()
 
 
 def without_secrets(event: AnyEvent) -> AnyEvent:
@@ -62,22 +67,47 @@ def without_secrets(event: AnyEvent) -> AnyEvent:
 def storable(record: EventRecord) -> tuple[EventRecord, str]:
     """The record and the text of its event, without what JSON or UTF-8 cannot hold."""
     try:
-        return record, msgspec.json.encode(record.event).decode()
+        return record, _encoder.encode(record.event).decode()
     except (TypeError, ValueError, RecursionError, OverflowError):
         return _cleaned(record)
 
 
 def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
-    fields = {name: plain(getattr(record.event, name)) for name in record.event.__struct_fields__}
-    text = msgspec.json.encode({"event": event_name(record.event), **fields}).decode()
+    text = _plain_text(record.event)
     run_id = None if record.run_id is None else well_formed(record.run_id)
     event = _decoder.decode(text)
     stream = well_formed(record.stream)
     return EventRecord(stream, event, record.ts, record.seq, run_id), text
 
 
+def text_of(event: Terminal) -> str:
+    """A run's end as text, to be kept until it is told."""
+    cleaned = without_secrets(event)
+    try:
+        return _encoder.encode(cleaned).decode()
+    except ValueError:  # half a surrogate pair
+        return _plain_text(cleaned)
+
+
+def event_of(text: str) -> AnyEvent:
+    """What :func:`text_of` kept. One that a newer motet has written is shown as a warning."""
+    try:
+        event: AnyEvent = _decoder.decode(text)
+        return event
+    except msgspec.DecodeError as error:
+        return Warned("events", f"an event is not in a form this motet can read: {error}")
+
+
+def _plain_text(event: AnyEvent) -> str:
+    fields = {name: plain(getattr(event, name)) for name in event.__struct_fields__}
+    return _encoder.encode({"event": event_name(event), **fields}).decode()
+
+
 def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
-    """One transaction that numbers and stores the records, each with its text."""
+    """One transaction that numbers and stores the records, each with its text.
+
+    Runs whose end is among them need not be told of any more.
+    """
     statements: list[Statement] = []
     for stream, items in _by_stream(records):
         statements.append(Statement(_HEAD, (stream, len(items)), expect=1))
@@ -87,6 +117,11 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
                 *(record.run_id, text),
             )
             statements.append(Statement(_APPEND, params))
+    statements += [
+        Statement(_TOLD, (record.run_id, END_STEP))
+        for record, _ in records
+        if isinstance(record.event, Terminal) and record.run_id is not None
+    ]
     return Transact(tuple(statements))
 
 
@@ -108,13 +143,9 @@ def numbered(
 def record_of(row: Row) -> EventRecord:
     """A stored row as a record. A newer motet's event is shown as a warning in its place."""
     stream, seq, ts, run_id, data = row
-    try:
-        event = _decoder.decode(str(data))
-    except msgspec.DecodeError as error:
-        event = Warned("events", f"event {seq!r} is not in a form this motet can read: {error}")
     return EventRecord(
         stream=str(stream),
-        event=event,
+        event=event_of(str(data)),
         ts=float(ts or 0),
         seq=int(seq or 0),
         run_id=None if run_id is None else str(run_id),

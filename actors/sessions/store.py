@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
-import trio
 
 from motet.actors.agent.transcript import close_calls
 from motet.actors.sessions import compactions, deletion, escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
-from motet.actors.storage.errors import ExpectationFailed, StorageError
+from motet.actors.sessions.behind import WriteBehind
+from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
@@ -32,6 +32,7 @@ from motet.protocols.escalations import (
     GetEscalation,
     ListEscalations,
 )
+from motet.protocols.events import RunInterrupted
 from motet.protocols.messages import Request
 from motet.protocols.sessions import (
     FINAL,
@@ -39,6 +40,8 @@ from motet.protocols.sessions import (
     AcceptInput,
     BeginRun,
     DeleteSession,
+    EndsToTell,
+    EndToTell,
     FinishRun,
     GetRun,
     GetSession,
@@ -62,7 +65,7 @@ from motet.protocols.sessions import (
     StoreSummary,
 )
 from motet.protocols.storage import Statement, Transact
-from motet.runtime import Actor, ActorRef, MotetRuntimeError, handles
+from motet.runtime import Actor, ActorRef, handles
 
 
 class AfterSteps(Request[None], frozen=True, tag="sessions.after_steps"):
@@ -79,6 +82,7 @@ SessionStoreMessage: TypeAlias = (
     | ResetSession
     | DeleteSession
     | RecoverRuns
+    | EndsToTell
     | LoadTranscript
     | LoadContext
     | StoreSummary
@@ -94,7 +98,7 @@ SessionStoreMessage: TypeAlias = (
 )
 
 AT_ONCE = 256
-"""Requests of one kind, and steps, that may wait for commits together."""
+"""Requests of one kind that may wait for commits together."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,12 +126,13 @@ class SessionStore(Actor[SessionStoreMessage]):
         self._database = database
         self._readers = readers
         self._clock = clock
-        self._lost = 0
-        self._unwritten: dict[str, list[Statement]] = {}
-        self._room = trio.Semaphore(AT_ONCE)
+        self._behind = WriteBehind(self._write)
+
+    async def on_start(self) -> None:
+        self.start_soon(self._behind.run, name="journal")
 
     def statistics(self) -> StoreStatistics:
-        return StoreStatistics(self._lost)
+        return StoreStatistics(self._behind.lost)
 
     # ------------------------------------------------------------------ inputs
 
@@ -160,27 +165,16 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     # ------------------------------------------------------------------ runs
 
-    @handles(BeginRun, concurrent=AT_ONCE)
+    @handles(BeginRun)
     async def begin(self, message: BeginRun) -> None:
-        await self._journal(message.run_id, sql.begin(message.run_id, self._clock()))
+        await self._behind.add(message.run_id, sql.begin(message.run_id, self._clock()))
 
     @handles(RecordStep)
     async def record_step(self, message: RecordStep) -> None:
         """Takes its turn, so that a later intent of the run finds it among the unwritten."""
-        await self._room.acquire()
-        (step,) = sql.record(message.run_id, message.step, message.row)
-        self._unwritten.setdefault(message.run_id, []).append(step)
-        self.start_soon(self._write_step, message.run_id, step)
-
-    async def _write_step(self, run_id: str, step: Statement) -> None:
-        try:
-            await self._journal(run_id, (step,))
-        finally:
-            unwritten = self._unwritten[run_id]
-            unwritten.remove(step)
-            if not unwritten:
-                del self._unwritten[run_id]
-            self._room.release()
+        await self._behind.add(
+            message.run_id, sql.record(message.run_id, message.step, message.row)
+        )
 
     @handles(AfterSteps)
     async def after_steps(self, _: AfterSteps) -> None:
@@ -194,12 +188,13 @@ class SessionStore(Actor[SessionStoreMessage]):
         ``NotFound`` for a run that is unknown or has ended: its calls must not start.
         """
         await self.ref.ask(AfterSteps())  # this handler stands beside the turn that takes them
-        steps = self._unwritten.get(request.run_id, ())
+        steps = self._behind.of(request.run_id)
         intent = sql.record(request.run_id, request.step, request.row, must=True)
         try:
-            await self._write((*steps, *intent))
+            await self._write((*steps, intent))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
+        self._behind.written(request.run_id, steps)
 
     @handles(FinishRun, concurrent=AT_ONCE)
     async def finish(self, request: FinishRun) -> None:
@@ -221,6 +216,7 @@ class SessionStore(Actor[SessionStoreMessage]):
             await self._write(sql.finish(request, transcript, self._clock()))
         except ExpectationFailed:
             return False
+        self._behind.written(request.run_id, self._behind.of(request.run_id))
         return True
 
     @handles(RecoverRuns)
@@ -233,8 +229,19 @@ class SessionStore(Actor[SessionStoreMessage]):
         """End a run that a host left behind; None if it has ended meanwhile."""
         steps = await self._readers.read(rows.STEPS, (run.run_id,))
         transcript = rows.recovered(run, steps)
-        end = FinishRun(run.run_id, "interrupted", transcript, run.usage, "the host stopped")
+        end = FinishRun(
+            run_id=run.run_id,
+            status="interrupted",
+            rows=transcript,
+            usage=run.usage,
+            detail="the host stopped",
+            event=RunInterrupted("the host ended during this run"),
+        )
         return await self.get_run(GetRun(run.run_id)) if await self._end(end, transcript) else None
+
+    @handles(EndsToTell)
+    async def ends_to_tell(self, _: EndsToTell) -> tuple[EndToTell, ...]:
+        return tuple(rows.end_to_tell(row) for row in await self._readers.read(rows.ENDS_TO_TELL))
 
     # ------------------------------------------------------------------ sessions
 
@@ -347,11 +354,3 @@ class SessionStore(Actor[SessionStoreMessage]):
         except ExpectationFailed:
             return False
         return True
-
-    async def _journal(self, run_id: str, statements: tuple[Statement, ...]) -> None:
-        """Write what the run can do without. Nobody waits for it, so a failure is counted here."""
-        try:
-            await self._write(statements)
-        except (StorageError, MotetRuntimeError) as error:
-            self._lost += 1
-            _log.warning("run %s goes on without a row of its journal: %s", run_id, error)

@@ -12,10 +12,18 @@ from collections.abc import Iterable
 import msgspec
 
 from motet.actors.agent.transcript import close_calls
+from motet.actors.events.rows import END_STEP, event_of
 from motet.actors.storage.errors import StorageError
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.models import Usage
-from motet.protocols.sessions import HistoryRow, ListRuns, ListSessions, RunInfo, SessionInfo
+from motet.protocols.sessions import (
+    EndToTell,
+    HistoryRow,
+    ListRuns,
+    ListSessions,
+    RunInfo,
+    SessionInfo,
+)
 from motet.protocols.storage import Row, SqlValue
 
 Query = tuple[str, tuple[SqlValue, ...]]
@@ -39,7 +47,11 @@ PAGE = """
 SELECT pos, run_id, ts, body FROM messages
 WHERE session = ? AND pos > ? ORDER BY pos LIMIT ?"""
 
-STEPS = "SELECT step, body FROM steps WHERE run_id = ? ORDER BY step"
+STEPS = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
+
+ENDS_TO_TELL = f"""
+SELECT session, run_id, body FROM steps JOIN runs USING (run_id)
+WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
 
 _SESSION = """
 SELECT session, agent, owner, created, updated,
@@ -114,6 +126,11 @@ def run_info(row: Row) -> RunInfo:
     usage = fields["usage"]
     fields["usage"] = _usage.decode(usage) if isinstance(usage, str) else usage
     return msgspec.convert(fields, RunInfo)
+
+
+def end_to_tell(row: Row) -> EndToTell:
+    session, run_id, body = row
+    return EndToTell(str(session), str(run_id), event_of(str(body)))
 
 
 def decode(body: SqlValue) -> ChatMessage:

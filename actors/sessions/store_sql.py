@@ -13,8 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from motet.actors.events.rows import END_STEP, text_of
 from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
+from motet.protocols.events import Terminal
 from motet.protocols.sessions import FinishRun, NewInput
 from motet.protocols.storage import Statement
 
@@ -61,6 +63,9 @@ FROM runs WHERE run_id = ?1"""
 
 CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 
+# The event of the run's end, until it stands in the journal of events (``events/rows.py``).
+ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
+
 TOUCH_SESSION = """
 UPDATE sessions SET updated = max(updated, ?2)
 WHERE session = (SELECT session FROM runs WHERE run_id = ?1)"""
@@ -90,15 +95,13 @@ def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
     )
 
 
-def begin(run_id: str, now: float) -> tuple[Statement, ...]:
-    return (Statement(BEGIN_RUN, (now, run_id)),)
+def begin(run_id: str, now: float) -> Statement:
+    return Statement(BEGIN_RUN, (now, run_id))
 
 
-def record(
-    run_id: str, step: int, row: ChatMessage, *, must: bool = False
-) -> tuple[Statement, ...]:
+def record(run_id: str, step: int, row: ChatMessage, *, must: bool = False) -> Statement:
     """Journal one row. ``must``: it is an error when the run is unknown or has ended."""
-    return (Statement(ADD_STEP, (run_id, step, encode(row)), expect=1 if must else None),)
+    return Statement(ADD_STEP, (run_id, step, encode(row)), expect=1 if must else None)
 
 
 def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple[Statement, ...]:
@@ -112,8 +115,13 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
         *(Statement(ADD_MESSAGE, (run_id, now, role(row), encode(row))) for row in rows),
         Statement(CLEAR_STEPS, (run_id,)),
+        *((_to_tell(run_id, request.event),) if request.event else ()),
         Statement(TOUCH_SESSION, (run_id, now)),
     )
+
+
+def _to_tell(run_id: str, event: Terminal) -> Statement:
+    return Statement(ADD_END, (run_id, END_STEP, text_of(event)))
 
 
 def reset(session: str, now: float) -> tuple[Statement, ...]:

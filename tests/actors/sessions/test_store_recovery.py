@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.agent.transcript import violations
+from motet.actors.events.rows import append, storable
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.store import SessionStore
 from motet.actors.sessions.store_rows import INTERRUPTED, recovered
@@ -25,8 +26,13 @@ from motet.protocols.chat import (
     ToolMessage,
     UserMessage,
 )
+from motet.protocols.events import EventRecord, RunCompleted, RunInterrupted
+from motet.protocols.models import Usage
 from motet.protocols.sessions import (
     BeginRun,
+    EndsToTell,
+    EndToTell,
+    FinishRun,
     GetRun,
     ListRuns,
     ReadHistory,
@@ -98,7 +104,7 @@ async def test_recovering_again_finds_nothing(tmp_path: Path) -> None:
             assert run.run_id == "r1"
             assert await store.ref.ask(RecoverRuns()) == ()
             assert await store.transcript() == (UserMessage("hi"), CLOSING)
-            assert await store.database.execute("SELECT * FROM steps") == ()
+            assert await store.database.execute("SELECT * FROM steps WHERE step >= 0") == ()
 
 
 async def test_a_step_told_before_an_intent_is_on_disk_with_it(tmp_path: Path) -> None:
@@ -142,7 +148,7 @@ async def test_no_schedule_writes_an_intent_before_a_step_that_was_told_before_i
                 await store.ask(RecordIntent(run, 2, ASKS))
                 written = [one.params for one in database.statements]
                 places = [
-                    sql.record(run, step, row)[0].params for step, row in ((1, RESULT), (2, ASKS))
+                    sql.record(run, step, row).params for step, row in ((1, RESULT), (2, ASKS))
                 ]
                 assert [place in written for place in places] == [True, True]
                 assert written.index(places[0]) < written.index(places[1])
@@ -221,3 +227,31 @@ def test_any_two_hosts_one_after_the_other_keep_every_input(tmp_path: Path) -> N
     for steps in range(12):
         trio.run(first, steps, acknowledged)
         assert trio.run(second) == sorted(acknowledged)
+
+
+async def test_an_end_that_was_stored_is_told_until_the_journal_has_it(tmp_path: Path) -> None:
+    end = RunCompleted(Usage(1, 2))
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            await store.accept("r1")
+            await store.ref.ask(FinishRun("r1", "completed", ROWS, event=end))
+            assert await store.ref.ask(EndsToTell()) == (EndToTell("s", "r1", end),)
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            # As after a kill: nothing has told it.
+            (told,) = await store.ref.ask(EndsToTell())
+            record = EventRecord("session:s", told.event, 1.0, run_id=told.run_id)
+            await store.database.ref.ask(append([storable(record)]))
+            assert await store.ref.ask(EndsToTell()) == ()
+            assert await store.ref.ask(RecoverRuns()) == ()
+
+
+async def test_a_run_that_was_interrupted_is_told_of_once(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location:
+        async with open_store(location) as store:
+            await store.accept("r1")
+            await store.ref.ask(RecoverRuns())
+            (told,) = await store.ref.ask(EndsToTell())
+            assert isinstance(told.event, RunInterrupted)
+            await store.ref.ask(RecoverRuns())
+            assert await store.ref.ask(EndsToTell()) == (told,)

@@ -1,0 +1,88 @@
+"""What the store was told of unfinished runs, on its way to disk: written together, a little later.
+
+Most of it never needs to be written: a run that ends within :data:`PATIENCE` stores its rows with
+its end, and one that runs calls stores them with the calls. What is left goes in one transaction.
+Invariants: a statement is on disk, or counted as lost, at most ``PATIENCE`` and a commit after it
+was added, unless its run took it along; at most :data:`LIMIT` wait, more make the teller wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from motet.actors.storage.errors import StorageError
+from motet.protocols.storage import Statement
+from motet.runtime import MotetRuntimeError
+
+PATIENCE = 0.005
+"""Seconds for which a statement may wait for others. A kill loses at most what is that young."""
+LIMIT = 256
+
+_log = logging.getLogger(__name__)
+
+
+class WriteBehind:
+    """Collects; :meth:`run` writes with ``write``. ``lost`` counts what could not be written."""
+
+    def __init__(self, write: Callable[[tuple[Statement, ...]], Awaitable[object]]) -> None:
+        self.lost = 0
+        self._write = write
+        self._waiting: dict[str, list[Statement]] = {}
+        self._count = 0
+        self._added = trio.Event()
+        self._room = trio.Event()
+
+    async def add(self, run_id: str, statement: Statement) -> None:
+        """Have a statement written. A checkpoint only while there is no room."""
+        while self._count >= LIMIT:
+            self._room = trio.Event()
+            await self._room.wait()
+        self._waiting.setdefault(run_id, []).append(statement)
+        self._count += 1
+        self._added.set()
+
+    def of(self, run_id: str) -> tuple[Statement, ...]:
+        """What is not on disk yet of this run, for a transaction that takes it along."""
+        return tuple(self._waiting.get(run_id, ()))
+
+    def written(self, run_id: str, statements: tuple[Statement, ...]) -> None:
+        """Forget these statements of a run: they are on disk, or useless."""
+        waiting = self._waiting.pop(run_id, [])
+        done = {id(statement) for statement in statements}
+        left = [statement for statement in waiting if id(statement) not in done]
+        if left:
+            self._waiting[run_id] = left
+        self._count -= len(waiting) - len(left)
+        self._room.set()
+
+    async def run(self) -> None:
+        """Write what has come together, for ever. Cancelled: what waits is not written."""
+        while True:
+            await self._added.wait()
+            self._added = trio.Event()
+            await trio.sleep(PATIENCE)
+            if self._waiting:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        taken = {run_id: tuple(waiting) for run_id, waiting in self._waiting.items()}
+        try:
+            await self._write(tuple(one for waiting in taken.values() for one in waiting))
+        except (StorageError, MotetRuntimeError):
+            await self._one_by_one(taken)
+        finally:
+            for run_id, waiting in taken.items():
+                self.written(run_id, waiting)
+
+    async def _one_by_one(self, taken: dict[str, tuple[Statement, ...]]) -> None:
+        """Only one of them may be what cannot be written."""
+        for run_id, waiting in taken.items():
+            for statement in waiting:
+                try:
+                    await self._write((statement,))
+                except (StorageError, MotetRuntimeError) as error:
+                    self.lost += 1
+                    _log.warning("run %s goes on without a row of its journal: %s", run_id, error)

@@ -1,0 +1,86 @@
+"""What is written behind: together, a little later, and nothing twice or for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from motet.actors.sessions.behind import LIMIT, PATIENCE, WriteBehind
+from motet.actors.storage.errors import StorageError
+from motet.protocols.storage import Statement
+
+
+@attrs.define
+class Disk:
+    fails: Callable[[Statement], bool] = lambda _: False
+    written: list[tuple[str, ...]] = attrs.field(factory=list[tuple[str, ...]])
+
+    async def write(self, statements: tuple[Statement, ...]) -> None:
+        await trio.lowlevel.checkpoint()
+        if any(map(self.fails, statements)):
+            raise StorageError("too large")
+        self.written.append(tuple(statement.sql for statement in statements))
+
+
+async def test_what_comes_together_is_one_transaction(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk = Disk()
+    behind = WriteBehind(disk.write)
+    nursery.start_soon(behind.run)
+    for name in ("a", "b", "c"):
+        await behind.add(f"run_{name}", Statement(name))
+        await wait_all_tasks_blocked()
+    assert disk.written == []
+    await trio.sleep(2 * PATIENCE)
+    assert disk.written == [("a", "b", "c")]
+    assert behind.of("run_a") == ()
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_a_run_took_along_is_not_written_again(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk = Disk()
+    behind = WriteBehind(disk.write)
+    nursery.start_soon(behind.run)
+    await behind.add("r1", Statement("a"))
+    taken = behind.of("r1")
+    await behind.add("r1", Statement("b"))
+    behind.written("r1", taken)
+    await trio.sleep(2 * PATIENCE)
+    assert disk.written == [("b",)]
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_that_cannot_be_written_takes_no_other_with_it(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk = Disk(lambda statement: statement.sql == "bad")
+    behind = WriteBehind(disk.write)
+    nursery.start_soon(behind.run)
+    for name in ("a", "bad", "b"):
+        await behind.add(name, Statement(name))
+    await trio.sleep(2 * PATIENCE)
+    assert disk.written == [("a",), ("b",)]
+    assert behind.lost == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_more_than_the_limit_wait_for_room(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk = Disk()
+    behind = WriteBehind(disk.write)
+    for n in range(LIMIT):
+        await behind.add("r1", Statement(str(n)))
+    nursery.start_soon(behind.add, "r1", Statement("late"))
+    await wait_all_tasks_blocked()
+    assert len(behind.of("r1")) == LIMIT
+    nursery.start_soon(behind.run)
+    await trio.sleep(4 * PATIENCE)
+    assert [len(one) for one in disk.written] == [LIMIT, 1]
+    nursery.cancel_scope.cancel()
