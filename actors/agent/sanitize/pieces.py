@@ -42,15 +42,15 @@ def _beginnings(word: str) -> str:
 
 
 _NAMES = "|".join(THINKING)
-# A whole tag, or what may become one when the text goes on.
-_TAG = re.compile(
+# Where prose may end: code, a whole tag, or what may become one of them when the text goes on.
+_TAG_SIGN = (
     rf"(?P<final>{FINAL_TAG})"
     rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
     rf"|<(?:(?:{_NAMES})(?:\s[^<>]{{0,256}})?/?|{'|'.join(map(_beginnings, THINKING))})\Z"
-    rf"|<\s{{0,8}}/?\s{{0,8}}{_beginnings('final')}\Z|<\s{{0,8}}/?\s{{0,8}}final\s{{0,8}}\Z",
-    re.IGNORECASE | re.ASCII,
+    rf"|<\s{{0,8}}/?\s{{0,8}}(?:{_beginnings('final')}|final\s{{0,8}})\Z"
 )
-_SIGN = re.compile("[`~<]")
+_TAG = re.compile(_TAG_SIGN, re.IGNORECASE | re.ASCII)
+_SIGN = re.compile(rf"(?P<code>`|~~~|~{{1,2}}\Z)|{_TAG_SIGN}", re.IGNORECASE | re.ASCII)
 _TICKS = re.compile(r"`{1,65}|~{1,65}")
 _INFO = {"`": re.compile(r"[^`\n]{0,200}(?:\n|\Z)"), "~": re.compile(r"[^\n]{0,200}(?:\n|\Z)")}
 _MAYBE_CLOSING = re.compile(r"[ \t]{0,200}[`~]{0,200}[ \t\r]{0,200}\Z")
@@ -121,17 +121,17 @@ class Pieces:
         end = sign.start() if sign else len(self._text)
         if end > self._at:
             return self._prose(end)
-        return self._tag() if self._text[end] == "<" else self._code()
+        assert sign is not None, "the text does not end here"
+        return self._code() if sign["code"] else self._tag(sign)
 
-    def _tag(self) -> Piece | None:
-        found = _TAG.match(self._text, self._at)
-        if found and found["final"]:
+    def _tag(self, found: re.Match[str]) -> Piece | None:
+        if found["final"]:
             return self._take("final", found.end())
-        if found and found["name"]:
+        if found["name"]:
             if not found[0].endswith("/>"):
                 self._thinking = _closing_tag(found["name"].lower())
             return self._take("thinking", found.end())
-        return None if found and not self._ended else self._prose(self._at + 1)
+        return self._prose(self._at + 1) if self._ended else None
 
     def _next_thinking(self, closing: re.Pattern[str]) -> Piece | None:
         text = self._text
