@@ -25,6 +25,8 @@ _IMPORTANT = re.compile(
     r"|total|summary|result|complete|finished|done)\b",
     re.IGNORECASE,
 )
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_TTL = re.compile(f"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
 
 
 class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +40,8 @@ class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         long: results with more are trimmed to ``head`` and ``tail``.
         keep_assistants: assistant rows at the end that are protected.
         cleared: what stands in place of a cleared result; empty never clears.
+        cache_ttl: how long the provider keeps a prompt, such as ``5m``. While it does, results are
+            not trimmed, which would make it read all of it anew; None trims at any time.
     """
 
     enabled: bool = True
@@ -49,6 +53,7 @@ class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail: int = 1_500
     keep_assistants: int = 3
     cleared: str = CLEARED
+    cache_ttl: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("trim_at", "clear_at"):
@@ -57,6 +62,27 @@ class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("clear_chars", "long", "head", "tail", "keep_assistants"):
             if getattr(self, name) < 0:
                 raise ValueError(f"pruning.{name} must not be below 0")
+        if self.cache_ttl is not None:
+            seconds_of(self.cache_ttl)
+
+    def waits(self, share: float, idle: float | None) -> bool:
+        """Whether the provider's cache is worth more than the room; ``idle``: see :func:`prune`."""
+        if self.cache_ttl is None or idle is None or share >= self.clear_at:
+            return False
+        return idle < seconds_of(self.cache_ttl)
+
+
+def seconds_of(ttl: str) -> float:
+    """``5m``, ``1h30m`` in seconds; empty is five minutes, as most providers keep a prompt.
+
+    Raises ``ValueError`` for what is no time above 0.
+    """
+    parts = _TTL.fullmatch(ttl or "5m")
+    numbers = [float(part or 0) for part in parts.groups()] if parts else [0.0]
+    seconds = sum(number * unit for number, unit in zip(numbers, (3600, 60, 1), strict=False))
+    if seconds <= 0:
+        raise ValueError(f"pruning.cache_ttl is a time such as '5m' or '1h30m', not {ttl!r}")
+    return seconds
 
 
 PRUNING = Pruning()
@@ -69,15 +95,17 @@ def prune(
     around: int = 0,
     calibration: Calibration = UNCALIBRATED,
     how: Pruning = PRUNING,
+    idle: float | None = None,
 ) -> Sequence[ChatMessage]:
     """The rows of a request, shortened as far as its share of the window demands.
 
-    ``around`` is the estimate of the system prompt and the tools; ``window`` 0 is unknown.
+    ``around`` is the estimate of the system prompt and the tools; ``window`` 0 is unknown;
+    ``idle``: seconds since the request before, None when there was none.
     """
     if not how.enabled or window <= 0:
         return rows
     work = _Work(rows, window, estimate(rows) + around, calibration)
-    if work.share < how.trim_at:
+    if work.share < how.trim_at or how.waits(work.share, idle):
         return rows
     places = prunable(rows, how.keep_assistants)
     for at in places:

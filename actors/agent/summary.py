@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from motet.actors.agent.pruning import head, tail
 from motet.actors.agent.tokens import CHARS_PER_TOKEN, estimate_text
-from motet.actors.errors.text import shorten
+from motet.actors.errors.text import ELLIPSIS
 from motet.actors.models.wire import user_text
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
@@ -140,7 +140,12 @@ def named(rows: Iterable[ChatMessage], limit: int) -> list[str]:
 
 
 def one_line(text: str, limit: int) -> str:
-    return shorten(" ".join(text.split()), limit)
+    return begun(" ".join(text.split()), limit)
+
+
+def begun(text: str, limit: int) -> str:
+    """The first ``limit`` code points of a text, with dots behind them when it goes on."""
+    return text if len(text) <= limit else head(text, limit) + ELLIPSIS
 
 
 def _searched(row: ChatMessage) -> str:

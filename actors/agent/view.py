@@ -98,8 +98,11 @@ class View:
         front = (self.pinned,) if self.pinned else ()
         return (*front, *as_sent((*self.history, *rows))[self.covered :])
 
-    def sent(self, rows: Sequence[ChatMessage], around: int = 0) -> Sent:
-        """What the next request holds. ``around``: estimated tokens of system prompt and tools."""
+    def sent(self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None) -> Sent:
+        """What the next request holds. ``around``: estimated tokens of system prompt and tools.
+
+        ``idle``: seconds since the request before, for a provider's cache; None: there was none.
+        """
         limited = (*pair(self.summary), *last_turns(self.shown(rows), self.turns))
         pruned = prune(
             limited,
@@ -107,6 +110,7 @@ class View:
             around=around,
             calibration=self.calibration,
             how=self.pruning,
+            idle=idle,
         )
         messages = sendable(pruned)
         estimated = estimate(messages) + around

@@ -48,6 +48,8 @@ def same(expect: object, got: object) -> bool:
         return any(same(expect, name) for name in got)
     if isinstance(expect, str) and _ANYTHING.match(expect):
         return got not in (None, "")
+    if isinstance(expect, dict) and isinstance(got, str) and "$digest" in expect:
+        return not _digest_differences(cast("object", expect["$digest"]), got)
     if isinstance(expect, dict) and isinstance(got, dict):
         left = cast("dict[object, object]", expect)
         right = cast("dict[object, object]", got)
@@ -119,6 +121,7 @@ FORMS: Mapping[str, Check] = {
     "startswith": lambda got, wanted: str(got).startswith(str(wanted)),
     "endswith": lambda got, wanted: str(got).endswith(str(wanted)),
     "not_contains": lambda got, wanted: not any(word in str(got) for word in _words(wanted)),
+    "lacks": lambda got, wanted: not any(word in str(got) for word in _words(wanted)),
     "contains": lambda got, wanted: all(word in str(got) for word in _words(wanted)),
     "not_equals": lambda got, wanted: not same(wanted, got),
     "ne": lambda got, wanted: not same(wanted, got),

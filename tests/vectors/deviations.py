@@ -10,7 +10,7 @@ import json
 import re
 from typing import cast
 
-from tests.vectors import deviations_prompt, deviations_text
+from tests.vectors import deviations_history, deviations_prompt, deviations_text
 from tests.vectors.cases import MAIN, Case, Facts, Given
 from tests.vectors.rules import Rule
 
@@ -102,6 +102,16 @@ def _other_words(case: Case, facts: Facts) -> bool:
     )
 
 
+def _many_are_no_loop(case: Case, facts: Facts) -> bool:
+    """As expected, but that a row of reads is not critical while most of them are different."""
+    expected = cast("dict[str, dict[str, object]]", case.expect)
+    last = cast("dict[str, object]", facts["last"])
+    many = int(str(last["unique"])) > 0.6 * int(str(last["streak"]))
+    levels = {**expected.get("highest", {}), **expected["last"]}
+    got = {**cast("dict[str, object]", facts["highest"]), **last}
+    return many and got == levels | {"read_only": "warning"} and levels["read_only"] == "critical"
+
+
 RULES = (
     Rule(
         "error store store/get/list filters",
@@ -150,10 +160,16 @@ RULES = (
         _lists_what_there_is,
     ),
     *deviations_text.RULES,
+    *deviations_history.RULES,
     *deviations_prompt.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',
         _other_words,
+    ),
+    Rule(
+        "tool_loop_later",
+        'agent-loop.md 10: "A streak of reads with few distinct targets 8 / 12"',
+        _many_are_no_loop,
     ),
 )
