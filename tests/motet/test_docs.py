@@ -23,10 +23,13 @@ PROGRAM = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.M
 VARIES = {
     re.compile(r"err_\d{8}_\d{6}_[0-9a-f]{6}"): "<error>",
     re.compile(r"run_[0-9a-f]{12}"): "<run>",
+    re.compile(r"esc_[0-9a-f]{12}"): "<escalation>",
+    re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"): "<time>",
     re.compile(r"\b[\d.]+ m?s\b"): "<time>",
     re.compile(r"\d\d-\d\d \d\d:\d\d"): "<date>",
     re.compile(r"127\.0\.0\.1:\d+"): "<address>",
-    re.compile(r"(?<=state    )/\S+"): "<state>",
+    re.compile(r"(?<=state    )/\S+|(?<=a person in )/\S+"): "<state>",
+    re.compile(r"(?<=\S)  +(?=\S)"): "  ",
     re.compile(r" +$", re.M): "",
 }
 
