@@ -26,6 +26,7 @@ from motet.actors.sessions.router import Retire
 from motet.actors.sessions.store_sql import storable
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
+from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
@@ -59,6 +60,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StopReport,
 )
+from motet.protocols.traces import GetTrace, ListTraces, Trace, TraceInfo
 from motet.runtime import System
 
 D = TypeVar("D")
@@ -318,7 +320,30 @@ class Host:
         await self.stop(session=session, principal=principal, grace=math.inf)
         await self._tree.router.ask(Retire(session))
         await self._tree.journal.settle()
+        await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
         return await self._tree.store.ask(DeleteSession(session))
+
+    async def traces(
+        self,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        status: RunStatus | None = None,
+        since: float | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[TraceInfo, ...]:
+        """What runs did and took, in short, newest first. ``since``: Unix seconds."""
+        user = _scope(principal)
+        request = ListTraces(user, session, agent, status, since, None, limit)
+        return await self._tree.traces.ask(request)
+
+    async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace:
+        """The spans of one run, also while it goes on. Raises ``NotFound`` (also for a foreign)."""
+        found = await self._tree.traces.ask(GetTrace(run_id))
+        if found is None or _scope(principal) not in (None, found.info.user):
+            raise NotFound(f"no trace of a run {run_id!r}")
+        return found
 
     async def errors(
         self,

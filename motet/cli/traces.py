@@ -79,8 +79,9 @@ def export(setup: Setup, request: ListTraces, run_id: str, otlp: str | None, *, 
     url = otlp or configured.otlp
     if url is None:
         raise ConfigError("where to? motet traces export --otlp http://127.0.0.1:4318")
-    headers = configured.otlp_headers if url == configured.otlp else {}
-    traces, spans = trio.run(_exported, setup.state, request, run_id, Collector(url, headers))
+    known = url == configured.otlp  # another one must not get that one's keys
+    collector = Collector(url, configured.otlp_headers) if known else Collector(url)
+    traces, spans = trio.run(_exported, setup.state, request, run_id, collector)
     if json:
         print(msgspec.json.encode({"traces": traces, "spans": spans}).decode())
     else:
