@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
-import attrs
+import msgspec
 
-from motet.actors.agent.prompt.given import PromptInput, PromptTool, Sandbox
+from motet.actors.agent.prompt.given import PromptInput, PromptTool, Sandbox, Skill
 from motet.actors.agents.workbench import Prepared, mode_of
 from motet.actors.sessions.keys import parse_key
 from motet.protocols.agents import AgentProfile, PromptMode
@@ -18,13 +18,13 @@ SHELL = "shell"
 SPAWN = "spawn"
 
 
-@attrs.frozen(kw_only=True)
-class Occasion:
+class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its prompt sees it.
 
     Attributes:
         mode: as somebody asked for; None: as the session's key and the profile say.
         shell: how the host runs commands.
+        owners, programs, skills, mcp, price: as :class:`PromptInput` says.
         recalled: what the memory found, complete with its tags.
     """
 
@@ -41,6 +41,11 @@ class Occasion:
     recalled: str = ""
     extra: str = ""
     shell: ShellConfig | None = None
+    owners: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    skills: tuple[Skill, ...] = ()
+    mcp: tuple[PromptTool, ...] = ()
+    price: str = ""
     mode: PromptMode | None = None
 
 
@@ -59,12 +64,16 @@ def prompt_input(run: Occasion) -> PromptInput:
         type=profile.acts_as,
         mode=run.mode or mode_of(profile, run.session),
         tools=_offered(run.tools) if hosted else (),
+        programs=run.programs,
+        skills=run.skills,
+        mcp=run.mcp,
         files=run.prepared.files,
         soul=run.prepared.soul,
         workspace=str(run.prepared.workspace) if hosted and names else "",
         team=profile.team,
         sandbox=_sandbox(run.shell) if hosted and SHELL in names else None,
         user=run.user,
+        owners=run.owners,
         channel=chat.channel if chat else "",
         chat=chat.kind if chat else "",
         extra=run.extra,
@@ -72,6 +81,7 @@ def prompt_input(run: Occasion) -> PromptInput:
         spawn_tool=SPAWN if SPAWN in names else "",
         session=run.session,
         model=run.model,
+        price=run.price,
         memory=run.memory,
     )
 

@@ -57,9 +57,9 @@ class Workbench:
         a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
         of a user's own cannot be made.
         """
+        if not (profile.workspace == "per_user" or profile.seeds or profile.files is not None):
+            return Prepared(self.root, with_team((), profile, mode_of(profile, session)))
         place = self._place(agent, profile, user, session)
-        if not place.needed:
-            return Prepared(self.root, with_team((), profile, place.mode))
         return await _in_thread(lambda: self._prepare(place))
 
     async def preview(
@@ -157,11 +157,6 @@ class _Place:
     profile: AgentProfile
     parts: tuple[str, ...]
     mode: PromptMode
-
-    @property
-    def needed(self) -> bool:
-        profile = self.profile
-        return profile.workspace == "per_user" or profile.seeds or profile.files is not None
 
     @property
     def seeds(self) -> bool:

@@ -85,6 +85,8 @@ def split_key(key: str) -> tuple[str, str]:
 
 def parse_key(key: str) -> Chat | None:
     """The chat of a key that names its channel and chat; None for any other session."""
+    if not key.startswith("agent:"):
+        return None
     agent, rest = split_key(key)
     match [_read(part) for part in rest.split(":")]:
         case [channel, "group", chat]:
@@ -131,7 +133,7 @@ def chat_user(key: str, sender: str) -> str:
 
 
 def _marked(key: str, mark: str) -> bool:
-    rest = split_key(key)[1]
+    rest = split_key(key)[1] if key.startswith("agent:") else ""
     return rest[: len(mark) + 1].lower() == f"{mark}:"
 
 

@@ -13,9 +13,9 @@ from typing import TypeAlias, get_args
 import msgspec
 
 from motet.actors.agent.prompt import closing, equipment, opening
-from motet.actors.agent.prompt.equipment import CHARS_PER_TOKEN
 from motet.actors.agent.prompt.files import fitted
 from motet.actors.agent.prompt.given import PromptInput
+from motet.actors.agent.tokens import CHARS_PER_TOKEN
 from motet.protocols.agents import AgentType, PromptMode
 
 Builder: TypeAlias = Callable[[PromptInput], str]

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from motet.actors.agent.prompt.given import PromptInput, Skill
 from motet.actors.agent.prompt.opening import gist, lines
+from motet.actors.agent.tokens import CHARS_PER_TOKEN
 
 INLINE = 15
 """Skills, or external tools, that are listed; with more, the agent searches them."""
 INLINE_TOKENS = 5_000
 """Estimated tokens that a list may take."""
-CHARS_PER_TOKEN = 3
 SKILL_SEARCH = "skill_search"
 MCP_SEARCH = "mcp_tool_search"
 
