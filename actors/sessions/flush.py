@@ -17,16 +17,19 @@ import attrs
 import trio
 
 from motet.actors.agent.flush import DEADLINE, FOLDER, REQUESTS, latest, prompt, request
+from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
 from motet.actors.tools.builtin.file_read import read_lines
 from motet.actors.tools.builtin.file_write import encoded, replace
 from motet.actors.tools.builtin.paths import locate, open_file
+from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
+from motet.actors.tools.executor import Reporter, ToolExecutor
 from motet.actors.tools.tool import Tool, ToolFailure, tool
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import SessionContext
-from motet.protocols.tools import CallResult
+from motet.protocols.tools import CallResult, ExecuteCall
 
 AskModel: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]
 """Asks a model once, retries included; raises what the model's failure is."""
@@ -96,6 +99,25 @@ def _refuse_outside(root: Path, path: str) -> None:
             f"'{FOLDER}/2026-01-31.md'",
             kind="permission",
         )
+
+
+def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[object]) -> Execute:
+    """Runs calls of :func:`memory_tools` in the name of an agent, its gates asked first (G10)."""
+    catalog = ToolCatalog()
+    catalog.add(context.agent, memory_tools())
+    executor = ToolExecutor(
+        catalog,
+        hooks,
+        reporter,
+        lambda request: attrs.evolve(context, call_id=request.call.id),
+    )
+
+    async def execute(call: Call) -> CallResult:
+        who = context.principal.user
+        request = ExecuteCall(context.run_id, context.session, context.agent, who, call)
+        return await executor.execute(request)
+
+    return execute
 
 
 @attrs.frozen

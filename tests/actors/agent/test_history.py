@@ -78,11 +78,11 @@ def test_of_two_calls_with_one_id_the_first_is_sent() -> None:
     calls = AssistantMessage("", (Call("1", "x"), Call("1", "y")))
     one = ToolMessage("1", "x", "one")
     asked = UserMessage("go")
-    assert sendable([asked, calls, one]) == (asked, AssistantMessage("", (Call("1", "x"),)), one)
+    assert sendable((asked, calls, one)) == (asked, AssistantMessage("", (Call("1", "x"),)), one)
 
 
 def test_rows_of_one_role_are_merged_and_speakers_stay_told_apart() -> None:
-    rows = [UserMessage("hi", "ann"), UserMessage("ho", "bob"), AssistantMessage("a")]
+    rows = (UserMessage("hi", "ann"), UserMessage("ho", "bob"), AssistantMessage("a"))
     assert sendable(rows) == (UserMessage("ann: hi\n\nbob: ho"), AssistantMessage("a"))
 
 

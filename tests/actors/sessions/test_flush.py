@@ -12,14 +12,18 @@ from trio.testing import MockClock
 
 from motet.actors.agent.flush import BEGINNING
 from motet.actors.agent.transcript import violations
-from motet.actors.sessions.flush import LARGEST, MemoryFlush, memory_tools
+from motet.actors.hooks.chain import HookSet
+from motet.actors.hooks.client import HooksClient
+from motet.actors.sessions.flush import LARGEST, MemoryFlush, memory_executor, memory_tools
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.chat import Call, UserMessage
+from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import LOCAL, SessionContext
 from motet.protocols.tools import CallResult
 from tests.actors.agent.histories import rows_of
+from tests.actors.tools.stage import on_stage
 
 TODAY = date(2026, 3, 16)
 NOTE = "memory/2026-03-16.md"
@@ -150,3 +154,25 @@ async def test_a_file_does_not_grow_without_end(tmp_path: Path) -> None:
     result = await Fake(tmp_path).execute(write(NOTE, "more").calls[0])
     assert result.outcome == "failed"
     assert "use another file" in result.text
+
+
+async def test_the_gates_of_its_calls_are_asked(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def decide(event: BeforeTool) -> Decision:
+        seen.append(f"{event.agent} {event.name}")
+        return Deny("no writing") if event.name == "write_file" else Allow()
+
+    hooks = HookSet()
+    hooks.add("before_tool", decide)
+    async with on_stage(hooks=hooks) as stage:
+        client = HooksClient(hooks, stage.hooks)
+        execute = memory_executor(client, stage.memory, Fake(tmp_path).context)
+        denied = await execute(write(NOTE, "x").calls[0])
+        missing = await execute(Call("c2", "read_file", f'{{"path":"{NOTE}"}}'))
+        foreign = await execute(Call("c3", "shell", "{}"))
+    assert (denied.outcome, denied.text) == ("denied", "Permission denied: no writing")
+    assert not (tmp_path / "memory").exists()
+    assert missing.outcome == "failed"
+    assert "There is no tool 'shell'" in foreign.text
+    assert seen == ["a write_file", "a read_file"]
