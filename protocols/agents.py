@@ -46,8 +46,9 @@ class Team(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The team of an agent, as it sees it.
 
     Attributes:
-        workspace: absolute path of the folder that the team has in common.
-        shared: whether all its chats share that folder.
+        workspace: the folder that the team has in common, inside of the host's workspace; a lead
+            works in it, a member in its own. Empty: none.
+        shared: whether all its chats share that folder; else each has one below it.
     """
 
     name: str

@@ -70,7 +70,7 @@ def prompt_input(run: Occasion) -> PromptInput:
         files=run.prepared.files,
         soul=run.prepared.soul,
         workspace=str(run.prepared.workspace) if hosted and names else "",
-        team=profile.team,
+        team=run.prepared.team,
         sandbox=_sandbox(run.shell) if hosted and SHELL in names else None,
         user=run.user,
         owners=run.owners,

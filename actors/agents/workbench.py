@@ -6,19 +6,20 @@ cannot be written or read costs the run a warning, never its answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import attrs
+import msgspec
 import trio
 
 from motet.actors.agent.bootstrap import SEEDED, Home, template, wanted, with_team
 from motet.actors.agent.prompt.given import ContextFile
 from motet.actors.agents import seeding
-from motet.actors.agents.folders import user_folder
+from motet.actors.agents.folders import folder_names, user_folder
 from motet.actors.sessions.keys import chat_user, parse_key, prompt_mode
-from motet.protocols.agents import AgentProfile, PromptMode
+from motet.protocols.agents import AgentProfile, PromptMode, Team
 from motet.protocols.errors import Internal
 
 T = TypeVar("T")
@@ -32,12 +33,14 @@ class Prepared:
     Attributes:
         workspace: what the tools of the run see.
         soul: where they find the agent's SOUL.md, if the agent may change it.
+        team: the agent's, with the folder that it has for this chat.
         problems: sentences for a warning.
     """
 
     workspace: Path
     files: tuple[ContextFile, ...] = ()
     soul: str = ""
+    team: Team | None = None
     problems: tuple[str, ...] = ()
 
 
@@ -57,8 +60,9 @@ class Workbench:
         a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
         of a user's own cannot be made.
         """
-        if not (profile.workspace == "per_user" or profile.seeds or profile.files is not None):
-            return Prepared(self.root, with_team((), profile, mode_of(profile, session)))
+        if _is_bare(profile):
+            files = with_team((), profile, mode_of(profile, session))
+            return Prepared(self.root, files, team=profile.team)
         place = self._place(agent, profile, user, session)
         return await _in_thread(lambda: self._prepare(place))
 
@@ -67,7 +71,7 @@ class Workbench:
     ) -> Prepared:
         """What :meth:`prepare` would find, with nothing made: a new user's files are as given."""
         place = self._place(agent, profile, user, session)
-        return await _in_thread(lambda: self._found(place, self._path(place), preview=True))
+        return await _in_thread(lambda: self._found(place, self._team(place), preview=True))
 
     async def turn_ended(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
@@ -86,19 +90,22 @@ class Workbench:
         return ""
 
     def _place(self, agent: str, profile: AgentProfile, user: str, session: str) -> _Place:
-        chat = parse_key(session)
+        chat, whose = parse_key(session), chat_user(session, user)
         peer = chat.kind if chat else "direct"
-        parts = user_folder(agent, chat_user(session, user), profile, peer)
-        return _Place(profile, parts, mode_of(profile, session))
+        parts = user_folder(agent, whose, profile, peer)
+        return _Place(profile, whose, parts, mode_of(profile, session))
 
     def _prepare(self, place: _Place) -> Prepared:
         if place.profile.workspace == "per_user":
-            self._make(place)
+            self._make(place.parts)
+        team = self._team(place)
+        if team is not None and team.workspace:
+            self._make(Path(team.workspace).relative_to(self.root).parts)
         problem = self._seed(place) if place.seeds else ""
-        found = self._found(place, self._path(place))
+        found = self._found(place, team)
         return attrs.evolve(found, problems=(problem, *found.problems)) if problem else found
 
-    def _found(self, place: _Place, workspace: Path, *, preview: bool = False) -> Prepared:
+    def _found(self, place: _Place, team: Team | None, *, preview: bool = False) -> Prepared:
         profile, names = place.profile, wanted(place.profile, place.mode)
         by_home: dict[Home, list[str]] = {
             home: [file.name for file in names if file.home == home] for home in ("agent", "user")
@@ -107,32 +114,49 @@ class Workbench:
         if preview and place.seeds and not seeding.is_seeded(self.root, place.parts):
             of_user = place.texts() | of_user
         of_agent, also_wrong = _agent_texts(profile, by_home["agent"])
-        inside = _inside(profile, workspace)
-        mine = "" if profile.workspace == "per_user" else "/".join((*place.parts, ""))
-        found = {name: ContextFile(name, text, mine + name) for name, text in of_user.items()} | {
-            name: ContextFile(name, text, "" if inside is None else inside + name)
-            for name, text in of_agent.items()
-        }
+        workspace = self._workspace(place, team)
+        mine = _inside(self.root.joinpath(*place.parts), workspace)
+        shown = _inside(Path(profile.files), workspace) if profile.files is not None else None
+        found = _context_files(of_user, mine) | _context_files(of_agent, shown)
         files = tuple(found[file.name] for file in names if file.name in found)
-        learns = profile.type == "predefined" and inside is not None and SOUL in of_agent
+        learns = profile.type == "predefined" and shown is not None and SOUL in of_agent
         return Prepared(
             workspace,
             with_team(files, profile, place.mode),
-            f"{inside}{SOUL}" if learns else "",
+            f"{shown}{SOUL}" if learns else "",
+            team,
             (*wrong, *also_wrong),
         )
 
-    def _path(self, place: _Place) -> Path:
+    def _workspace(self, place: _Place, team: Team | None) -> Path:
+        if team is not None and team.workspace and team.role == "lead":
+            return Path(team.workspace)
         own = place.profile.workspace == "per_user"
         return self.root.joinpath(*place.parts) if own else self.root
 
-    def _make(self, place: _Place) -> None:
-        """The user's own folder. Tools never get another one instead: a failure is fatal."""
+    def _team(self, place: _Place) -> Team | None:
+        """The team with its folder for this chat. Raises ``Internal`` for one out of reach."""
+        team = place.profile.team
+        if team is None or not team.workspace:
+            return team
+        root = self.root.resolve()
+        folder = (root / team.workspace).resolve()
+        if not folder.is_relative_to(root) or folder == root:
+            raise Internal(
+                f"the workspace {team.workspace!r} of team {team.name!r} is not a folder inside of "
+                f"the host's workspace {str(root)!r}"
+            )
+        own = self.root / folder.relative_to(root)
+        mine = own if team.shared else own.joinpath(*folder_names(place.whose))
+        return msgspec.structs.replace(team, workspace=str(mine))
+
+    def _make(self, parts: tuple[str, ...]) -> None:
+        """A folder for tools. They never get another one instead: a failure is fatal."""
         try:
-            seeding.make_folder(self.root, place.parts)
+            seeding.make_folder(self.root, parts)
         except OSError as error:
             raise Internal(
-                f"the workspace {'/'.join(place.parts)!r} cannot be made: {error.strerror or error}"
+                f"the workspace {'/'.join(parts)!r} cannot be made: {error.strerror or error}"
             ) from error
 
     def _seed(self, place: _Place) -> str:
@@ -155,6 +179,7 @@ class _Place:
     """Whose run it is: the folder of its user below the root, and how much of a prompt it has."""
 
     profile: AgentProfile
+    whose: str
     parts: tuple[str, ...]
     mode: PromptMode
 
@@ -178,14 +203,25 @@ def _agent_texts(profile: AgentProfile, names: Sequence[str]) -> tuple[dict[str,
     return seeding.agent_texts(folder, names)
 
 
-def _inside(profile: AgentProfile, workspace: Path) -> str | None:
-    """How tools name the folder of the agent's files, with a slash; None: they cannot."""
-    if profile.files is None:
+def _inside(folder: Path, workspace: Path) -> str | None:
+    """How tools name a folder, with a slash at the end; None: they cannot open it."""
+    folder, root = folder.resolve(), workspace.resolve()
+    if not folder.is_relative_to(root):
         return None
-    files, root = Path(profile.files).resolve(), workspace.resolve()
-    if not files.is_relative_to(root):
-        return None
-    return "".join(f"{part}/" for part in files.relative_to(root).parts)
+    return "".join(f"{part}/" for part in folder.relative_to(root).parts)
+
+
+def _context_files(texts: Mapping[str, str], place: str | None) -> dict[str, ContextFile]:
+    return {
+        name: ContextFile(name, text, "" if place is None else place + name)
+        for name, text in texts.items()
+    }
+
+
+def _is_bare(profile: AgentProfile) -> bool:
+    """Whether nothing has to be made or read for an agent."""
+    shared = profile.workspace == "shared" and not (profile.team and profile.team.workspace)
+    return shared and not profile.seeds and profile.files is None
 
 
 async def _in_thread(job: Callable[[], T]) -> T:

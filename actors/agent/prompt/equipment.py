@@ -73,11 +73,8 @@ def team_workspace(given: PromptInput) -> str:
     if team is None or not team.workspace:
         return ""
     who = "all its chats" if team.shared else "this chat"
-    use = "It is your default folder." if team.role == "lead" else "Give absolute paths to use it."
-    return (
-        f"# Team workspace\n{team.workspace} belongs to the team {team.name}, for {who}. {use} "
-        "What others need goes there."
-    )
+    use = "It is your own folder too." if team.role == "lead" else "Your lead works there."
+    return f"# Team workspace\n{team.workspace} belongs to the team {team.name}, for {who}. {use}"
 
 
 def sandbox(given: PromptInput) -> str:

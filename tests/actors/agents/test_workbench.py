@@ -184,6 +184,36 @@ async def test_a_team_is_described_unless_a_file_does(tmp_path: Path) -> None:
     assert [file.text for file in found.files] == ["ours"]
 
 
+async def test_a_lead_works_in_the_folder_of_the_team_and_a_member_in_its_own(
+    tmp_path: Path,
+) -> None:
+    lead = AgentProfile(team=Team("red", role="lead", workspace="teams/red"))
+    found = await prepared(tmp_path, lead, session=GROUP)
+    place = tmp_path / "teams" / "red" / "group%3atelegram%3a-100"
+    assert found.workspace == place
+    assert place.is_dir()
+    assert found.team is not None
+    assert found.team.workspace == str(place)
+
+    member = AgentProfile(
+        workspace="per_user", team=Team("red", workspace="teams/red", shared=True)
+    )
+    found = await prepared(tmp_path, member, user="ann")
+    assert found.workspace == tmp_path / "rex" / "ann"
+    assert found.team is not None
+    assert found.team.workspace == str(tmp_path / "teams" / "red")
+
+
+@pytest.mark.parametrize("place", ["/etc", "../out", "teams/../..", ".", "link"])
+async def test_the_folder_of_a_team_is_inside_of_the_workspace(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path)
+    profile = AgentProfile(team=Team("red", role="lead", workspace=place))
+    with pytest.raises(Internal, match="is not a folder inside"):
+        await prepared(root, profile)
+
+
 # Isolation
 
 
