@@ -94,6 +94,7 @@ def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
         tools=tools,
         limits=spec.limits,
         memory=spec.memory,
+        profile=spec.profile(),
     )
 
 

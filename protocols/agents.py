@@ -97,6 +97,10 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.type != "plain" and self.files is not None
 
 
+PLAIN = AgentProfile()
+"""An agent that is its instructions and nothing else."""
+
+
 class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An agent as a store keeps it.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 
 import trio
 
-from motet.actors.agent.view import WINDOW
 from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, tool
+from motet.protocols.agents import PLAIN, AgentProfile
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -47,8 +47,10 @@ class Agent(Generic[D]):
         deps_type: type of the ``deps`` that tools find in their ``Context``.
         limits: what one run may spend.
         memory: whether it remembers the user from one session to another, with ``group:memory``.
-        window: tokens that its model takes; a conversation that gets near is compacted.
+        window: tokens that its model takes, 200,000 by default; a conversation that gets near is
+            compacted.
         history: user turns that the model is shown at most; 0 is all.
+        profile: bootstrap files, a workspace for each user, and how its prompt is made.
 
     Raises ``ConfigError`` for a name that cannot be one.
     """
@@ -65,8 +67,9 @@ class Agent(Generic[D]):
         deps_type: None = ...,
         limits: Limits = ...,
         memory: bool = ...,
-        window: int = ...,
+        window: int | None = ...,
         history: int = ...,
+        profile: AgentProfile = ...,
     ) -> None: ...
 
     @overload
@@ -81,8 +84,9 @@ class Agent(Generic[D]):
         deps_type: type[D],
         limits: Limits = ...,
         memory: bool = ...,
-        window: int = ...,
+        window: int | None = ...,
         history: int = ...,
+        profile: AgentProfile = ...,
     ) -> None: ...
 
     def __init__(
@@ -96,8 +100,9 @@ class Agent(Generic[D]):
         deps_type: type[D] | None = None,
         limits: Limits | None = None,
         memory: bool = False,
-        window: int = WINDOW,
+        window: int | None = None,
         history: int = 0,
+        profile: AgentProfile = PLAIN,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -108,8 +113,9 @@ class Agent(Generic[D]):
         self.deps_type = deps_type
         self.limits = limits or Limits()
         self.memory = memory
-        self.window = window
+        self.window = window or profile.window
         self.history = history
+        self.profile = profile
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS
 from motet.actors.registry import AgentRegistry
-from motet.protocols.agents import AgentProfile, AgentRecord, AgentSource
+from motet.protocols.agents import AgentRecord, AgentSource
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.limits import Limits
 
@@ -25,27 +25,6 @@ TTL = 600.0
 """Seconds after which a stored agent is looked up again, when it is used (seed 002)."""
 
 _log = logger("motet.agents")
-
-
-class StoredAgent(Agent[None]):
-    """An agent that was made from a record."""
-
-    def __init__(self, record: AgentRecord, model: str, limits: Limits) -> None:
-        super().__init__(
-            record.name,
-            model=model,
-            instructions=record.instructions,
-            description=record.description,
-            tools=record.tools,
-            limits=limits,
-            memory=record.memory,
-        )
-        self.profile = record.profile
-
-
-def profile_of(agent: AnyAgent) -> AgentProfile:
-    """How an agent is set up beyond its instructions."""
-    return agent.profile if isinstance(agent, StoredAgent) else AgentProfile()
 
 
 @attrs.frozen
@@ -203,7 +182,16 @@ def agent_of(record: AgentRecord, providers: Sequence[str], limits: Limits) -> A
     chosen = record.limits or limits
     if record.iterations > 0:
         chosen = msgspec.structs.replace(chosen, turns=record.iterations)
-    return StoredAgent(record, model_name(record, providers), chosen)
+    return Agent(
+        record.name,
+        model=model_name(record, providers),
+        instructions=record.instructions,
+        description=record.description,
+        tools=record.tools,
+        limits=chosen,
+        memory=record.memory,
+        profile=record.profile,
+    )
 
 
 def model_name(record: AgentRecord, providers: Sequence[str]) -> str:

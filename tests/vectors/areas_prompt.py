@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from motet.actors.agent.prompt.files import cut
 from motet.actors.agents.folders import Peer, folder_names, shares, text_of
-from motet.actors.agents.resolver import Resolver, profile_of
+from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.seeding import create
 from motet.actors.agents.workbench import Workbench
 from motet.actors.models.catalog import ModelCatalog
@@ -156,7 +156,7 @@ async def _resolved(record: AgentRecord, age: float | None, clock: MockClock) ->
     facts: dict[str, object] = {
         "error": False,
         "provider": agent.model_name.partition(":")[0],
-        "context_window": profile_of(agent).window,
+        "context_window": agent.profile.window,
         "max_iterations": agent.limits.turns,
     }
     if age is not None:

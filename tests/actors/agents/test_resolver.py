@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.agents.resolver import TTL, Resolver, model_name, profile_of
+from motet.actors.agents.resolver import TTL, Resolver, model_name
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.registry import AgentRegistry
 from motet.actors.tools.builtin import GROUPS, builtin_tools
@@ -224,9 +224,9 @@ async def test_defaults_fill_what_a_record_leaves_open() -> None:
     assert (rex.limits, rex.model_name) == (Limits(turns=20, tokens=9), "demo")
     assert (own.limits, own.model_name) == (Limits(turns=5, tokens=9), "openai:m")
     assert chosen.limits == Limits(turns=7)
-    windows = [profile_of(agent).window for agent in (rex, own, chosen, Agent("code"))]
+    windows = [agent.profile.window for agent in (rex, own, chosen, Agent("code"))]
     assert windows == [200_000, 200_000, 9, 200_000]
-    assert profile_of(chosen).team == Team("t")
+    assert chosen.profile.team == Team("t")
 
 
 def test_a_record_s_model_is_of_its_provider_or_of_the_first(
