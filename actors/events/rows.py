@@ -7,8 +7,9 @@ every stored row can be read, if only as a warning that says it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import count
 
 import msgspec
 
@@ -36,8 +37,10 @@ _HEAD = (
 )
 _APPEND = (
     "INSERT INTO events (stream, seq, ts, event, run_id, data)"
-    " SELECT ?1, head - ?2, ?3, ?4, ?5, ?6 FROM streams WHERE stream = ?1"
+    " SELECT stream, head - column1, column2, column3, column4, column5"
+    " FROM streams, (VALUES {rows}) WHERE stream = ?"
 )
+_ROWS_AT_ONCE = 64
 READ = (
     "SELECT stream, seq, ts, run_id, data FROM events"
     " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -108,15 +111,10 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
 
     Runs whose end is among them need not be told of any more.
     """
-    statements: list[Statement] = []
-    for stream, items in _by_stream(records):
-        statements.append(Statement(_HEAD, (stream, len(items)), expect=1))
-        for left, (record, text) in zip(reversed(range(len(items))), items, strict=True):
-            params: tuple[SqlValue, ...] = (
-                *(stream, left, record.ts, event_name(record.event)),
-                *(record.run_id, text),
-            )
-            statements.append(Statement(_APPEND, params))
+    runs = _by_stream(records)
+    statements = [Statement(_HEAD, (stream, len(items)), expect=1) for stream, items in runs]
+    for stream, items in runs:
+        statements += _append(stream, items)
     statements += [
         Statement(_TOLD, (record.run_id, END_STEP))
         for record, _ in records
@@ -125,19 +123,32 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     return Transact(tuple(statements))
 
 
+def _append(stream: str, items: Sequence[tuple[EventRecord, str]]) -> Iterator[Statement]:
+    left = len(items)
+    for start in range(0, left, _ROWS_AT_ONCE):
+        params: list[SqlValue] = []
+        some = items[start : start + _ROWS_AT_ONCE]
+        for record, text in some:
+            left -= 1
+            params += (left, record.ts, event_name(record.event), record.run_id, text)
+        yield Statement(_append_sql(len(some)), (*params, stream))
+
+
+@cache
+def _append_sql(rows: int) -> str:
+    return _APPEND.format(rows=", ".join(["(?, ?, ?, ?, ?)"] * rows))
+
+
 def numbered(
     records: Sequence[tuple[EventRecord, str]], answer: Sequence[Sequence[Row]]
 ) -> list[EventRecord]:
     """The records with the numbers that the transaction of :func:`append` gave them."""
-    made: list[EventRecord] = []
-    at = 0
-    for _, items in _by_stream(records):
-        ((head,),) = answer[at]
+    numbers: dict[str, count[int]] = {}
+    for (stream, items), rows in zip(_by_stream(records), answer, strict=False):
+        ((head,),) = rows
         assert isinstance(head, int)
-        first = head - len(items) + 1
-        made += [_with_seq(record, first + n) for n, (record, _) in enumerate(items)]
-        at += 1 + len(items)
-    return made
+        numbers[stream] = count(head - len(items) + 1)
+    return [_with_seq(record, next(numbers[record.stream])) for record, _ in records]
 
 
 def record_of(row: Row) -> EventRecord:
@@ -155,8 +166,11 @@ def record_of(row: Row) -> EventRecord:
 def _by_stream(
     records: Sequence[tuple[EventRecord, str]],
 ) -> list[tuple[str, list[tuple[EventRecord, str]]]]:
-    """Neighbours of one stream together; a stream may come several times."""
-    return [(stream, list(items)) for stream, items in groupby(records, lambda r: r[0].stream)]
+    """Those of one stream together, in their order."""
+    streams: dict[str, list[tuple[EventRecord, str]]] = {}
+    for item in records:
+        streams.setdefault(item[0].stream, []).append(item)
+    return list(streams.items())
 
 
 def _with_seq(record: EventRecord, seq: int) -> EventRecord:

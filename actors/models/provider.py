@@ -68,13 +68,24 @@ class Provider(Actor[Generate]):
         attempt = 1
         while True:
             try:
-                async with self._turns:
-                    return await self._attempt(message.request, replies)
+                return await self._in_turn(message.request, replies)
             except ModelFailure as failure:
                 delay = self._delay(failure, attempt)
                 await replies.send(Retrying(attempt, delay, str(failure)))
             await trio.sleep(delay)
             attempt += 1
+
+    async def _in_turn(
+        self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
+    ) -> ModelResponse:
+        try:
+            self._turns.acquire_nowait()  # where nobody waits, neither does this
+        except trio.WouldBlock:
+            await self._turns.acquire()
+        try:
+            return await self._attempt(request, replies)
+        finally:
+            self._turns.release()
 
     async def _attempt(
         self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
@@ -83,7 +94,10 @@ class Provider(Actor[Generate]):
         async with self._model.request(request) as events:
             async for event in events:
                 assembler.feed(event)
-                await replies.send(event)
+                try:
+                    replies.send_nowait(event)
+                except trio.WouldBlock:
+                    await replies.send(event)
         return assembler.response()
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:

@@ -16,5 +16,4 @@ class Connection(apsw.Connection):
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
         """Run statements to their end; all their rows. Raises ``apsw.Error``."""
         # apsw declares values as a union with Buffer, which is not in Python 3.11's typing.
-        found = self.execute(sql, tuple(params)).fetchall()  # pyright: ignore
-        return cast("tuple[Row, ...]", tuple(found))  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(cast("list[Row]", self.execute(sql, params).fetchall()))  # pyright: ignore

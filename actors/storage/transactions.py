@@ -1,6 +1,7 @@
 """Many transactions, one COMMIT. Blocking and without Trio: it runs in the writer's thread.
 
-Each transaction has a savepoint inside the group's, so that one that fails is rolled back alone.
+Each transaction of several has a savepoint inside the group's, so that one that fails is rolled
+back alone; the only one of its group needs none.
 Invariants: nothing is reported as stored before COMMIT returned; when the COMMIT fails, every
 transaction of the group failed, those included that had failed before: they may have failed on
 rows that no longer exist.
@@ -29,11 +30,12 @@ def commit_group(
     """Run and commit a group; the outcome of each transaction at its index. Never raises."""
     try:
         _begin(connection)
-        outcomes = [_attempt(connection, transaction, where) for transaction in group]
+        if len(group) == 1:
+            outcomes: list[Rows | StorageError] = [_execute(connection, group[0])]
+        else:
+            outcomes = [_attempt(connection, transaction, where) for transaction in group]
         connection.run("COMMIT")
     except _GroupLost as lost:
-        if len(group) == 1:
-            return [storage_error(lost.error, where)]
         # Only one of them may be too large for the disk: each gets a commit of its own.
         return [commit_group(connection, [alone], where)[0] for alone in group]
     except Exception as error:
@@ -61,9 +63,7 @@ def _begin(connection: Connection) -> None:
 def _attempt(connection: Connection, transaction: Transaction, where: str) -> Rows | StorageError:
     connection.run("SAVEPOINT member")
     try:
-        rows = tuple(
-            _run(connection, index, statement) for index, statement in enumerate(transaction)
-        )
+        rows = _execute(connection, transaction)
     # Whatever a parameter or a statement does wrong is that transaction's, not the group's.
     except Exception as error:
         if not connection.in_transaction:
@@ -75,11 +75,14 @@ def _attempt(connection: Connection, transaction: Transaction, where: str) -> Ro
     return rows
 
 
-def _run(connection: Connection, index: int, statement: Statement) -> tuple[Row, ...]:
-    rows = connection.run(statement.sql, statement.params)
-    if statement.expect is not None and len(rows) != statement.expect:
-        raise ExpectationFailed(index, statement.expect, len(rows))
-    return rows
+def _execute(connection: Connection, transaction: Transaction) -> Rows:
+    rows: list[tuple[Row, ...]] = []
+    for index, statement in enumerate(transaction):
+        found = connection.run(statement.sql, statement.params)
+        if statement.expect is not None and len(found) != statement.expect:
+            raise ExpectationFailed(index, statement.expect, len(found))
+        rows.append(found)
+    return tuple(rows)
 
 
 def _roll_back(connection: Connection) -> None:

@@ -51,10 +51,9 @@ async def in_thread(job: Callable[[], T], interrupt: Callable[[], None] | None =
 
 
 async def inline(job: Callable[[], T], _interrupt: Callable[[], None] | None = None) -> T:
-    """Run ``job`` here, after letting others run: for databases in memory.
+    """Run ``job`` here: for databases in memory.
 
     These take microseconds, and without a thread a virtual clock and a seeded schedule stay
-    true. A job that has begun is never interrupted.
+    true. Not a checkpoint: whoever asks an actor for it has let others run.
     """
-    await trio.lowlevel.cancel_shielded_checkpoint()
     return job()

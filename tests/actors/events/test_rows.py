@@ -40,11 +40,11 @@ def test_a_row_that_cannot_be_read_keeps_its_number_as_a_warning(stored: str) ->
     assert isinstance(read.event, Warned)
 
 
-def test_a_transaction_counts_a_stream_once_for_its_neighbours() -> None:
+def test_a_transaction_counts_each_stream_once_and_stores_its_events_at_once() -> None:
     records = [record(text(n), stream=stream) for n, stream in enumerate("aab")]
     transaction = append([storable(each) for each in records])
     assert [s.sql.split()[2] for s in transaction.statements] == [
-        "streams", "events", "events", "streams", "events",
+        "streams", "streams", "events", "events",
     ]  # fmt: skip
 
 
