@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import outcome
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, wait_task_rescheduled
 
-from motet.protocols.messages import Asked, Message, Request
+from motet.protocols.messages import Asked, Message
+from motet.runtime.answer import Answer
 from motet.runtime.errors import ActorDead, AskTimeout
 from motet.runtime.waits import Work, current_work, refuse_cycle
 
@@ -39,7 +40,7 @@ __all__ = ["Ask", "Result", "ask"]
 
 R = TypeVar("R")
 
-Result = outcome.Value[object] | outcome.Error
+Result = Answer | outcome.Error
 
 # The outcome of an envelope that was found too late: only its deadline can say what follows.
 _EXPIRED: Final = object()
@@ -60,12 +61,12 @@ class Ask(msgspec.Struct, eq=False):
     until: float  # the handler must not begin later: the asker's deadline or the limit, if earlier
     limit: float = math.inf  # of the ask itself; both in Trio's clock
     home: deque[Any] | list[Any] | None = None  # what holds it; Any: two kinds of items
+    context: str | None = None  # of the asker's span
     timed_out: bool = False
     scope: trio.CancelScope | None = None
     raise_cancel: RaiseCancelT | None = None
     cancelled_at: float | None = None
     settled: bool = False
-    context: str | None = None  # of the asker's span
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio wants the asker cancelled: withdraw, or cancel the handler and go on waiting."""
@@ -120,9 +121,11 @@ class Ask(msgspec.Struct, eq=False):
 
     def _cancelled(self) -> Result:
         if self.raise_cancel is not None:
-            return outcome.capture(self.raise_cancel)
+            cancelled = outcome.capture(self.raise_cancel)
+            assert isinstance(cancelled, outcome.Error), "it raises Cancelled, nothing else"
+            return cancelled
         if self.timed_out:
-            return outcome.Value(_TIMED_OUT)
+            return Answer(_TIMED_OUT)
         return outcome.Error(ActorDead(self.mailbox.path, "it ended while handling the request"))
 
     def _deliver(self, result: Result) -> None:
@@ -130,14 +133,16 @@ class Ask(msgspec.Struct, eq=False):
 
     def _settle_unhandled(self) -> None:
         self.settled = True
-        self._deliver(outcome.Value(_TIMED_OUT if self.timed_out else _EXPIRED))
+        self._deliver(Answer(_TIMED_OUT if self.timed_out else _EXPIRED))
 
 
 async def ask(
     cell: Cell, request: Asked[Any, R], seconds: float | None, context: str | None = None
 ) -> R:
     """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11)."""
-    message = cell.admit(cast("Request[R]", request))  # nothing else is `Asked`
+    message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
+    if not (cell.system.plain and type(message) in cell.handlers):
+        message = cell.admit(message)
     mailbox = cell.mailbox
     target = cell.work_for(type(message)) if mailbox.stashes else cell.turn
     work = current_work.get()
@@ -148,9 +153,10 @@ async def ask(
         until = trio.current_effective_deadline()
         if limit < until:
             until = limit
-        envelope = Ask(mailbox, message, target, current_task(), until, limit, mailbox.queue)
+        envelope = Ask(
+            mailbox, message, target, current_task(), until, limit, mailbox.queue, context
+        )
         timer = None if seconds is None else cell.system.timers.start(limit, envelope.time_out)
-        envelope.context = context
         if work is not None:
             work.waits.append(envelope)
         try:
@@ -166,7 +172,9 @@ async def ask(
             assert seconds is not None
             raise AskTimeout(mailbox.path, type(message), seconds)
         if result is not _EXPIRED:
-            return cast("R", result)  # `handles` made the checkers compare the handler's type
+            # `handles` made the checkers compare the handler's type. No `cast`, here and above:
+            # it would be a call for each ask.
+            return result  # type: ignore[no-any-return]
         # The deadline passed while the actor was busy, before Trio looked at its clock. This
         # checkpoint raises Cancelled, unless somebody moved the deadline: then ask again.
         await trio.lowlevel.checkpoint()

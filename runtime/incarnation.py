@@ -21,6 +21,7 @@ import outcome
 import trio
 
 from motet.protocols.messages import Message
+from motet.runtime.answer import Answer
 from motet.runtime.ask import Ask, Result
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
@@ -174,6 +175,7 @@ class Incarnation:
         mailbox = self.cell.mailbox
         queue = mailbox.queue
         actor = self.actor
+        task = trio.lowlevel.current_task()
         left = BATCH
         while True:
             if self.halted:
@@ -182,7 +184,7 @@ class Incarnation:
                 self.halted = await self._heed()
                 continue
             if not queue:
-                await mailbox.park()
+                await mailbox.park(task)
                 left = BATCH
                 continue
             item = queue.popleft()
@@ -216,7 +218,7 @@ class Incarnation:
         """Do one thing that goes before all mail; False if there is none (G6)."""
         mailbox = self.cell.mailbox
         if self.cell.paused:
-            await mailbox.park()
+            await mailbox.park(trio.lowlevel.current_task())
             return True
         if mailbox.again is None and not self.cell.control:
             return False
@@ -272,7 +274,7 @@ class Incarnation:
                 call = self._calls.all[type(message)](self.actor, message)
             if self.cell.observer is not None:
                 call = self._observed(message, ask.context, call)
-            result = outcome.Value(await call)
+            result = Answer(await call)
         except Exception as error:
             result = outcome.Error(unwrapped(error))
         except BaseExceptionGroup as group:
@@ -293,7 +295,7 @@ class Incarnation:
         """Whether the handler of ``ask`` is the one that has reserved, and ended in order."""
         if ask.target is not self.cell.turn:
             return False
-        if isinstance(result, outcome.Value) and ask.cancelled_at is None:
+        if isinstance(result, Answer) and ask.cancelled_at is None:
             return True
         self.cell.mailbox.release()
         return False

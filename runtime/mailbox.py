@@ -21,6 +21,7 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
+from motet.runtime.answer import WOKEN
 from motet.runtime.ask import Ask
 from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
 from motet.runtime.inspect import DeadLetter, DeadLetters
@@ -136,7 +137,7 @@ class Mailbox:
         task = self.receiver
         if task is not None:
             self.receiver = None
-            reschedule(task)
+            reschedule(task, WOKEN)
         return True
 
     def put_or_overflow(self, message: Message | Told) -> None:
@@ -216,9 +217,9 @@ class Mailbox:
 
     # ------------------------------------------------------------------ receiving
 
-    def park(self) -> Awaitable[None]:
-        """Wait until something is put or ``wake`` is called. For the actor's own task only."""
-        self.receiver = current_task()
+    def park(self, task: trio.lowlevel.Task) -> Awaitable[None]:
+        """Wait until something is put or ``wake`` is called. ``task``: the actor's, and current."""
+        self.receiver = task
         return wait_task_rescheduled(self._unpark)
 
     def _unpark(self, _: RaiseCancelT) -> Abort:
@@ -230,7 +231,7 @@ class Mailbox:
         task = self.receiver
         if task is not None:
             self.receiver = None
-            reschedule(task)
+            reschedule(task, WOKEN)
 
     def admit(self) -> None:
         """Let waiting senders in, as far as there is room; recompute the limit."""
@@ -242,7 +243,7 @@ class Mailbox:
                 self._enqueue(sender)
             else:
                 self._enqueue(sender.message)
-                reschedule(sender.task)
+                reschedule(sender.task, WOKEN)
         self._set_limit()
 
     def unstash(self, kind: type) -> Item | None:

@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
+from motet.runtime.answer import WOKEN
 from motet.runtime.ask import Ask, Result
 from motet.runtime.errors import AskTimeout
 from motet.runtime.waits import Work, current_work, refuse_cycle
@@ -134,7 +135,7 @@ class StreamAsk(Ask, eq=False):
 
     def _cancelled(self) -> Result:
         if self.cancelled_at is not None:
-            return outcome.Value(None)  # the reader left, and nobody will look at it
+            return WOKEN  # the reader left, and nobody will look at it
         return super()._cancelled()
 
     def _deliver(self, result: Result) -> None:

@@ -17,6 +17,7 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
+from motet.runtime.answer import WOKEN
 from motet.runtime.ask import Ask
 from motet.runtime.errors import unwrapped
 from motet.runtime.mailbox import Item
@@ -156,7 +157,7 @@ class Workers:
         self._busy[kind] = busy + 1
         resting = self._resting.get(kind)
         if resting:
-            reschedule(resting.pop())
+            reschedule(resting.pop(), WOKEN)
             return
         # This runs in the sender's task: without a context of its own, the handler would see the
         # sender's context variables.
