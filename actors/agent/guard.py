@@ -8,18 +8,15 @@ may do is bounded by its tools and gates. Source: agent loop specification, sect
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from motet.protocols.config import GuardAction
-from motet.protocols.errors import UnknownName
 
 Where: TypeAlias = Literal["message", "injected", "result"]
 """A user's message, one that enters a running turn, or what a tool brought from the web."""
 
-ACTIONS: Final[tuple[GuardAction, ...]] = get_args(GuardAction)
-MESSAGE_CHARS: Final = 32_768
 WEB_TOOLS: Final = frozenset({"http_fetch", "web_fetch", "web_search"})
 
 
@@ -96,16 +93,6 @@ class Finding(msgspec.Struct, frozen=True):
         )
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """An input after the guard: what the agent may see of it, and what was found.
-
-    ``text`` is empty when the finding blocks.
-    """
-
-    text: str
-    finding: Finding | None = None
-
-
 def scan(text: str) -> tuple[str, ...]:
     """Names of the patterns that the text matches, each once, in their fixed order."""
     lowered = text.lower()
@@ -116,28 +103,10 @@ def scan(text: str) -> tuple[str, ...]:
     )
 
 
-def guard_action(word: str) -> GuardAction:
-    """The action that a configuration names. Raises :class:`UnknownName` with the nearest one."""
-    for action in ACTIONS:
-        if action == word:
-            return action
-    raise UnknownName("guard action", word, ACTIONS)
-
-
 def find(text: str, action: GuardAction, where: Where = "message") -> Finding | None:
     """What the guard says of a text; None when it is off or finds nothing."""
     names = scan(text) if action != "off" else ()
     return Finding(names, action, where) if names else None
-
-
-def admit(
-    text: str, action: GuardAction, limit: int = MESSAGE_CHARS, where: Where = "message"
-) -> Admitted:
-    """Guard the full text of an input, then cut it at ``limit`` code points with a notice."""
-    finding = find(text, action, where)
-    if finding and finding.blocked:
-        return Admitted("", finding)
-    return Admitted(cut(text, limit) if where == "injected" else clip(text, limit), finding)
 
 
 def warned(text: str, finding: Finding | None) -> str:

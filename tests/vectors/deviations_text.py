@@ -55,6 +55,11 @@ def _tells_the_sender(case: Case, facts: Facts) -> bool:
     return injected and "the sender is told: " in str(facts.get("message"))
 
 
+def _says_nothing_of_it(_case: Case, facts: Facts) -> bool:
+    """A blocked message: the sender knows why, and no event tells of it."""
+    return "detected" in str(facts.get("error")) and facts.get("events") == []
+
+
 def _counts_code_points(case: Case, facts: Facts) -> bool:
     """Bytes and code points are not the same here, and the limit is held in the latter."""
     text, limit = case.given.text("text"), case.given.number("max")
@@ -100,6 +105,11 @@ RULES = (
         "input_guard_action",
         'agent-loop.md 2: "the sender is told why"',
         _tells_the_sender,
+    ),
+    Rule(
+        "input_guard_action",
+        'agent-loop.md 2: "A blocked message\'s text is not broadcast, and the sender is told why"',
+        _says_nothing_of_it,
     ),
     Rule(
         "preview_limits",
