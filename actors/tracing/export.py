@@ -15,6 +15,7 @@ from typing import ClassVar
 import attrs
 import trio
 
+from motet.actors.errors.summary import summarize
 from motet.actors.log import logger
 from motet.actors.tracing.otlp import body, endpoint, portions, rejected
 from motet.actors.tracing.post import Answer, PostFailed, post
@@ -187,8 +188,9 @@ class Exporter(Actor[SendTraces]):
             await self._send_quietly()
 
     async def _send_quietly(self) -> None:
+        """A crash of this actor would end runs, which a collector must not."""
         try:
             await self.send(SendTraces())
-        except ExportFailed as error:
+        except Exception as error:
             url = self._collector.url
-            log.warning("traces_not_exported", url=url, reason=str(error), lost=self._lost)
+            log.warning("traces_not_exported", url=url, reason=summarize(error), lost=self._lost)

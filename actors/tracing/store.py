@@ -152,13 +152,13 @@ class TraceStore(Actor[TraceProtocol]):
                 self._group = self._group or self._tracer.take(GROUP_LIMIT)
                 if not self._group:
                     return
-                group = await self._redacted(self._group)
-                if not await self._write(group):
+                written = await self._write(self._group)
+                if written is None:
                     self._wake()
                     return
                 self._group = []
                 if self._export is not None:
-                    self._export(await self._ended(group))
+                    self._export(await self._ended(written))
 
     async def _redacted(self, batches: list[Batch]) -> list[Batch]:
         """Whole inputs would keep the loop busy."""
@@ -166,24 +166,28 @@ class TraceStore(Actor[TraceProtocol]):
             return await trio.to_thread.run_sync(_all_redacted, batches)
         return _all_redacted(batches)
 
-    async def _write(self, group: Sequence[Batch]) -> bool:
-        """Whether it is done with; not when trying again may help."""
-        now = self._clock()
-        statements = [statement for batch in group for statement in rows.put(batch, now)]
+    async def _write(self, group: list[Batch]) -> list[Batch] | None:
+        """Those that are on disk now, redacted; None when trying again may help.
+
+        Raises nothing: a crash of this actor would end runs, which traces must not.
+        """
         try:
+            clean, now = await self._redacted(group), self._clock()
+            statements = [statement for batch in clean for statement in rows.put(batch, now)]
             await self._database.ask(Transact(tuple(statements)))
         except (DatabaseLocked, DiskFull, DatabaseClosed, ActorDead) as error:
             self._say_failing(error)
-            return False
+            return None
         except Exception as error:
             if len(group) > 1:  # only one of them may be at fault
-                return all([await self._write([batch]) for batch in group])
+                parts = [await self._write([batch]) for batch in group]
+                return [batch for part in parts for batch in part or ()]
             self._lost += 1
             log.error("trace_not_stored", run_id=group[0].info.run_id, reason=summarize(error))
-        else:
-            self._written += len(group)
-            self._failing = False
-        return True
+            return []
+        self._written += len(clean)
+        self._failing = False
+        return clean
 
     def _say_failing(self, error: Exception) -> None:
         """Once, until it works again."""

@@ -14,7 +14,13 @@ from motet.actors.errors.hidden import hiding
 from motet.actors.errors.redact import redact_text
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import ToolFailure
-from motet.protocols.config import GatewayConfig, ModelsConfig, ProviderConfig, TokenConfig
+from motet.protocols.config import (
+    GatewayConfig,
+    ModelsConfig,
+    ProviderConfig,
+    TokenConfig,
+    TracingConfig,
+)
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
 from tests.actors.errors.test_redact import SECRETS
@@ -67,6 +73,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> motet.HostConfig:
     monkeypatch.setenv("ANTHROPIC_API_KEY", BY_PROVIDER)
     return motet.HostConfig(
         models=ModelsConfig(openai=ProviderConfig(api_key_env="MY_KEY")),
+        tracing=TracingConfig(verbose=True),
         gateway=GatewayConfig(tokens=(TokenConfig(token=PLANTED["gateway token"]),)),
     )
 

@@ -13,6 +13,7 @@ from motet.actors.tracing.recorder import identity, root_id
 from motet.protocols.chat import Call
 from motet.protocols.models import CallStart, ModelRequest, Retrying, TextPart, Usage
 from motet.protocols.sessions import RunStatus
+from motet.protocols.traces import Span
 from tests.actors.tracing.stage import (
     START,
     Clock,
@@ -280,8 +281,7 @@ def test_laws_of_a_trace(ops: list[tuple[str, int]], status: RunStatus) -> None:
     traces = tracer(clock)
     trace = begun(traces)
     opened = [trace.root]
-    seen = {}
-    usages: list[Usage] = []
+    seen: dict[str, Span] = {}
     for op, number in ops:
         clock.at += number
         parent = opened[number % len(opened)]
@@ -303,10 +303,10 @@ def test_laws_of_a_trace(ops: list[tuple[str, int]], status: RunStatus) -> None:
     (batch,) = traces.take(1)
     seen.update({span.id: span for span in batch.spans})
     assert len(seen) == len(opened) == batch.info.spans
-    for span in seen.values():
-        assert span.ended is not None
-        assert span.ended >= span.started
-        assert span.parent is None or seen[span.parent].started <= span.started
+    for last in seen.values():
+        assert last.ended is not None
+        assert last.ended >= last.started
+        assert last.parent is None or seen[last.parent].started <= last.started
     assert batch.info.usage == sum(usages, Usage())
     assert not traces.live
     if status == "cancelled":

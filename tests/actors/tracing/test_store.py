@@ -5,18 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 from trio.testing import MockClock
 
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.tracing import recorder, rows
 from motet.actors.tracing.recorder import root_id
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunInfo
+from motet.protocols.storage import Statement
 from motet.protocols.traces import CloseTraces, GetTrace, ListTraces
 from tests.actors.tracing.stage import (
     START,
@@ -116,7 +118,7 @@ async def test_lists_are_newest_first_and_filtered(memory: Location) -> None:
     async with open_traces(memory, tracer(clock)) as opened:
         for number, session in enumerate(("a", "b", "a")):
             clock.at = 0
-            opened.tracer.wall = lambda at=number: START + at
+            opened.tracer.wall = partial(float, START + number)
             begun(opened.tracer, f"run_{number}", session).finish(
                 "failed" if number == 1 else "completed"
             )
@@ -195,12 +197,12 @@ async def test_whole_inputs_are_cut(memory: Location) -> None:
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
     """Another program holds the write lock."""
-    other = apsw.Connection(str(folder / "motet.db"))
-    other.execute("BEGIN IMMEDIATE")
+    other = Connection(str(folder / "motet.db"))
+    other.run("BEGIN IMMEDIATE")
     try:
         yield
     finally:
-        other.execute("ROLLBACK")
+        other.run("ROLLBACK")
         other.close()
 
 
@@ -247,8 +249,8 @@ async def test_a_trace_that_cannot_be_written_does_not_keep_others_from_it(
 ) -> None:
     put = rows.put
 
-    def broken(batch: recorder.Batch, now: float) -> tuple[rows.Statement, ...]:
-        bad = rows.Statement("INSERT INTO nowhere VALUES (1)")
+    def broken(batch: recorder.Batch, now: float) -> tuple[Statement, ...]:
+        bad = Statement("INSERT INTO nowhere VALUES (1)")
         return (*put(batch, now), *((bad,) if batch.info.run_id == "run_1" else ()))
 
     monkeypatch.setattr(rows, "put", broken)
@@ -265,7 +267,7 @@ async def test_old_traces_are_forgotten(memory: Location, autojump_clock: MockCl
     traces = tracer()
     async with open_traces(memory, traces, keep_days=2) as opened:
         for number, age in enumerate((3.0, 1.0)):
-            traces.wall = lambda age=age: START - age * 86_400
+            traces.wall = partial(float, START - age * 86_400)
             begun(traces, f"run_{number}").finish("completed")
         await opened.flush()
         await trio.sleep(3_700)
