@@ -21,6 +21,7 @@ from motet.actors.sessions import compactions, deletion, escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
+from motet.actors.sessions.known import KnownContexts
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import ChatMessage
@@ -64,7 +65,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StoreSummary,
 )
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
 
 
@@ -127,6 +128,8 @@ class SessionStore(Actor[SessionStoreMessage]):
         self._readers = readers
         self._clock = clock
         self._behind = WriteBehind(self._write)
+        self._contexts = KnownContexts()
+        self._unfinished: dict[str, str] = {}  # sessions of the runs that this life has accepted
 
     async def on_start(self) -> None:
         self.start_soon(self._behind.run, name="journal")
@@ -141,12 +144,16 @@ class SessionStore(Actor[SessionStoreMessage]):
         new = request.input
         while True:
             statements = sql.accept(new, self._clock())
+            token = self._contexts.read_begins(new.session)
             try:
-                await self._write(statements)
+                answer = await self._write(statements)
             except ExpectationFailed as failed:
                 if statements[failed.index].sql is not sql.CLAIM_KEY:
                     raise NotFound(f"no session {new.session!r}") from None
             else:
+                self._unfinished[new.run_id] = new.session
+                if sql.is_fresh(answer):
+                    self._contexts.read_ended(new.session, token, SessionContext(), 0)
                 return Accepted(new.run_id)
             first = await self._first_use(new)
             if first is not None:
@@ -212,10 +219,15 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     async def _end(self, request: FinishRun, transcript: tuple[ChatMessage, ...]) -> bool:
         """Whether this was what ended the run."""
-        try:
-            await self._write(sql.finish(request, transcript, self._clock()))
-        except ExpectationFailed:
-            return False
+        statements = sql.finish(request, transcript, self._clock())
+        with self._contexts.changing(self._unfinished.get(request.run_id)) as change:
+            try:
+                await self._write(statements)
+            except ExpectationFailed:
+                return False
+            bodies = sql.bodies(statements)
+            change.add([rows.decode(body) for body in bodies], sum(map(len, bodies)))
+        self._unfinished.pop(request.run_id, None)
         self._behind.written(request.run_id, self._behind.of(request.run_id))
         return True
 
@@ -249,14 +261,16 @@ class SessionStore(Actor[SessionStoreMessage]):
     async def reset(self, request: ResetSession) -> None:
         """Raises ``NotFound``."""
         try:
-            await self._write(sql.reset(request.session, self._clock()))
+            with self._contexts.changing(request.session):
+                await self._write(sql.reset(request.session, self._clock()))
         except ExpectationFailed:
             raise NotFound(f"no session {request.session!r}") from None
 
     @handles(DeleteSession)
     async def delete(self, request: DeleteSession) -> int:
         try:
-            rows_of_each = await self._database.ask(Transact(deletion.delete(request.session)))
+            with self._contexts.changing(request.session):
+                rows_of_each = await self._write(deletion.delete(request.session))
         except ExpectationFailed:
             raise SessionBusy(
                 f"session {request.session!r} has an input that is not answered yet: "
@@ -271,18 +285,26 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     @handles(LoadContext, concurrent=AT_ONCE)
     async def load_context(self, request: LoadContext) -> SessionContext:
-        return compactions.context(
-            await self._readers.read(compactions.CONTEXT, (request.session,))
-        )
+        known = self._contexts.get(request.session)
+        if known is not None:
+            return known
+        token = self._contexts.read_begins(request.session)
+        found = await self._readers.read(compactions.CONTEXT, (request.session,))
+        context = compactions.context(found)
+        size = sum(len(str(row[3])) for row in found)
+        self._contexts.read_ended(request.session, token, context if found else None, size)
+        return context
 
     @handles(StoreSummary, concurrent=AT_ONCE)
     async def store_summary(self, request: StoreSummary) -> bool:
         text = sql.storable(request.text)
-        return await self._moves(compactions.store(request, text, self._clock()))
+        with self._contexts.changing(request.session):
+            return await self._moves(compactions.store(request, text, self._clock()))
 
     @handles(MarkFlushed, concurrent=AT_ONCE)
     async def mark_flushed(self, request: MarkFlushed) -> bool:
-        return await self._moves(compactions.mark_flushed(request))
+        with self._contexts.changing(request.session):
+            return await self._moves(compactions.mark_flushed(request))
 
     @handles(ReadHistory, concurrent=AT_ONCE)
     async def read_history(self, request: ReadHistory) -> tuple[HistoryRow, ...]:
@@ -344,8 +366,8 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     # ------------------------------------------------------------------ writing
 
-    async def _write(self, statements: tuple[Statement, ...]) -> None:
-        await self._database.ask(Transact(statements))
+    async def _write(self, statements: tuple[Statement, ...]) -> tuple[tuple[Row, ...], ...]:
+        return await self._database.ask(Transact(statements))
 
     async def _moves(self, statements: tuple[Statement, ...]) -> bool:
         """Whether what the statements expect of the start pointer still held."""

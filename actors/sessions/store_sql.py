@@ -18,7 +18,7 @@ from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import Terminal
 from motet.protocols.sessions import FinishRun, NewInput
-from motet.protocols.storage import Statement
+from motet.protocols.storage import Row, Statement
 
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
@@ -34,7 +34,7 @@ INSERT INTO sessions (session, agent, owner, created, updated) VALUES (?1, ?2, ?
 ON CONFLICT (session) DO UPDATE
 SET agent = excluded.agent, updated = max(updated, excluded.updated)
 WHERE owner = excluded.owner
-RETURNING 1"""
+RETURNING EXISTS (SELECT 1 FROM messages WHERE session = ?1)"""
 
 ADD_RUN = """
 INSERT INTO runs (run_id, session, agent, user, status, text, created, updated)
@@ -95,6 +95,11 @@ def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
     )
 
 
+def is_fresh(answer: Sequence[Sequence[Row]]) -> bool:
+    """Whether the session of an accepted input has no rows; from what :func:`accept` returned."""
+    return answer[-2][0] == (0,)
+
+
 def begin(run_id: str, now: float) -> Statement:
     return Statement(BEGIN_RUN, (now, run_id))
 
@@ -118,6 +123,11 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
         *((_to_tell(run_id, request.event),) if request.event else ()),
         Statement(TOUCH_SESSION, (run_id, now)),
     )
+
+
+def bodies(statements: Sequence[Statement]) -> list[str]:
+    """The rows that :func:`finish` has stored, as they are on disk."""
+    return [str(one.params[3]) for one in statements if one.sql is ADD_MESSAGE]
 
 
 def _to_tell(run_id: str, event: Terminal) -> Statement:

@@ -35,7 +35,7 @@ def commit_group(
         else:
             outcomes = [_attempt(connection, transaction, where) for transaction in group]
         connection.run("COMMIT")
-    except _GroupLost as lost:
+    except _GroupLost:
         # Only one of them may be too large for the disk: each gets a commit of its own.
         return [commit_group(connection, [alone], where)[0] for alone in group]
     except Exception as error:
@@ -46,10 +46,6 @@ def commit_group(
 
 class _GroupLost(Exception):
     """SQLite rolled back the whole group, as it does for instance when the disk is full."""
-
-    def __init__(self, error: Exception):
-        super().__init__(str(error))
-        self.error = error
 
 
 def _begin(connection: Connection) -> None:
@@ -67,7 +63,7 @@ def _attempt(connection: Connection, transaction: Transaction, where: str) -> Ro
     # Whatever a parameter or a statement does wrong is that transaction's, not the group's.
     except Exception as error:
         if not connection.in_transaction:
-            raise _GroupLost(error) from error
+            raise _GroupLost from error
         connection.run("ROLLBACK TO member")
         connection.run("RELEASE member")
         return storage_error(error, where)

@@ -1,0 +1,131 @@
+"""What the store knows of sessions by heart is what is on disk."""
+
+from __future__ import annotations
+
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.actors.sessions import compactions
+from motet.actors.sessions.known import KnownContexts
+from motet.actors.storage.location import Location
+from motet.protocols.chat import UserMessage
+from motet.protocols.sessions import (
+    DeleteSession,
+    FinishRun,
+    LoadContext,
+    MarkFlushed,
+    ResetSession,
+    SessionContext,
+    StoreSummary,
+)
+from tests.actors.sessions.store_builders import ROWS, Store, open_store
+
+ROW = UserMessage("hi")
+ONE = SessionContext(rows=(ROW,))
+
+
+def known_one(room: int = 100) -> KnownContexts:
+    contexts = KnownContexts(room)
+    contexts.read_ended("s", contexts.read_begins("s"), ONE, 10)
+    return contexts
+
+
+def test_what_was_read_is_known_and_grows_with_what_is_stored() -> None:
+    contexts = known_one()
+    with contexts.changing("s") as change:
+        assert contexts.get("s") is None
+        change.add([ROW], 5)
+    assert contexts.get("s") == SessionContext(rows=(ROW, ROW))
+
+
+def test_a_change_that_says_nothing_makes_the_session_unknown() -> None:
+    contexts = known_one()
+    with contexts.changing("s"):
+        pass
+    assert contexts.get("s") is None
+
+
+def test_what_was_read_beside_a_change_is_not_kept() -> None:
+    contexts = KnownContexts()
+    before = contexts.read_begins("s")
+    with contexts.changing("s"):
+        beside = contexts.read_begins("s")
+        contexts.read_ended("s", before, ONE, 1)
+    contexts.read_ended("s", beside, ONE, 1)
+    assert contexts.get("s") is None
+
+
+def test_of_two_changes_at_once_neither_is_kept() -> None:
+    contexts = known_one()
+    with contexts.changing("s") as first:
+        with contexts.changing("s") as second:
+            second.add([ROW], 1)
+        first.add([ROW], 1)
+    assert contexts.get("s") is None
+
+
+def test_a_change_to_nobody_knows_what_makes_all_unknown() -> None:
+    contexts = known_one()
+    token = contexts.read_begins("t")
+    with contexts.changing(None) as change:
+        change.add([ROW], 1)
+    contexts.read_ended("t", token, ONE, 1)
+    assert len(contexts) == 0
+
+
+def test_the_least_lately_used_goes_when_the_room_is_full() -> None:
+    contexts = known_one(room=25)
+    contexts.read_ended("t", contexts.read_begins("t"), ONE, 10)
+    assert contexts.get("s") == ONE
+    contexts.read_ended("u", contexts.read_begins("u"), ONE, 10)
+    assert contexts.get("t") is None
+    assert contexts.get("s") == contexts.get("u") == ONE
+
+
+OPERATIONS = ("run", "twice", "bad", "reset", "summary", "flushed", "delete", "forget")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.sampled_from("st")), max_size=12))
+def test_a_loaded_context_is_what_the_disk_says(script: list[tuple[str, str]]) -> None:
+    """After every history of writes, loading gives what reading the rows would give."""
+
+    async def scenario() -> None:
+        with Location.memory() as location:
+            async with open_store(location, check_messages=False) as store:
+                for number, (operation, session) in enumerate(script):
+                    await play(store, operation, session, f"r{number}")
+                    for one in "st":
+                        found = await store.database.readers.read(compactions.CONTEXT, (one,))
+                        assert await store.ref.ask(LoadContext(one)) == compactions.context(found)
+
+    trio.run(scenario)
+
+
+async def play(store: Store, operation: str, session: str, run: str) -> None:
+    context = await store.ref.ask(LoadContext(session))
+    match operation:
+        case "run":
+            await store.complete(run, session=session)
+        case "twice":
+            await store.accept(run, session=session)
+            await store.accept(f"{run}b", session=session)
+            async with trio.open_nursery() as nursery:
+                for each in (run, f"{run}b"):
+                    nursery.start_soon(store.ref.ask, FinishRun(each, "completed", ROWS))
+                nursery.start_soon(store.ref.ask, LoadContext(session))
+        case "bad":
+            await store.accept(run, session=session)
+            await store.ref.ask(FinishRun(run, "completed", (UserMessage("bad \ud800"),)))
+        case "summary":
+            last = context.start_pos + len(context.rows) - 1
+            await store.ref.ask(StoreSummary(session, context.start_pos, last, "short"))
+        case "flushed":
+            await store.ref.ask(MarkFlushed(session, context.start_pos))
+        case "delete":
+            await store.ref.ask(DeleteSession(session))
+        case "reset" if context.rows:
+            await store.ref.ask(ResetSession(session))
+        case _:
+            pass
