@@ -24,6 +24,7 @@ _TOOL_TAG = re.compile(
     r"|minimax:tool_call)"
 )
 _TAG_END = re.compile(f"[>{NUL}]")
+_OBJECTS = re.compile(r"(?:\[\s*)?\{.*\}(?:\s*\])?", re.DOTALL)
 _DOWNGRADED = ("[Tool Call:", "[Tool Result", "[Historical context:")
 _PAYLOAD = ("Arguments:", "{", "}")
 _FINAL = re.compile(FINAL_TAG, re.IGNORECASE | re.ASCII)
@@ -64,8 +65,10 @@ def _tool_tags(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_payload(text: str, tag: str) -> bool:
-    """Whether the text behind a tag is a part of a call: JSON, a parameter's value, nothing."""
-    return not text or tag.startswith("<parameter") or (text[0] + text[-1]) in ("{}", "[]")
+    """Whether the text behind a tag is a part of a call: objects, a parameter's value, nothing."""
+    if not text or FENCE in text:
+        return not text
+    return tag.startswith("<parameter") or _OBJECTS.fullmatch(text) is not None
 
 
 def downgraded_tool_text(text: str) -> str:

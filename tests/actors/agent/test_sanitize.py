@@ -61,7 +61,7 @@ def test_artefacts_go_and_the_answer_stays(text: str, clean: str) -> None:
     "text",
     [
         "<tool_call></tool_call>",
-        '<tool_call>\n{"name": "read_file",\n "x": 1}\n</tool_call>\n<tool_call>[1]</tool_call>',
+        '<tool_call>\n{"name": "read_file",\n "x": 1}\n</tool_call>\n<tool_call>[{}]</tool_call>',
         '<function_calls><invoke name="f"><parameter name="p">a b</parameter></invoke>',
     ],
 )
@@ -70,7 +70,8 @@ def test_a_response_that_was_nothing_but_garbled_calls_is_empty(text: str) -> No
 
 
 def test_an_answer_that_came_within_a_garbled_tag_stays() -> None:
-    assert sanitize("<tool_call>It is raining.</tool_call>") == "It is raining."
+    for answer in ("It is raining.", "[Here](a) it is [1]", "```\nx = {}\n```"):
+        assert sanitize(f"<tool_call>\n{answer}\n</tool_call>") == answer
 
 
 def test_leading_blank_lines_go_and_the_indent_stays() -> None:
