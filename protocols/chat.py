@@ -50,11 +50,14 @@ class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
-    """What the model answered: text, calls, or both. ``note`` marks a row the host wrote."""
+    """What the model answered: text, calls, or both.
+
+    ``note`` marks a row that the host wrote, or, when ``silent``, one that nobody is shown.
+    """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
-    note: Literal["", "stopped", "failed", "interrupted", "limited", "escalated"] = ""
+    note: Literal["", "stopped", "failed", "interrupted", "limited", "escalated", "silent"] = ""
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):

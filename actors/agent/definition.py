@@ -143,6 +143,7 @@ class Agent(Generic[D]):
         timeout: float = TIMEOUT,
         max_output: int = MAX_OUTPUT,
         effects: Effects = "read",
+        polling: bool = False,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def tool(
@@ -155,6 +156,7 @@ class Agent(Generic[D]):
         timeout: float = TIMEOUT,
         max_output: int = MAX_OUTPUT,
         effects: Effects = "read",
+        polling: bool = False,
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Give the agent a type-hinted function as a tool. The function stays what it was.
 
@@ -170,6 +172,7 @@ class Agent(Generic[D]):
                     timeout=timeout,
                     max_output=max_output,
                     effects=effects,
+                    polling=polling,
                 )
             )
             return function

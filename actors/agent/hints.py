@@ -11,10 +11,26 @@ CONTINUE = (
     "[System: your answer was cut off at its greatest length. Go on exactly where it ends, without "
     "repeating anything and without a word about the cut.]"
 )
+BEGIN_AGAIN = (
+    "[System: your answer was cut off at its greatest length before anything of it was said. "
+    "Give a shorter one.]"
+)
 CUT_CALL = (
     "[Not run: your answer was cut off at its greatest length inside this call. "
     "Make the call again with shorter arguments, or split the work into several calls.]"
 )
+
+
+def before_request(
+    iteration: int, turns: int, closing: str, finding: Finding | None = None, first: str = ""
+) -> str:
+    """All that is said before a request: ``first``, then a loop that was found, then the limits.
+
+    ``closing``: the limit for which tools are withdrawn.
+    """
+    circle = loop_warning(finding, closing=bool(closing)) if finding else ""
+    limit = closing_hint(closing) if closing and not first else left_hint(iteration, turns)
+    return "\n".join(filter(None, (first, circle, limit)))
 
 
 def left_hint(iteration: int, turns: int) -> str:
@@ -29,22 +45,22 @@ def closing_hint(limit: str) -> str:
     """For the last request, which offers no tools."""
     return (
         f"[System: the limit of this run is reached ({limit}). "
-        "No tools are available any more: give your final answer now.]"
+        "No tools are available any more: give your final answer now, with what you have.]"
     )
 
 
-def loop_warning(finding: Finding) -> str:
-    return (
-        f"[System: {_circle(finding)} This does not lead on. Try another way, other arguments or "
-        "another tool; or answer with what you have, and say what is missing.]"
-    )
+def not_run(limit: str) -> str:
+    """The result of a call that a limit forbids."""
+    return f"[Not run: the limit of this run is reached ({limit})]"
 
 
-def loop_closing(finding: Finding) -> str:
-    return (
-        f"[System: {_circle(finding)} No tools are available any more: "
-        "give your final answer now, with what you have.]"
+def loop_warning(finding: Finding, *, closing: bool = False) -> str:
+    """What goes in circles; and, unless it is too late for that, what to do instead."""
+    way = (
+        " This does not lead on. Try another way, other arguments or another tool; "
+        "or answer with what you have, and say what is missing."
     )
+    return f"[System: {_circle(finding)}{'' if closing else way}]"
 
 
 def _circle(finding: Finding) -> str:

@@ -2,9 +2,10 @@
 
 Laws: the same call with the same result, seen again within the last 30 calls, is a warning from
 the third and critical from the fifth time on; the same result of one tool, whatever its arguments,
-from the fourth and sixth; a row of calls that only read from the 8th and 12th, or, when more than
-60 % of them are different, from the 24th and 36th. Tools that poll are never looked at. Nobody is
-closed unwarned: what is critical in the first batch that shows it is a warning there.
+from the fourth and sixth; a row of calls that only read from the 8th and 12th, while at most 60 %
+of them are different. Many different reads are work: they are remarked on from the 24th, and never
+critical. Tools that poll are never looked at. Nobody is closed unwarned: what is critical in the
+first batch that shows it is a warning there.
 Source: agent loop specification, section 10.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
 import attrs
@@ -36,7 +38,7 @@ class Bounds(NamedTuple):
     """From which count on a detector warns, and from which it is critical."""
 
     warning: int
-    critical: int
+    critical: float
 
     def level(self, count: int) -> Level | None:
         if count >= self.critical:
@@ -47,7 +49,7 @@ class Bounds(NamedTuple):
 SAME_CALL = Bounds(3, 5)
 SAME_RESULT = Bounds(4, 6)
 READS_OF_FEW = Bounds(8, 12)
-READS_OF_MANY = Bounds(24, 36)
+READS_OF_MANY = Bounds(24, inf)
 
 
 class Finding(msgspec.Struct, frozen=True):

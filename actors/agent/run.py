@@ -14,6 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agent.act import Batch
+from motet.actors.agent.loops import Loops
 from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.agent.voice import Voice
@@ -49,7 +50,7 @@ class TurnRunner:
         self.services = services
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
-        self.turn = Turn(run.limits)
+        self.turn = Turn(run.limits, loops=Loops(services.catalog.kinds(run.agent.name)))
         self.trace = services.tracer.begin(
             run.id,
             session=run.session,
@@ -178,19 +179,25 @@ class TurnRunner:
         usage = response.usage
         try:
             response = await self.hooks.response(response, decision.iteration)
-            last = not response.calls or not decision.offer_tools
-            passed = await self.hooks.output(response) if last else response
+            last = self.turn.is_last(response)
+            whole = replace(response, text=self.turn.draft + response.text) if last else response
+            passed = await self.hooks.output(whole) if last else response
         except BaseException:
-            self.turn.usage += usage
+            self.turn.spend(usage)
             raise
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
-        return await self._take(passed)
+        return await self._take(passed, whole=last)
 
-    async def _take(self, response: ModelResponse) -> Decision:
-        if response.text:
-            await self.voice.say("assistant", self.run.agent.name, response.text)
-        return self.turn.answered(response)
+    async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
+        """Go on with an answer; one that was cut off is said when it is whole."""
+        text = response.text if whole else self.turn.draft + response.text
+        decision = self.turn.answered(response, whole=whole)
+        self.voice.before = self.turn.draft
+        heard = decision.output if isinstance(decision, Finish) else text
+        if heard and not self.turn.draft:
+            await self.voice.say("assistant", self.run.agent.name, heard)
+        return decision
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""
@@ -238,7 +245,7 @@ class TurnRunner:
         if self._batch:
             await self._batch.tell_cut()
         last = self.turn.rows[-1] if self.turn.rows else None
-        if isinstance(last, AssistantMessage) and last.note:
+        if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.voice.say("assistant", self.run.agent.name, last.text)
         end = self._terminal(finish)
         await self._flush(finish, end)

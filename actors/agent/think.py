@@ -139,7 +139,7 @@ class Thinker:
             except Llm as error:
                 why = str(error)
             else:
-                self._turn.usage += response.usage
+                self._turn.spend(response.usage)
                 return response
         message = f"the conversation is summarised without a model: {why}"
         await self._services.warn(self._run, "compaction", message, grave=False)

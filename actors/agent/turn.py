@@ -3,10 +3,11 @@
 The shell feeds it observations (a model's answer, the results of calls) and carries out the
 decision it returns. The turn owns the rows the run adds to the transcript, and keeps them
 closable at every moment (G7): whatever happens, ``finish`` and ``stop`` leave valid rows.
-Source: seed 002, phases 3 to 6.
+Source: seed 002, phases 3 to 6; agent loop specification, sections 1 and 10.
 
     ready --begin--> model --answered--> tools --observed--> model ... --> ended
                        |                   '--observed (too many failures)--> ended
+                       |--answered (cut off, or a message is waiting)--> model
                        '--answered (no calls)--> ended
     any --stop / fail / limit--> ended
 """
@@ -20,10 +21,15 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
+from motet.actors.agent import closing, hints
+from motet.actors.agent.answers import CONTINUATIONS, incomplete, is_cut, with_unique_ids
+from motet.actors.agent.budget import Budget
+from motet.actors.agent.guard import clip, cut
+from motet.actors.agent.loops import Finding, Loops
 from motet.actors.agent.transcript import close_calls, gap
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.tracker import Escalation
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessage
 from motet.protocols.escalations import NewEscalation
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, Usage
@@ -31,9 +37,6 @@ from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 
 State: TypeAlias = Literal["ready", "model", "tools", "ended"]
-
-EMPTY_ANSWER = "[The model gave an empty answer]"
-STOPPED = "[Stopped by user]"
 
 
 class TurnStateError(Exception):
@@ -57,6 +60,7 @@ class RunCalls(msgspec.Struct, frozen=True):
 class Finish(msgspec.Struct, frozen=True):
     """The turn has ended. ``detail`` is the limit's name, or what failed, or who stopped it.
 
+    ``output`` is empty when the model had nothing to say, or said that it will not reply.
     ``escalation`` is what a person is told of a turn that ended as ``escalated``.
     """
 
@@ -69,6 +73,10 @@ class Finish(msgspec.Struct, frozen=True):
 Decision: TypeAlias = CallModel | RunCalls | Finish
 
 
+def _own_budget(turn: Turn) -> Budget:
+    return Budget(turn.limits)
+
+
 def _none_before(turn: Turn) -> Failures:
     return failures_before((), turn.limits)
 
@@ -79,20 +87,40 @@ class Turn:
 
     Attributes:
         rows: what this run adds to the transcript, closed after the turn has ended.
-        iteration: model requests so far.
+        budget: what the run may spend, of its own and of the runs above it.
+        loops: what shows that the run goes in circles.
         usage: sum over this run's model requests.
         failures: the session's failed calls so far; set them before the first results.
+        waiting: messages that came in and have not entered the rows; after the end, too late.
     """
 
     limits: Limits
     state: State = "ready"
     rows: list[ChatMessage] = attrs.field(factory=list[ChatMessage])
-    iteration: int = 0
-    tool_calls: int = 0
+    budget: Budget = attrs.field(default=attrs.Factory(_own_budget, takes_self=True))
+    loops: Loops = attrs.field(factory=Loops)
     usage: Usage = attrs.field(factory=Usage)
     results: list[CallResult] = attrs.field(factory=list[CallResult])
     failures: Failures = attrs.field(default=attrs.Factory(_none_before, takes_self=True))
+    waiting: list[UserMessage] = attrs.field(factory=list[UserMessage])
     _closing: str = ""
+    """The limit for which tools are withdrawn."""
+    _not_run: dict[str, CallResult] = attrs.field(factory=dict[str, CallResult])
+    """The results of calls of the last answer that were cut off, by their ids."""
+    _cuts: int = 0
+    """Answers in a row that were cut off."""
+    _drafting: bool = False
+    """Whether the last row is an answer that the model goes on with."""
+
+    @property
+    def iteration(self) -> int:
+        """Model requests so far."""
+        return self.budget.turns
+
+    @property
+    def draft(self) -> str:
+        """What there is of an answer that was cut off and goes on."""
+        return self.rows[-1].text if self._drafting else ""
 
     def begin(self, text: str, author: str | None = None) -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
@@ -100,36 +128,54 @@ class Turn:
         self.rows.append(UserMessage(clip(text, self.limits.message_chars), author))
         return self._think()
 
-    def answered(self, response: ModelResponse) -> Decision:
-        """Take the model's answer to the last :class:`CallModel`."""
+    def inject(self, *messages: UserMessage) -> None:
+        """Take messages that came in while the turn goes on.
+
+        They enter after the results of the calls that are going on, or else after the next answer,
+        which is then not the last. Those that find no request left stay in :attr:`waiting`.
+        """
+        if self.state == "ended":
+            raise TurnStateError("the turn has ended already")
+        limit = self.limits.message_chars
+        self.waiting += [replace(one, text=cut(one.text, limit)) for one in messages]
+
+    def is_last(self, response: ModelResponse) -> bool:
+        """Whether the turn would end with this answer, which is :attr:`draft` and its text."""
+        if response.calls:
+            return bool(self._closing)
+        return not self._may_go_on(response) and not self._more_came_in()
+
+    def answered(self, response: ModelResponse, *, whole: bool = False) -> Decision:
+        """Take the model's answer to the last :class:`CallModel`.
+
+        ``whole``: its text has the draft in it, as gates have let it pass.
+        """
         self._expect("model")
-        self.usage += response.usage
+        self.spend(response.usage)
+        response = with_unique_ids(response)
+        draft = self._take_draft()
+        text = response.text if whole else draft + response.text
         if not response.calls:
-            return self._conclude(response.text)
-        self.rows.append(AssistantMessage(response.text, response.calls))
-        if self._closing:
-            return self._end("limited", response.text, self._closing)
-        if self._over_budget(len(response.calls)):
-            self._closing = "tool_calls"
-            self._observe([_refusal(call, self.limits) for call in response.calls])
-            return self._think()
-        self.state = "tools"
-        self.tool_calls += len(response.calls)
-        return RunCalls(response.calls)
+            return self._said(response, text)
+        self.rows.append(AssistantMessage(text, response.calls))
+        return self._end(self._closing, text) if self._closing else self._act(response)
 
     def observed(self, results: Sequence[CallResult], now: float = 0.0) -> Decision:
-        """Take the results of the last :class:`RunCalls`, one for each call, in call order.
+        """Take the results of the last :class:`RunCalls`, one for each, in their order.
 
         ``now``: Unix seconds, for the record of what failed.
         """
         self._expect("tools")
-        calls = self._open_calls()
+        calls = [call for call in self._open_calls() if call.id not in self._not_run]
         if [result.call_id for result in results] != [call.id for call in calls]:
             raise TurnStateError(f"results {results!r} do not match calls {calls!r}")
         judged = [self._judge(*pair, now) for pair in zip(calls, results, strict=True)]
         self._observe([result for result, _ in judged])
         escalation = next((found for _, found in judged if found), None)
-        return self._escalate(escalation) if escalation else self._think()
+        if escalation:
+            return self._escalate(escalation)
+        advised = {new.name for (new, _), old in zip(judged, results, strict=True) if new != old}
+        return self._think(finding=self._circle(calls, results, advised))
 
     def continued(self, response: ModelResponse, text: str) -> Decision:
         """Take an answer that a gate does not accept as the last: the model gets ``text`` next.
@@ -137,12 +183,18 @@ class Turn:
         When no request is left, the answer is the last one all the same.
         """
         self._expect("model")
-        self.usage += response.usage
+        self.spend(response.usage)
+        said = self._take_draft() + response.text
         if self._closing or self.iteration >= self.limits.turns:
             self._closing = self._closing or "turns"
-            return self._conclude(response.text)
-        self.rows += [AssistantMessage(response.text or EMPTY_ANSWER), UserMessage(text)]
+            return self._conclude(said)
+        self.rows += [closing.answer_row(said)[0], UserMessage(text)]
         return self._think()
+
+    def spend(self, usage: Usage) -> None:
+        """Count a model request of this run; also one that is none of its answers."""
+        self.usage += usage
+        self.budget.spend(usage)
 
     def stop(self, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End at once, whatever was going on. Valid in every state but ``ended``.
@@ -150,30 +202,96 @@ class Turn:
         ``partial`` is text the model had streamed, ``done`` the results that are known; the other
         calls are closed as not started.
         """
-        return self._cut(
-            "cancelled", AssistantMessage(_join(partial, STOPPED), note="stopped"), done
-        )
+        said = self._interrupt(partial, done)
+        return self._close(closing.stopped_row(said), Finish("cancelled"))
 
     def fail(self, message: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End because the model, a gate or motet itself failed."""
-        note = AssistantMessage(_join(partial, f"[Failed: {message}]"), note="failed")
-        return self._cut("failed", note, done, message)
+        said = self._interrupt(partial, done)
+        return self._close(closing.failed_row(said, message), Finish("failed", detail=message))
 
     def limit(self, name: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
-        """End because a limit that the shell watches (wall time) is used up."""
-        note = AssistantMessage(_join(partial, f"[Ended by the limit: {name}]"), note="limited")
-        return self._cut("limited", note, done, name, partial)
+        """End because of a limit that the shell watches: the wall time, or what a request costs."""
+        said = self._interrupt(partial, done)
+        return self._close(closing.limited_row(said, name), Finish("limited", said, name))
 
-    def _think(self) -> Decision:
-        if self.limits.tokens is not None and self.usage.total_tokens >= self.limits.tokens:
-            return self._end("limited", "", "tokens")
-        if self.iteration >= self.limits.turns:
-            return self._end("limited", "", "turns")
+    # Think
+
+    def _think(self, first: str = "", finding: Finding | None = None) -> Decision:
+        if (spent := self.budget.exhausted()) is not None:
+            return self._end(self._closing or spent, self.draft)
+        self._enter()
         self.state = "model"
-        self.iteration += 1
-        if self.iteration == self.limits.turns and self.iteration > 1:
+        turns, iteration = self.limits.turns, self.budget.spend_turn()
+        if iteration == turns and iteration > 1:
             self._closing = self._closing or "turns"
-        return CallModel(self.iteration, not self._closing, self._hint())
+        hint = hints.before_request(iteration, turns, self._closing, finding, first)
+        return CallModel(iteration, not self._closing, hint)
+
+    def _said(self, response: ModelResponse, text: str) -> Decision:
+        """An answer without calls: the last one, unless it was cut off or something came in."""
+        if self._may_go_on(response):
+            self._cuts += 1
+            return self._go_on(text)
+        if is_cut(response):
+            self._closing = self._closing or "length"
+        if not self._more_came_in():
+            return self._conclude(text)
+        self._cuts = 0
+        self.rows.append(closing.answer_row(text)[0])
+        return self._think()
+
+    def _go_on(self, text: str) -> Decision:
+        """Let the model go on with its answer, which is one row however often it was cut off."""
+        if not text.strip():
+            return self._think(hints.BEGIN_AGAIN)
+        self.rows.append(AssistantMessage(text))
+        self._drafting = True
+        return self._think(hints.CONTINUE)
+
+    def _enter(self) -> None:
+        """Let in what is waiting; not in the middle of an answer, and not behind a user's row."""
+        if self.waiting and not self._drafting and not isinstance(self.rows[-1], UserMessage):
+            self.rows.append(closing.injected_row(self.waiting))
+            self.waiting = []
+
+    def _take_draft(self) -> str:
+        draft = self.draft
+        if self._drafting:
+            self._drafting = False
+            self.rows.pop()
+        return draft
+
+    def _may_go_on(self, response: ModelResponse) -> bool:
+        left = self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
+        return is_cut(response) and left
+
+    def _more_came_in(self) -> bool:
+        return bool(self.waiting) and not self._closing and not self.budget.exhausted()
+
+    # Act and observe
+
+    def _act(self, response: ModelResponse) -> Decision:
+        """Let calls be run, but for those that were cut off, and all when a limit forbids them."""
+        broken = incomplete(response)
+        calls = tuple(call for call in response.calls if call.id not in broken)
+        self._cuts = self._cuts + 1 if broken else 0
+        if self._cuts > CONTINUATIONS:
+            self._closing = "length"
+        elif not self.budget.allows_calls(len(calls)):
+            self._closing = "tool_calls"
+        if self._closing:
+            calls, why = (), hints.not_run(self._closing)
+        else:
+            why = hints.CUT_CALL
+        refused = [call for call in response.calls if call not in calls]
+        self._not_run = {call.id: closing.refusal(call, why) for call in refused}
+        if not calls:
+            self._observe(())
+            return self._think()
+        self.state = "tools"
+        self.budget.spend_calls(len(calls))
+        return RunCalls(calls)
 
     def _judge(
         self, call: Call, result: CallResult, now: float
@@ -186,88 +304,67 @@ class Turn:
             result = replace(result, text=f"{result.text}\n{advice}")
         return result, self.failures.tracker.escalation
 
-    def _escalate(self, escalation: Escalation) -> Finish:
-        reason = escalation.explanation
-        self.rows.append(AssistantMessage(f"[Handed to a person: {reason}]", note="escalated"))
-        self.state = "ended"
-        handed = NewEscalation(escalation.tool_name, reason)
-        return Finish("escalated", detail=reason, escalation=handed)
+    def _circle(
+        self, calls: Sequence[Call], results: Sequence[CallResult], advised: set[str]
+    ) -> Finding | None:
+        """A loop that the model has to be told of: none that it was advised on just now.
 
-    def _hint(self) -> str:
-        if self._closing:
-            return (
-                f"[The limit of this run is reached ({self._closing}). "
-                "No tools are available any more: give your final answer now.]"
-            )
-        left = self.limits.turns - self.iteration + 1
-        for share in (0.7, 0.9):
-            if self.iteration == int(self.limits.turns * share) + 1 and self.iteration > 2:
-                return f"[{left} of {self.limits.turns} model requests are left in this run.]"
-        return ""
-
-    def _over_budget(self, calls: int) -> bool:
-        allowed = self.limits.tool_calls
-        return allowed is not None and self.tool_calls + calls > allowed
-
-    def _conclude(self, text: str) -> Finish:
-        self.rows.append(AssistantMessage(text or EMPTY_ANSWER))
-        self.state = "ended"
-        status: RunStatus = "limited" if self._closing else "completed"
-        return Finish(status, text, self._closing)
+        Failures are left to their own limit, where there is one.
+        """
+        failing = self.limits.tool_errors is self.limits.total_errors is None
+        pairs = zip(calls, results, strict=True)
+        finding = self.loops.batch(one for one in pairs if failing or one[1].outcome != "failed")
+        if finding and finding.level == "critical":
+            self._closing = "tool_loop"
+        elif finding and finding.detector != "reads" and finding.tool in advised:
+            return None
+        return finding
 
     def _observe(self, results: Sequence[CallResult]) -> None:
-        self.results += results
-        self.rows += [row_of(result) for result in results]
+        """The rows of results in call order, those of calls that were not run among them."""
+        found = self._not_run | {result.call_id: result for result in results}
+        self._not_run = {}
+        ordered = [found[call.id] for call in self._open_calls() if call.id in found]
+        self.results += ordered
+        self.rows += map(closing.row_of, ordered)
 
     def _open_calls(self) -> tuple[Call, ...]:
         last = self.rows[-1] if self.rows else None
         return last.calls if isinstance(last, AssistantMessage) else ()
 
-    def _end(self, status: RunStatus, output: str, detail: str) -> Finish:
-        self.rows += [gap(call, "cancelled_before_start") for call in self._open_calls()]
-        self.rows.append(AssistantMessage(f"[Ended by the limit: {detail}]", note="limited"))
-        self.state = "ended"
-        return Finish(status, output, detail)
+    # End
 
-    def _cut(
-        self,
-        status: RunStatus,
-        note: AssistantMessage,
-        done: Sequence[CallResult],
-        detail: str = "",
-        output: str = "",
-    ) -> Finish:
+    def _conclude(self, text: str) -> Finish:
+        row, output = closing.answer_row(text)
+        status: RunStatus = "limited" if self._closing else "completed"
+        return self._close(row, Finish(status, output, self._closing))
+
+    def _end(self, limit: str, output: str) -> Finish:
+        self.rows += [gap(call, "cancelled_before_start") for call in self._open_calls()]
+        row = closing.limited_row(self._take_draft(), limit)
+        return self._close(row, Finish("limited", output, limit))
+
+    def _escalate(self, escalation: Escalation) -> Finish:
+        reason = escalation.explanation
+        handed = NewEscalation(escalation.tool_name, reason)
+        finish = Finish("escalated", detail=reason, escalation=handed)
+        return self._close(closing.escalated_row(reason), finish)
+
+    def _interrupt(self, partial: str, done: Sequence[CallResult]) -> str:
+        """Make the rows whole wherever the turn is; what was said of the answer going on."""
         if self.state == "ended":
             raise TurnStateError("the turn has ended already")
-        known = {call.id for call in self._open_calls()}
-        self._observe([result for result in done if result.call_id in known])
+        said = self._take_draft() + partial
+        self._observe(done)
         self.rows = list(close_calls(self.rows, "cancelled_before_start"))
+        return said
+
+    def _close(self, row: AssistantMessage, finish: Finish) -> Finish:
         if self.rows:
-            self.rows.append(note)
+            self.rows.append(row)
         self.state = "ended"
-        return Finish(status, output, detail)
+        return finish
 
     def _expect(self, state: State) -> None:
         if self.state != state:
             raise TurnStateError(f"the turn is {self.state!r}, not {state!r}")
-
-
-def row_of(result: CallResult) -> ToolMessage:
-    """The transcript row of a call's result."""
-    return ToolMessage(result.call_id, result.name, result.text, result.outcome)
-
-
-def clip(text: str, limit: int) -> str:
-    """At most ``limit`` code points of the text, with a notice behind when something is gone."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[Message cut: {len(text)} characters, {limit} kept]"
-
-
-def _refusal(call: Call, limits: Limits) -> CallResult:
-    text = f"[Not run: the limit of {limits.tool_calls} tool calls in one run is reached]"
-    return CallResult(call.id, call.name, text, "denied", kind="limit")
-
-
-def _join(partial: str, note: str) -> str:
-    return f"{partial.rstrip()}\n\n{note}" if partial.strip() else note

@@ -15,10 +15,16 @@ from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
 
 
 class Voice:
-    """The events of one run. ``partial`` is what was streamed of the answer being made."""
+    """The events of one run.
+
+    Attributes:
+        partial: what was streamed of the answer being made.
+        before: what there is of that message from answers that were cut off.
+    """
 
     def __init__(self, run: Run, services: Services) -> None:
         self.partial = ""
+        self.before = ""
         self._run = run
         self._services = services
         self._message = 0
@@ -61,6 +67,6 @@ class Voice:
 
     async def _show(self, text: str) -> None:
         if text:
-            at = len(self.partial)
+            at = len(self.before) + len(self.partial)
             self.partial += text
             await self.emit(events.TextDelta(self._message, at, text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+from motet.actors.agent.loops import Kind
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
@@ -72,6 +73,11 @@ class ToolCatalog:
         """Whether a batch has to run in call order (G8)."""
         tools = self._agents.get(agent, {})
         return any(call.name in tools and tools[call.name].effects == "write" for call in calls)
+
+    def kinds(self, agent: str) -> dict[str, Kind]:
+        """What its tools are to someone who looks for loops in their calls."""
+        tools = self._agents.get(agent, {}).values()
+        return {tool.name: "polling" if tool.polling else tool.effects for tool in tools}
 
     def preview(self, call: Call, limit: int) -> JsonObject:
         """The arguments for people to see: never refused, strings cut to ``limit``."""

@@ -96,6 +96,7 @@ class Tool:
     Attributes:
         parameters: a JSON Schema of type object.
         effects: a ``write`` makes the batch it is in run in call order (G8).
+        polling: to be called again and again in the same way is its use: that is no loop.
         timeout: seconds one call may take.
         max_output: bytes of a result that a model gets at once, at most the default; a larger one
             is stored, and the model reads on in pages.
@@ -110,6 +111,7 @@ class Tool:
     effects: Effects = attrs.field(
         default="read", validator=attrs.validators.in_(("read", "write"))
     )
+    polling: bool = False
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
     accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
@@ -129,6 +131,7 @@ def tool(
     timeout: float = TIMEOUT,
     max_output: int = MAX_OUTPUT,
     effects: Effects = "read",
+    polling: bool = False,
 ) -> Tool: ...
 
 
@@ -142,6 +145,7 @@ def tool(
     timeout: float = TIMEOUT,
     max_output: int = MAX_OUTPUT,
     effects: Effects = "read",
+    polling: bool = False,
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -154,6 +158,7 @@ def tool(
     timeout: float = TIMEOUT,
     max_output: int = MAX_OUTPUT,
     effects: Effects = "read",
+    polling: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, as ``@tool``, ``@tool(timeout=5)`` or ``tool(fn)``.
 
@@ -173,6 +178,7 @@ def tool(
             accepts=described.accepts,
             run=_runner(fn, described),
             effects=effects,
+            polling=polling,
             timeout=timeout,
             max_output=max_output,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from motet.actors.agent.hints import loop_closing, loop_warning
+from motet.actors.agent.hints import before_request
 from motet.actors.agent.loops import Detector, Finding, Kind, Loops
 from motet.actors.agent.stable_json import call_key, stable_json
 from motet.protocols.chat import Call
@@ -69,13 +69,13 @@ def _words(loops: Loops) -> Facts:
     call, result = Call("c", "list_files", '{"path":"."}'), CallResult("c", "list_files", "x")
     found = [loops.saw(call, result) for _ in range(5)]
     texts = [
-        (loop_closing if one[0].level == "critical" else loop_warning)(one[0]) if one else ""
-        for one in found
+        before_request(6, 20, "tool_loop" if one[0].level == "critical" else "", one[0])
+        for one in found[2:]
     ]
     return {
-        "warning_mentions": _mentions(texts[2], 3),
-        "critical_mentions": _mentions(texts[4], 5),
-        "starts": all(text.startswith("[System: ") for text in texts if text),
+        "warning_mentions": _mentions(texts[0], 3),
+        "critical_mentions": _mentions(texts[2], 5),
+        "starts": all(text.startswith("[System: ") for text in texts),
     }
 
 

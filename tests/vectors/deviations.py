@@ -96,7 +96,8 @@ def _output_error(expect: object) -> str:
 
 def _other_words(case: Case, facts: Facts) -> bool:
     """What has to be in a text is; how long it is, is free."""
-    expected = cast("dict[str, object]", case.expect) if isinstance(case.expect, dict) else {}
+    expect = case.expect
+    expected = cast("dict[str, object]", expect) if isinstance(expect, dict) else {}
     return "lengths" in expected and all(
         facts.get(key) == value for key, value in expected.items() if key != "lengths"
     )

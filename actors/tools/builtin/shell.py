@@ -155,6 +155,7 @@ def shell_tool(config: ShellConfig) -> Tool:
         timeout=config.timeout + MARGIN + PROBE_TIMEOUT,
         max_output=config.output_chars + 1_000,
         effects="write",
+        polling=True,
     )
 
 

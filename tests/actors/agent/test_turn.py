@@ -14,9 +14,8 @@ from motet.actors.agent.turn import (
     RunCalls,
     Turn,
     TurnStateError,
-    clip,
 )
-from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse
 from tests.actors.agent.builders import answer, call, done
@@ -112,9 +111,11 @@ def test_the_model_is_told_at_seventy_and_ninety_percent() -> None:
     decision = turn.begin("go")
     hints: dict[int, str] = {}
     while isinstance(decision, CallModel):
-        hints[decision.iteration] = decision.hint
-        step = turn.answered(answer("", call(1)))
-        decision = turn.observed([done(call(1))]) if isinstance(step, RunCalls) else step
+        number = decision.iteration
+        hints[number] = decision.hint
+        look = Call("c", "look", f'{{"page": {number}}}')
+        step = turn.answered(answer("", look))
+        decision = turn.observed([done(look, str(number))]) if isinstance(step, RunCalls) else step
     assert [number for number, hint in hints.items() if hint] == [15, 19, 20]
 
 
@@ -141,9 +142,10 @@ def test_text_that_was_streamed_before_a_stop_is_kept() -> None:
     assert turn.rows[-1] == AssistantMessage("Once upon\n\n[Stopped by user]", note="stopped")
 
 
-def test_a_long_input_is_cut_by_code_points_with_a_notice_behind() -> None:
-    assert clip("é" * 5, 5) == "é" * 5
-    assert clip("é" * 6, 5) == "é" * 5 + "\n[Message cut: 6 characters, 5 kept]"
+def test_a_long_input_is_cut_with_a_notice_behind() -> None:
+    turn = Turn(Limits(message_chars=5))
+    turn.begin("é" * 6)
+    assert turn.rows == [UserMessage("é" * 5 + "\n[Message cut: 6 characters, 5 kept]")]
 
 
 def answer_with(text: str, numbers: list[int], tokens: int) -> ModelResponse:
@@ -201,4 +203,4 @@ def test_a_turn_never_asks_the_model_more_often_than_allowed(
     decision = play(turn, script, len(script))
     assert isinstance(decision, Finish)
     assert turn.iteration <= limit.turns
-    assert limit.tool_calls is None or turn.tool_calls <= limit.tool_calls
+    assert limit.tool_calls is None or turn.budget.tool_calls <= limit.tool_calls

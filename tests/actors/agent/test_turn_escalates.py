@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.agent.loops import Loops
 from motet.actors.agent.transcript import violations
 from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.errors.sent import LINE_LIMIT, SENT_LIMIT, as_sent
@@ -14,6 +15,7 @@ from motet.protocols.tools import CallResult
 from tests.actors.agent.builders import answer
 
 ADVICE_LIMIT = 250
+UNWATCHED = Loops(dict.fromkeys("abcd", "polling"))
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(["done", "failed", "failed", "denied"])
 calls = st.tuples(st.sampled_from("abcd"), outcomes)
 batches = st.lists(st.lists(calls, min_size=1, max_size=4), min_size=1, max_size=12)
@@ -37,7 +39,8 @@ def test_it_escalates_with_the_batch_in_which_a_recount_reaches_a_limit(
     played: list[list[tuple[str, Outcome]]], tool_errors: int, total_errors: int
 ) -> None:
     """Law: exactly the first batch in which a limit is reached is the last; its rows are kept."""
-    turn = Turn(Limits(turns=50, tool_errors=tool_errors, total_errors=total_errors))
+    limits = Limits(turns=50, tool_errors=tool_errors, total_errors=total_errors)
+    turn = Turn(limits, loops=UNWATCHED)
     turn.begin("go")
     row: dict[str, int] = {}
     total, reached = 0, False
@@ -66,7 +69,7 @@ def test_it_escalates_with_the_batch_in_which_a_recount_reaches_a_limit(
 def test_what_errors_cost_a_request_is_bounded(texts: list[str], parallel: int) -> None:
     """Law: new errors as told, with advice; three blocks; and a line for each of the others."""
     limits = Limits(turns=50, tool_calls=None, tool_errors=None, total_errors=None)
-    turn = Turn(limits)
+    turn = Turn(limits, loops=UNWATCHED)
     turn.begin("go")
     for number, text in enumerate(texts):
         play(turn, [("a", "failed")] * parallel, text)
