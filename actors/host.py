@@ -28,6 +28,7 @@ from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
 from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
+from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
 from motet.protocols.escalations import (
@@ -104,6 +105,22 @@ class Host:
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._tree.registry.infos()
 
+    async def put_agent(self, record: AgentRecord) -> None:
+        """Store an agent, or replace the stored one of its name, from the next run on.
+
+        Raises ``ConfigError``, ``UnknownName`` for one that could never run, or whose name an
+        agent of the program or its configuration has.
+        """
+        await self._tree.resolver.put(record)
+
+    async def remove_agent(self, name: str) -> bool:
+        """Forget a stored agent; its live runs go on. False: there was none."""
+        return await self._tree.resolver.remove(name)
+
+    async def stored_agents(self) -> tuple[AgentRecord, ...]:
+        """The stored agents, by name."""
+        return await self._tree.resolver.records()
+
     def status(self) -> HostStatus:
         return self._tree.status()
 
@@ -146,7 +163,7 @@ class Host:
         ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
         could not be accepted.
         """
-        run = self._intake.new_run(agent, text, session, deps, limits, principal, key)
+        run = await self._intake.new_run(agent, text, session, deps, limits, principal, key)
         async with self._intake.owned(run) as ack:
             if ack.status == "duplicate":
                 run = await self._intake.twin(ack.run_id, run)
@@ -171,7 +188,7 @@ class Host:
         Leaving the block early cancels the run and waits until all it started has ended.
         Raises as :meth:`run` does without ``check``.
         """
-        run = self._intake.new_run(agent, text, session, deps, limits, principal, key)
+        run = await self._intake.new_run(agent, text, session, deps, limits, principal, key)
         stream = f"session:{run.session}"
         async with subscribe(self.events, stream) as events, self._intake.owned(run) as ack:
             if ack.status == "duplicate":
@@ -191,7 +208,7 @@ class Host:
         if agent is None:
             info = await self._owned_session(session, principal)
             agent = info.agent if info else self._tree.registry.first().name
-        run = self._intake.new_run(agent, text, session, None, None, principal, key)
+        run = await self._intake.new_run(agent, text, session, None, None, principal, key)
         return await self._intake.deliver(run)
 
     async def stop(
@@ -258,7 +275,9 @@ class Host:
         owner = Principal(known.user)
         run = None
         if text is not None:
-            run = self._intake.new_run(known.agent, text, known.session, deps, None, owner, None)
+            run = await self._intake.new_run(
+                known.agent, text, known.session, deps, None, owner, None
+            )
         answer = AnswerEscalation(
             known.id, decision, storable(note), principal.user, run.id if run else None
         )

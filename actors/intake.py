@@ -30,7 +30,7 @@ class Intake:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
-    def new_run(
+    async def new_run(
         self,
         agent: AnyAgent | str,
         text: str,
@@ -40,8 +40,12 @@ class Intake:
         principal: Principal,
         key: str | None,
     ) -> Run:
+        """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
+
+        What an input is not made of, such as half a surrogate pair, is replaced.
+        """
         if isinstance(agent, str):
-            agent = self._tree.registry.get(agent)
+            agent = await self._tree.resolver.resolve(agent)
         else:
             self._tree.registry.add(agent)
         if not text.strip():

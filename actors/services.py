@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import date, datetime
+from pathlib import Path
 
 import attrs
 from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.guard import Finding
+from motet.actors.agents.workbench import Workbench
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
@@ -20,7 +22,7 @@ from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tracing.recorder import RunTrace, Tracer
-from motet.protocols.config import GuardAction
+from motet.protocols.config import GuardAction, ShellConfig
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
@@ -37,6 +39,8 @@ class Services:
     Attributes:
         dropped: events that there was no event bus for.
         today: for the system prompt.
+        shell: how commands are run, for the system prompt.
+        workbench: folders and files of agents and their users.
         guard: what happens to a text that looks like an attempt to take the agent over.
     """
 
@@ -53,6 +57,8 @@ class Services:
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
     guard: GuardAction = "warn"
+    shell: ShellConfig | None = None
+    workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from motet.actors.agents.resolver import Resolver
+from motet.actors.agents.store import AgentProtocol, AgentStore, StoredAgents
+from motet.actors.agents.workbench import Workbench
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
@@ -89,6 +92,7 @@ class Tree:
     workspace: Path
     table: RunTable
     registry: AgentRegistry
+    resolver: Resolver
     hooks: HookSet
     journal: EventJournal
     fanout: Fanout
@@ -174,6 +178,47 @@ def _workspace(location: Location, chosen: str | Path | None) -> Path:
     return folder
 
 
+@attrs.frozen
+class _Stores:
+    """The actors that keep things: they start first and stop last."""
+
+    fanout: Fanout
+    bus: ActorRef[Publish]
+    errors: ActorRef[ErrorProtocol]
+    results: ActorRef[ResultProtocol]
+    sessions: ActorRef[SessionStoreMessage]
+    agents: ActorRef[AgentProtocol]
+    memory: Memory
+    tracer: Tracer
+    traces: ActorRef[TraceProtocol]
+
+
+async def _start_stores(
+    system: System,
+    location: Location,
+    readers: Readers,
+    config: HostConfig,
+    memory: Memory | None,
+) -> _Stores:
+    fanout, errors = Fanout(), config.errors
+    database = await system.start(lambda: Database(location), name="database")
+    bus = await system.start(lambda: EventBus(database, fanout), name="events")
+    error_store = await system.start(
+        lambda: ErrorStore(database, readers, keep_raw=errors.keep_raw), name="errors"
+    )
+    results = await system.start(lambda: ResultStore(database, readers), name="results")
+    sessions = await system.start(lambda: SessionStore(database, readers), name="sessions")
+    agents = await system.start(lambda: AgentStore(database, readers), name="agents")
+    if memory is None:
+        memory = StoredMemory(
+            await system.start(lambda: MemoryStore(database, readers), name="memory")
+        )
+    tracer, traces = await start_tracing(system, database, readers, config.tracing)
+    if keep := Keep(errors.keep_days, errors.keep_mb):
+        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
+    return _Stores(fanout, bus, error_store, results, sessions, agents, memory, tracer, traces)
+
+
 async def _plant(
     system: System,
     location: Location,
@@ -185,25 +230,15 @@ async def _plant(
     memory: Memory | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
-    fanout, catalog, breakers = Fanout(), ToolCatalog(), Breakers()
-    database = await system.start(lambda: Database(location), name="database")
-    bus = await system.start(lambda: EventBus(database, fanout), name="events")
-    error_store = await system.start(
-        lambda: ErrorStore(database, readers, keep_raw=config.errors.keep_raw), name="errors"
-    )
-    results = await system.start(lambda: ResultStore(database, readers), name="results")
-    store = await system.start(lambda: SessionStore(database, readers), name="sessions")
-    if memory is None:
-        memory = StoredMemory(
-            await system.start(lambda: MemoryStore(database, readers), name="memory")
-        )
-    tracer, traces = await start_tracing(system, database, readers, config.tracing)
-    builtin = _builtin(config, error_store, results, memory, tracer)
-    registry = AgentRegistry(catalog, models, builtin, {**GROUPS, **MEMORY_GROUP})
+    catalog, breakers = ToolCatalog(), Breakers()
+    stores = await _start_stores(system, location, readers, config, memory)
+    bus, tracer = stores.bus, stores.tracer
+    registry = AgentRegistry(catalog, models, _builtin(config, stores), {**GROUPS, **MEMORY_GROUP})
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
-    channel, context = ErrorChannel(error_store, warn, tracer), partial(_context, table, workspace)
+    channel = ErrorChannel(stores.errors, warn, tracer)
+    context, results = partial(_context, table, workspace), stores.results
     tools = await system.start(
         lambda: ToolExecutor(
             catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
@@ -211,50 +246,55 @@ async def _plant(
         name="tools",
     )
     services = Services(
-        table, catalog, store, bus, directory, tools, channel, hooks, breakers, memory, tracer
+        table,
+        catalog,
+        stores.sessions,
+        bus,
+        directory,
+        tools,
+        channel,
+        hooks,
+        breakers,
+        stores.memory,
+        tracer,
     )
-    services.guard, services.fanout = config.guard, fanout
+    services.guard, services.shell = config.guard, config.tools.shell
+    services.fanout, services.workbench = stores.fanout, Workbench(workspace)
     router = await system.start(lambda: Router(services), name="router")
-    if keep := Keep(config.errors.keep_days, config.errors.keep_mb):
-        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
     tree = Tree(
         system=system,
         location=location,
         workspace=workspace,
         table=table,
         registry=registry,
+        resolver=Resolver(registry, StoredAgents(stores.agents), limits=config.limits),
         hooks=hooks.hooks,
-        journal=EventJournal(readers, fanout),
-        fanout=fanout,
+        journal=EventJournal(readers, stores.fanout),
+        fanout=stores.fanout,
         services=services,
-        store=store,
-        error_store=error_store,
+        store=stores.sessions,
+        error_store=stores.errors,
         router=router,
-        traces=traces,
+        traces=stores.traces,
     )
-    tree.interrupted = await _recover(store, bus, traces)
+    tree.interrupted = await _recover(stores.sessions, bus, stores.traces)
     return tree
 
 
-def _builtin(
-    config: HostConfig,
-    errors: ActorRef[ErrorProtocol],
-    results: ActorRef[ResultProtocol],
-    memory: Memory,
-    tracer: Tracer,
-) -> dict[str, Tool]:
+def _builtin(config: HostConfig, stores: _Stores) -> dict[str, Tool]:
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
-        with tracer.of(ctx.run_id).store("get", error_id=wanted, call_id=ctx.call_id):
-            return await error_detail(errors, ctx.session, error_id)
+        trace = stores.tracer.of(ctx.run_id)
+        with trace.store("get", error_id=wanted, call_id=ctx.call_id):
+            return await error_detail(stores.errors, ctx.session, error_id)
 
     async def read_result(
         session: str, result_id: object, offset: object, limit: object
     ) -> JsonObject:
-        return await result_page(results, session, result_id, offset, limit)
+        return await result_page(stores.results, session, result_id, offset, limit)
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
-    more = [*tool_result_tools(read_result), *memory_tools(memory)]
+    more = [*tool_result_tools(read_result), *memory_tools(stores.memory)]
     return builtin | {tool.name: tool for tool in more}
 
 
@@ -304,7 +344,7 @@ def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[
         agent=run.agent.name,
         principal=run.principal,
         call_id=request.call.id,
-        workspace=workspace,
+        workspace=run.workspace or workspace,
     )
 
 

@@ -163,6 +163,13 @@ class SessionReset(Event, frozen=True, tag="session.reset"):
     """The model starts from an empty history; the stored transcript stays."""
 
 
+class SessionCompacted(Event, frozen=True, tag="session.compacted"):
+    """A summary stands for the rows ``start`` to ``end`` now; the stored transcript stays."""
+
+    start: int
+    end: int
+
+
 class Warned(Event, frozen=True, tag="warning"):
     """Something degraded and the run went on (seed 001). ``source`` says what."""
 
@@ -220,6 +227,7 @@ AnyEvent: TypeAlias = (
     | InputDropped
     | EscalationResolved
     | SessionReset
+    | SessionCompacted
     | Warned
     | ErrorStoreFailed
     | Tick

@@ -105,6 +105,7 @@ class TurnRunner:
 
     async def _drive(self) -> Finish:
         decision = await self._begin()
+        await self._prepare()
         self.thinker.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
         while True:
@@ -146,6 +147,16 @@ class TurnRunner:
         await self.services.note(RecordStep(run.id, 0, self.turn.rows[0]))
         await self.voice.say("user", run.principal.user, text)
         return decision if isinstance(admitted, str) else await self._take(admitted)
+
+    async def _prepare(self) -> None:
+        """The folder of the tools, and what the prompt tells of the agent's files."""
+        run = self.run
+        prepared = await self.services.workbench.prepare(
+            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
+        )
+        self.thinker.prepared, run.workspace = prepared, prepared.workspace
+        for problem in prepared.problems:
+            await self.services.warn(run, "bootstrap", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
         try:
@@ -251,7 +262,17 @@ class TurnRunner:
         await self._flush(finish, end)
         if finish.status == "completed":
             await remember(self.services, self.run, self.turn.rows)
+            await self._count_turn()
         await self.voice.emit(end)
+
+    async def _count_turn(self) -> None:
+        """The files for a user's first conversation go after some turns."""
+        run = self.run
+        problem = await self.services.workbench.turn_ended(
+            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
+        )
+        if problem:
+            await self.services.warn(run, "bootstrap", problem, grave=False)
 
     def _end_trace(self, finish: Finish) -> None:
         error = type(self.failure).__name__ if self.failure else ""

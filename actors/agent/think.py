@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import trio
 
-from motet.actors.agent.prompt import system_prompt
+from motet.actors.agent.compaction import due_after_run
+from motet.actors.agent.prompt import assemble
 from motet.actors.agent.summary import DEADLINE
 from motet.actors.agent.tokens import overhead
 from motet.actors.agent.turn import CallModel, Turn
 from motet.actors.agent.view import Plan, Sent, View
 from motet.actors.agent.voice import Voice
+from motet.actors.agents.briefing import Occasion, prompt_input
+from motet.actors.agents.workbench import Prepared
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
@@ -29,6 +32,8 @@ class Thinker:
     Attributes:
         view: what the run shows it of the conversation.
         recalled: what the memory has found, for the system prompt.
+        prepared: the folder and the files of the agent and its user.
+        around: estimated tokens of the system prompt and the tools.
     """
 
     def __init__(
@@ -36,12 +41,15 @@ class Thinker:
     ) -> None:
         self.view = View(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
+        self.prepared = Prepared(services.workbench.root)
         self._run = run
         self._services = services
         self._hooks = hooks
         self._turn = turn
         self._voice = voice
-        self._around = 0
+        self.around = 0
+        self._tokens = 0
+        self._prompt: tuple[tuple[ToolSpec, ...], str] | None = None
         self._trace = services.tracer.of(run.id)
 
     async def answer(self, decision: CallModel) -> ModelResponse:
@@ -57,6 +65,12 @@ class Thinker:
             if not (too_long and await self._compact(sent, decision, overflow=True)):
                 raise
         return await self._asked(*self._request(decision), decision)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the conversation should be summarised now that the run is over."""
+        rows = len(self.view.shown(self._turn.rows))
+        return due_after_run(rows, self._tokens, self.view.window, self.view.compacting)
 
     async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
         while True:
@@ -91,21 +105,42 @@ class Thinker:
         return parts.result
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
-        agent = self._run.agent
         tools, missing = self._offered() if decision.offer_tools else ((), [])
         hint = "\n".join(filter(None, [decision.hint, *missing]))
-        system = system_prompt(agent.instructions, self._services.today(), self.recalled)
-        self._around = overhead(system, tools)
-        sent = self.view.sent(self._turn.rows, self._around)
+        system = self._system(tools)
+        sent = self.view.sent(self._turn.rows, self.around)
+        self._tokens = sent.tokens
         messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
-        return ModelRequest(self._model, messages, system, tools), sent
+        return ModelRequest(self.model, messages, system, tools), sent
+
+    def _system(self, tools: tuple[ToolSpec, ...]) -> str:
+        """The system prompt, made anew only when other tools are offered."""
+        if self._prompt is None or self._prompt[0] != tools:
+            run, agent = self._run, self._run.agent
+            occasion = Occasion(
+                agent=agent.name,
+                instructions=agent.instructions,
+                profile=agent.profile,
+                prepared=self.prepared,
+                today=self._services.today(),
+                session=run.session,
+                user=run.principal.user,
+                model=agent.model_name,
+                tools=tools,
+                memory=agent.memory,
+                recalled=self.recalled,
+                shell=self._services.shell,
+            )
+            text = assemble(prompt_input(occasion)).text
+            self._prompt, self.around = (tools, text), overhead(text, tools)
+        return self._prompt[1]
 
     @property
     def _full_name(self) -> str:
         return self._run.agent.model_name
 
     @property
-    def _model(self) -> str:
+    def model(self) -> str:
         """The provider's own name of the model."""
         return self._full_name.partition(":")[2] or self._full_name
 
@@ -125,7 +160,7 @@ class Thinker:
             return False
         await self._voice.emit(events.Activity("compacting", decision.iteration))
         summary = await self._summary(plan)
-        self.view = self.view.compacted(plan, summary, self._turn.rows, self._around)
+        self.view = self.view.compacted(plan, summary, self._turn.rows, self.around)
         self._hooks.compacted(len(plan.rows), self.view.summary)
         return True
 
@@ -135,7 +170,7 @@ class Thinker:
         with trio.move_on_after(DEADLINE):
             ask = self._services.asking(self._full_name, self._trace, "summary")
             try:
-                response = await ask(plan.request(self._model))
+                response = await ask(plan.request(self.model))
             except Llm as error:
                 why = str(error)
             else:

@@ -11,7 +11,9 @@ import trio
 from motet.actors.agent.run import TurnRunner
 from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
+from motet.actors.sessions.afterwards import tidy
 from motet.actors.sessions.digest import body_hash
+from motet.actors.sessions.summarise import Summariser
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
 from motet.protocols.hooks import SessionEnd
@@ -39,6 +41,7 @@ class Session(Actor[Submit]):
         self.key = key
         self.services = services
         self.last: Run | None = None
+        self.summariser = Summariser(key, services.store)
 
     @property
     def slot(self) -> Slot:
@@ -95,8 +98,19 @@ class Session(Actor[Submit]):
 
     async def _execute(self, run: Run) -> None:
         first, self.last = self.last is None, run
-        await TurnRunner(run, self.slot, self.services, first=first).execute()
+        runner = TurnRunner(run, self.slot, self.services, first=first)
+        await runner.execute()
         self._pump()
+        if runner.thinker.is_long:
+            self.start_soon(self._tidy, runner)
+
+    async def _tidy(self, runner: TurnRunner) -> None:
+        slot = self.slot
+        slot.chores += 1
+        try:
+            await tidy(runner, self.services, self.summariser)
+        finally:
+            slot.chores -= 1
 
     async def on_stop(self) -> None:
         run = self.last

@@ -68,6 +68,8 @@ class Afterwards:
         view: the run's last view: its window, settings and calibration count.
         around: estimated tokens of system prompt and tools.
         flush: writes memory files first; None for an agent without memory.
+        allowed: whether so many rows may be summarised, in so many tokens.
+        told: of the summary that stands for so many rows.
     """
 
     model: str
@@ -75,9 +77,11 @@ class Afterwards:
     view: View
     around: int = 0
     flush: Flush | None = None
+    allowed: Callable[[int, int], Awaitable[bool]] | None = None
+    told: Callable[[int, str], None] | None = None
 
-    def due(self, context: SessionContext) -> bool:
-        """Whether what the next run would send is too long."""
+    def tokens(self, context: SessionContext) -> int:
+        """What the next run would send."""
         view = attrs.evolve(
             self.view,
             history=context.rows,
@@ -85,8 +89,7 @@ class Afterwards:
             covered=0,
             pinned=None,
         )
-        tokens = view.sent((), self.around).tokens
-        return due_after_run(len(context.rows), tokens, view.window, view.compacting)
+        return view.sent((), self.around).tokens
 
 
 @attrs.define
@@ -100,32 +103,40 @@ class Summariser:
     store: ActorRef[SessionStoreMessage]
     busy: bool = False
 
-    async def after_run(self, about: Afterwards) -> bool:
-        """Summarise if that is due; whether a summary was stored.
+    async def after_run(self, about: Afterwards) -> StoreSummary | None:
+        """Summarise if that is due; what was stored, if anything.
 
         Does nothing while one is being made: the next run looks again.
         """
         if self.busy:
-            return False
+            return None
         self.busy = True
         try:
             return await self._summarise(about)
         except Exception as error:
             _log.warning("session not summarised", session=self.session, exc_info=error)
-            return False
+            return None
         finally:
             self.busy = False
 
-    async def _summarise(self, about: Afterwards) -> bool:
-        context = await self.store.ask(LoadContext(self.session))
-        at = cut(context.rows, about.view.compacting) if about.due(context) else None
-        if at is None:
-            return False
+    async def _summarise(self, about: Afterwards) -> StoreSummary | None:
+        context, view = await self.store.ask(LoadContext(self.session)), about.view
+        tokens = about.tokens(context)
+        if not due_after_run(len(context.rows), tokens, view.window, view.compacting):
+            return None
+        at = cut(context.rows, view.compacting)
+        if at is None or (about.allowed and not await about.allowed(at, tokens)):
+            return None
         if about.flush is not None and not context.flushed and await about.flush(context):
             await self.store.ask(MarkFlushed(self.session, context.start_pos))
         text = await _summary(about, context, at)
         to = context.start_pos + at
-        return await self.store.ask(StoreSummary(self.session, context.start_pos, to, text))
+        summary = StoreSummary(self.session, context.start_pos, to, text)
+        if not await self.store.ask(summary):
+            return None
+        if about.told:
+            about.told(at, text)
+        return summary
 
 
 async def _summary(about: Afterwards, context: SessionContext, at: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -25,7 +26,10 @@ QUEUE_CAPACITY = 10
 
 @attrs.define(eq=False)
 class Run:
-    """One run, from the moment its input arrived. ``state`` moves left to right only."""
+    """One run, from the moment its input arrived. ``state`` moves left to right only.
+
+    ``workspace``: what its tools see; None until it has been prepared.
+    """
 
     id: str
     session: str
@@ -35,6 +39,7 @@ class Run:
     limits: Limits
     deps: object = None
     key: str | None = None
+    workspace: Path | None = None
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -65,6 +70,7 @@ class Slot:
 
     Attributes:
         generation: raised by every stop of the session; inputs admitted before it are dropped.
+        chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
     """
 
@@ -73,12 +79,14 @@ class Slot:
     active: Run | None = None
     arriving: int = 0
     generation: int = 0
+    chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
     touched: float = 0.0
 
     @property
     def idle(self) -> bool:
-        return not (self.queue or self.active or self.arriving or self.unsaved)
+        busy = self.queue or self.active or self.arriving or self.chores
+        return not (busy or self.unsaved)
 
 
 class RunTable:
