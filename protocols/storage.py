@@ -17,11 +17,13 @@ class Statement(msgspec.Struct, frozen=True):
 
     ``expect`` is the number of rows it must return (None: any); when it returns another number the
     whole transaction is rolled back and ``ExpectationFailed`` names the statement's index.
+    ``each``: run it once for each of these parameters instead; its rows are then nobody's concern.
     """
 
     sql: str
     params: tuple[SqlValue, ...] = ()
     expect: int | None = None
+    each: tuple[tuple[SqlValue, ...], ...] = ()
 
 
 class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.transact"):

@@ -23,7 +23,7 @@ from motet.protocols.storage import Row, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
 
 CAPACITY = 10_000
-PATIENCE = 0.005
+PATIENCE = 0.02
 """Seconds for which events may wait for others, to share a commit, while nobody listens."""
 
 log = logger(__name__)
@@ -73,20 +73,22 @@ class EventBus(Actor[Publish]):
         try:
             while True:
                 await self._feed.collect(PATIENCE)
-                await self._drain()
+                await self._round()
         finally:
             self._feed.closed = True
             self._feed.moved()
 
     async def _drain(self) -> None:
         """Process all that waits. What a cancellation interrupts stays for the next call."""
-        feed = self._feed
-        while len(feed):
-            if not feed.batch:
-                feed.take()
-            self._deliver_ephemeral()
-            await self._process()
-            feed.moved()
+        while len(self._feed):
+            await self._round()
+
+    async def _round(self) -> None:
+        if not self._feed.batch:
+            self._feed.take()
+        self._deliver_ephemeral()
+        await self._process()
+        self._feed.moved()
 
     def _deliver_ephemeral(self) -> None:
         """What stands before the first durable event needs no disk."""

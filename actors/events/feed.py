@@ -83,7 +83,8 @@ class EventFeed:
 
     async def collect(self, seconds: float) -> None:
         """Wait for a first record, then at most so long for more, unless somebody waits."""
-        await self._arrived.wait()
+        if not self.batch:
+            await self._arrived.wait()
         if not self._pressed.is_set():
             with trio.move_on_after(seconds):
                 await self._pressed.wait()

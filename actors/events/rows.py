@@ -7,8 +7,7 @@ every stored row can be read, if only as a warning that says it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import count
 
 import msgspec
@@ -37,10 +36,8 @@ _HEAD = (
 )
 _APPEND = (
     "INSERT INTO events (stream, seq, ts, event, run_id, data)"
-    " SELECT stream, head - column1, column2, column3, column4, column5"
-    " FROM streams, (VALUES {rows}) WHERE stream = ?"
+    " SELECT ?1, head - ?2, ?3, ?4, ?5, ?6 FROM streams WHERE stream = ?1"
 )
-_ROWS_AT_ONCE = 64
 READ = (
     "SELECT stream, seq, ts, run_id, data FROM events"
     " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -113,8 +110,7 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """
     runs = _by_stream(records)
     statements = [Statement(_HEAD, (stream, len(items)), expect=1) for stream, items in runs]
-    for stream, items in runs:
-        statements += _append(stream, items)
+    statements += [Statement(_APPEND, each=_stored(stream, items)) for stream, items in runs]
     statements += [
         Statement(_TOLD, (record.run_id, END_STEP))
         for record, _ in records
@@ -123,20 +119,15 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     return Transact(tuple(statements))
 
 
-def _append(stream: str, items: Sequence[tuple[EventRecord, str]]) -> Iterator[Statement]:
-    left = len(items)
-    for start in range(0, left, _ROWS_AT_ONCE):
-        params: list[SqlValue] = []
-        some = items[start : start + _ROWS_AT_ONCE]
-        for record, text in some:
-            left -= 1
-            params += (left, record.ts, event_name(record.event), record.run_id, text)
-        yield Statement(_append_sql(len(some)), (*params, stream))
-
-
-@cache
-def _append_sql(rows: int) -> str:
-    return _APPEND.format(rows=", ".join(["(?, ?, ?, ?, ?)"] * rows))
+def _stored(
+    stream: str, items: Sequence[tuple[EventRecord, str]]
+) -> tuple[tuple[SqlValue, ...], ...]:
+    """The parameters of :data:`_APPEND` for each item."""
+    last = len(items) - 1
+    return tuple(
+        (stream, last - n, record.ts, event_name(record.event), record.run_id, text)
+        for n, (record, text) in enumerate(items)
+    )
 
 
 def numbered(

@@ -17,3 +17,8 @@ class Connection(apsw.Connection):
         """Run statements to their end; all their rows. Raises ``apsw.Error``."""
         # apsw declares values as a union with Buffer, which is not in Python 3.11's typing.
         return tuple(cast("list[Row]", self.execute(sql, params).fetchall()))  # pyright: ignore
+
+    def run_each(self, sql: str, params: Sequence[Sequence[SqlValue]]) -> None:
+        """Run one statement once for each of the parameters. Raises ``apsw.Error``."""
+        for _ in self.executemany(sql, params):  # pyright: ignore
+            pass

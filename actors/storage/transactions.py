@@ -74,6 +74,10 @@ def _attempt(connection: Connection, transaction: Transaction, where: str) -> Ro
 def _execute(connection: Connection, transaction: Transaction) -> Rows:
     rows: list[tuple[Row, ...]] = []
     for index, statement in enumerate(transaction):
+        if statement.each:
+            connection.run_each(statement.sql, statement.each)
+            rows.append(())
+            continue
         found = connection.run(statement.sql, statement.params)
         if statement.expect is not None and len(found) != statement.expect:
             raise ExpectationFailed(index, statement.expect, len(found))

@@ -59,6 +59,14 @@ def test_the_rows_of_each_statement_come_back_in_order(writer: Connection) -> No
     ]
 
 
+def test_a_statement_can_be_run_for_each_of_many_parameters(writer: Connection) -> None:
+    many = Statement(ADD, each=(("a",), ("b",), ("c",)))
+    assert commit_group(writer, [(many, *add("d"))], "here") == [((), ())]
+    assert notes(writer) == ["a", "b", "c", "d"]
+    failed(writer, (Statement(ADD, each=(("e",), ("a",))),))
+    assert notes(writer) == ["a", "b", "c", "d"]
+
+
 def test_a_transaction_that_fails_takes_nothing_else_with_it(writer: Connection) -> None:
     first, second, third = commit_group(writer, [add("a"), add("b", "a"), add("c")], "here")
     assert (first, third) == (((),), ((),))
