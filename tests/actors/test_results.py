@@ -13,7 +13,7 @@ from motet.actors.storage.connection import Connection
 from motet.protocols.chat import ToolMessage
 from tests.scripted import Scripted, call, say
 
-LONG = "".join(f"line {n}\n" for n in range(12_000))
+LONG = "".join(f"line {n}: {'é' * 20}\n" for n in range(1_000))
 
 
 def agent_with_a_report(model: Scripted) -> motet.Agent[None]:
