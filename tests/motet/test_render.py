@@ -156,11 +156,11 @@ def test_short_forms() -> None:
 
 
 def test_a_message_that_was_tidied_up_is_shown_again_as_it_is_stored() -> None:
-    streamed = [RunStarted("helper", "demo"), TextDelta(0, 0, "twice\n\ntwice")]
+    streamed: list[AnyEvent] = [RunStarted("helper", "demo"), TextDelta(0, 0, "twice\n\ntwice")]
     assert shown(Rendering(), *streamed, answer("twice")) == "twice\n\ntwice\ntwice"
     assert shown(Rendering(), *streamed, answer("twice\n\ntwice")) == "twice\n\ntwice"
 
 
 def test_white_space_around_a_message_is_no_reason_to_show_it_again() -> None:
-    streamed = [RunStarted("helper", "demo"), TextDelta(0, 0, " hello \n")]
+    streamed: list[AnyEvent] = [RunStarted("helper", "demo"), TextDelta(0, 0, " hello \n")]
     assert shown(Rendering(), *streamed, answer("hello")) == " hello \n"
