@@ -23,7 +23,11 @@ from bench.rows import Row
 BASELINE = Path(__file__).with_name("baseline.json")
 GROUPS = ("kernel", "storage", "simulator", "turns")
 ERRORS = "errors"  # at a size that a process per sample could not build: it measures by itself
-PACKAGES = ("motet", "trio", "msgspec", "apsw", "pykka", "autogen-core")
+PACKAGES = (
+    *("motet", "trio", "msgspec", "apsw"),
+    *("pykka", "autogen-core", "autogen-agentchat", "langchain", "openai-agents"),
+    "pydantic-ai-slim",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,6 +22,7 @@ __all__ = ["Samples", "interpreter", "make_peers", "measure", "versions"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv" / "peers"
+PEERS_PINNED = ROOT / "bench" / "peers" / "constraints.txt"
 PATIENCE = 300.0  # seconds for one sample
 
 Samples = dict[tuple[str, str], list[float]]
@@ -44,7 +45,7 @@ def make_peers() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages: list[str] = project["optional-dependencies"]["bench"]
     pip = [str(PEERS / "bin" / "python"), "-m", "pip", "install", "-qq", "--no-input"]
-    quiet = ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    quiet = ["--disable-pip-version-check", "-c", str(PEERS_PINNED)]
     subprocess.run([*pip, *quiet, *packages], check=True)
 
 

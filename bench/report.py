@@ -46,10 +46,10 @@ def _line(row: Row, case: Case, samples: Samples) -> Line:
     value = statistics.median(own)
     against = row.reference if case.impl == MOTET else case.impl
     ratio = _ratio(row, against, samples)
-    goal = row.goal if case.impl == MOTET else case.goal
+    goal = _goal(row, case)
     spread = (max(own) - min(own)) / value
     return Line(
-        row.name, case.impl, value, row.unit, ratio, goal, _met(row, value, ratio, goal), spread
+        row.name, case.impl, value, row.unit, ratio, goal, _met(row, case, value, ratio), spread
     )
 
 
@@ -64,12 +64,17 @@ def _ratio(row: Row, against: str | None, samples: Samples) -> float | None:
     return statistics.median(quotients)
 
 
-def _met(row: Row, value: float, ratio: float | None, goal: float | None) -> bool | None:
+def _met(row: Row, case: Case, value: float, ratio: float | None) -> bool | None:
+    goal = _goal(row, case)
     if goal is None:
         return None
-    if row.bounded:
+    if row.bounded and case.impl == MOTET:
         return value >= goal if row.more_is_better else value <= goal
     return None if ratio is None else ratio >= goal
+
+
+def _goal(row: Row, case: Case) -> float | None:
+    return row.goal if case.impl == MOTET else case.goal
 
 
 def ratios(report: Iterable[Line]) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """What a whole turn costs: from input to answer on a fake model, each in a new session.
 
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
-disk every step is durable, and only the CPU time is counted, not the waiting for the disk.
+disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The
+peers do a turn of the same shape without storing anything: they are in :mod:`bench.peers`.
 """
 
 from __future__ import annotations
@@ -92,13 +93,35 @@ def tools_on_disk(count: int) -> float:
         return trio.run(_turns, count, folder, True)
 
 
-def _row(name: str, function: str, goal: float | None) -> Row:
-    return Row(name, "us", (Case(MOTET, __name__, function, 300),), goal=goal, bounded=True)
+def _peer(
+    impl: str, package: str, module: str, function: str, count: int, goal: float | None = None
+) -> Case:
+    return Case(impl, f"bench.peers.{module}_turn", function, count, package, goal)
 
+
+def _row(name: str, function: str, goal: float | None, *peers: Case) -> Row:
+    cases = (Case(MOTET, __name__, function, 300), *peers)
+    reference = peers[0].impl if peers else None
+    return Row(name, "us", cases, reference, goal, bounded=True)
+
+
+TEXT_PEERS = (
+    _peer("openai-agents", "agents", "openai_agents", "text", 300, 4),
+    _peer("langchain", "langchain", "langchain", "text", 300),
+    _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "text", 150),
+    _peer("autogen", "autogen_agentchat", "autogen", "text", 1_000),
+)
+TOOL_PEERS = (
+    _peer("autogen", "autogen_agentchat", "autogen", "tools", 150, 3.5),
+    _peer("autogen, patched", "autogen_agentchat", "autogen", "tools_patched", 300, 1),
+    _peer("openai-agents", "agents", "openai_agents", "tools", 100, 8),
+    _peer("langchain", "langchain", "langchain", "tools", 100, 8),
+    _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "tools", 100, 8),
+)
 
 ROWS = (
     _row("turn, text, in memory", "text_in_memory", None),
-    _row("turn, text, durable", "text_on_disk", 200),
+    _row("turn, text, durable", "text_on_disk", 200, *TEXT_PEERS),
     _row("turn, 4 tools, in memory", "tools_in_memory", None),
-    _row("turn, 4 tools, durable", "tools_on_disk", 400),
+    _row("turn, 4 tools, durable", "tools_on_disk", 400, *TOOL_PEERS),
 )

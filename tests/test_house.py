@@ -116,7 +116,14 @@ def test_a_layer_is_a_relative_link_in_motet(layer: str) -> None:
     assert os.readlink(link) == f"../{layer}"
 
 
-INSTALL_FILES = ("pyproject.toml", "constraints.txt", "package.json", "package-lock.json", ".npmrc")
+INSTALL_FILES = (
+    "pyproject.toml",
+    "constraints.txt",
+    "bench/peers/constraints.txt",
+    "package.json",
+    "package-lock.json",
+    ".npmrc",
+)
 
 
 @pytest.mark.parametrize("name", INSTALL_FILES)
@@ -124,22 +131,33 @@ def test_what_is_installed_is_named_and_never_addressed(name: str) -> None:
     assert not re.search(r"://|git\+|\bfile:|\s@\s|\"resolved\"", (ROOT / name).read_text("utf-8"))
 
 
-def pins() -> list[str]:
-    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+PINS, PEERS_PINS = "constraints.txt", "bench/peers/constraints.txt"
+
+
+def pins(file: str) -> list[str]:
+    lines = (ROOT / file).read_text("utf-8").splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
-def test_constraints_are_sorted_pins_without_hashes() -> None:
-    refuse(pin for pin in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin))
-    assert pins() == sorted(set(pins()))
+@pytest.mark.parametrize("file", [PINS, PEERS_PINS])
+def test_constraints_are_sorted_pins_without_hashes(file: str) -> None:
+    found = pins(file)
+    refuse(pin for pin in found if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin))
+    assert found == sorted(set(found))
 
 
 def test_every_requirement_has_a_pin() -> None:
+    """The peers have an environment, and so a file, of their own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
-    wanted = [re.split(r"[\[<>=!~; ]", line)[0] for line in chain.from_iterable(groups)]
-    names = {name.replace("_", "-").lower() for name in wanted}
-    assert names - {"motet"} <= {pin.partition("==")[0] for pin in pins()}
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    peers = extras.pop("bench")
+    for file, lines in (
+        (PEERS_PINS, peers),
+        (PINS, chain(project["dependencies"], *extras.values())),
+    ):
+        wanted = [re.split(r"[\[<>=!~; ]", line)[0] for line in lines]
+        names = {name.replace("_", "-").lower() for name in wanted}
+        assert names - {"motet"} <= {pin.partition("==")[0] for pin in pins(file)}
 
 
 def test_every_npm_package_is_locked_at_one_version_with_its_digest() -> None:

@@ -1,1 +1,1 @@
-"""The peers: each module does the kernel rows in one other library, and imports only that."""
+"""The peers: each module does the kernel rows, or a turn, in one other library only."""

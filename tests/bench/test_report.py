@@ -47,6 +47,17 @@ def test_where_less_is_better_the_goal_is_a_bound_and_the_ratio_still_grows_with
     assert not lines([COST], {("idle", "motet"): [5.1]})[0].met
 
 
+def test_the_bound_of_a_row_is_motets_and_the_goal_against_a_peer_is_a_ratio() -> None:
+    peer = Case("slow", "m", "f", 1, goal=4)
+    row = Row("turn", "us", (Case("motet", "m", "f", 1), peer), "slow", 200, bounded=True)
+
+    motet, slow = lines([row], {("turn", "motet"): [250.0], ("turn", "slow"): [800.0]})
+
+    assert (motet.ratio, motet.goal, motet.met) == (3.2, 200, False)
+    assert (slow.ratio, slow.goal, slow.met) == (3.2, 4, False)
+    assert lines([row], {("turn", "motet"): [200.0], ("turn", "slow"): [800.0]})[1].met
+
+
 def test_a_peer_that_is_not_there_has_no_line_and_no_goal_is_claimed() -> None:
     (motet,) = lines([RATE], {("tell", "motet"): [600.0]})
 
