@@ -61,6 +61,11 @@ class AnthropicModel:
     def name(self) -> str:
         return f"anthropic:{self._model}"
 
+    @property
+    def base_url(self) -> str | None:
+        """The server that is asked in place of the provider's own."""
+        return self._base_url or os.environ.get(BASE_URL) or None
+
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
         return answer(lambda: self._create(request), AnthropicReader(), self._deadlines)
@@ -74,7 +79,7 @@ class AnthropicModel:
             from anthropic import AsyncAnthropic, Timeout
         except ModuleNotFoundError as error:
             raise MissingExtra("anthropic", f"the model {self.name!r}") from error
-        base_url = self._base_url or os.environ.get(BASE_URL) or None
+        base_url = self.base_url
         key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
         if key is None:
             raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")

@@ -229,8 +229,10 @@ class AnthropicReader:
 def usage_of(usage: ChunkUsage) -> Usage:
     """Input counts all of the prompt: what was read from the cache, written to it, or neither."""
     cached = usage.cache_read_input_tokens or 0
+    written = usage.cache_creation_input_tokens or 0
     return Usage(
-        input_tokens=(usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached,
+        input_tokens=(usage.input_tokens or 0) + written + cached,
         output_tokens=usage.output_tokens or 0,
         cached_tokens=cached,
+        cache_write_tokens=written,
     )

@@ -56,6 +56,11 @@ class OpenAIModel:
     def name(self) -> str:
         return f"openai:{self._model}"
 
+    @property
+    def base_url(self) -> str | None:
+        """The server that is asked in place of the provider's own."""
+        return self._base_url or os.environ.get(BASE_URL) or None
+
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
         return answer(lambda: self._create(request), OpenAIReader(), self._deadlines)
@@ -69,7 +74,7 @@ class OpenAIModel:
             from openai import AsyncOpenAI, Timeout
         except ModuleNotFoundError as error:
             raise MissingExtra("openai", f"the model {self.name!r}") from error
-        base_url = self._base_url or os.environ.get(BASE_URL) or None
+        base_url = self.base_url
         key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
         if key is None:
             raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")

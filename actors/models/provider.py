@@ -9,8 +9,10 @@ from __future__ import annotations
 from random import Random
 
 import trio
+from msgspec.structs import replace
 
 from motet.actors.models.assemble import Assembler
+from motet.actors.models.prices import Billed, priced
 from motet.actors.models.retry import GiveUp, decide
 from motet.protocols.errors import Llm
 from motet.protocols.models import (
@@ -58,6 +60,7 @@ class Provider(Actor[Generate]):
 
     def __init__(self, model: Model, *, concurrency: int = 16, random: Random | None = None):
         self._model = model
+        self._billed = model if isinstance(model, Billed) else None
         self._turns = trio.CapacityLimiter(concurrency)
         self._random = random or Random()
 
@@ -98,7 +101,10 @@ class Provider(Actor[Generate]):
                     replies.send_nowait(event)
                 except trio.WouldBlock:
                     await replies.send(event)
-        return assembler.response()
+        response = assembler.response()
+        if self._billed is None:
+            return response
+        return replace(response, usage=await priced(response.usage, self._billed))
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
         """Seconds until the next attempt. Raises :class:`Llm` when there is to be none."""

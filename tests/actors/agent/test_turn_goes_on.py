@@ -220,17 +220,18 @@ def test_an_answer_of_nothing_but_reasoning_says_that_it_is_empty() -> None:
 
 def test_a_model_that_goes_in_circles_is_warned_and_then_closed() -> None:
     turn = begun()
-    hints: list[str] = []
+    asked: list[CallModel] = []
     for _ in range(5):
         turn.answered(answer("", call(1)))
         decision = turn.observed([done(call(1))])
         assert isinstance(decision, CallModel)
-        hints.append(decision.hint)
+        asked.append(decision)
+    hints = [decision.hint for decision in asked]
     assert [bool(hint) for hint in hints] == [False, False, True, True, True]
     assert "look was called 3 times" in hints[2]
     assert "look was called 5 times" in hints[4]
     assert "final answer" in hints[4]
-    assert not decision.offer_tools
+    assert not asked[4].offer_tools
     assert turn.answered(answer("7, as far as I see")) == Finish(
         "limited", "7, as far as I see", "tool_loop"
     )

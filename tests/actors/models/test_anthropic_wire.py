@@ -203,7 +203,7 @@ def test_cached_tokens_are_part_of_the_input() -> None:
         "cache_read_input_tokens": 300,
     }
     events = events_of({"type": "message_start", "message": {"usage": started}}, end())
-    assert events[0] == UsageReport(Usage(330, 0, 300))
+    assert events[0] == UsageReport(Usage(330, 0, 300, cache_write_tokens=20))
 
 
 @pytest.mark.parametrize(
