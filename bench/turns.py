@@ -65,13 +65,20 @@ async def double(x: int) -> str:
     return str(2 * x)
 
 
-async def _turns(count: int, where: str | None, tools: bool) -> float:
+async def _turns(count: int, where: str | None, tools: bool, at_once: int = 1) -> float:
     model = FakeModel(tools)
     agent = motet.Agent("bench", model=model, tools=[double] if tools else [])
-    async with motet.open_host(where, agents=[agent]) as host:
-        watch = Watch()
-        for number in range(count):
+
+    async def turns(numbers: range) -> None:
+        for number in numbers:
             await host.run(agent, "hi", session=str(number))
+
+    async with motet.open_host(where, agents=[agent]) as host:
+        await turns(range(-(count // 10), 0))  # warm-up
+        watch = Watch()
+        async with trio.open_nursery() as nursery:
+            for first in range(at_once):
+                nursery.start_soon(turns, range(first, count, at_once))
         return watch.seconds() / count * 1e6
 
 
@@ -91,6 +98,16 @@ def text_on_disk(count: int) -> float:
 def tools_on_disk(count: int) -> float:
     with TemporaryDirectory(prefix="motet-bench-") as folder:
         return trio.run(_turns, count, folder, True)
+
+
+def text_of_50(count: int) -> float:
+    with TemporaryDirectory(prefix="motet-bench-") as folder:
+        return trio.run(_turns, count, folder, False, 50)
+
+
+def tools_of_50(count: int) -> float:
+    with TemporaryDirectory(prefix="motet-bench-") as folder:
+        return trio.run(_turns, count, folder, True, 50)
 
 
 def _peer(
@@ -122,6 +139,8 @@ TOOL_PEERS = (
 ROWS = (
     _row("turn, text, in memory", "text_in_memory", None),
     _row("turn, text, durable", "text_on_disk", 200, *TEXT_PEERS),
+    _row("turn, text, durable, 50 at once", "text_of_50", 200),
     _row("turn, 4 tools, in memory", "tools_in_memory", None),
     _row("turn, 4 tools, durable", "tools_on_disk", 400, *TOOL_PEERS),
+    _row("turn, 4 tools, durable, 50 at once", "tools_of_50", 400),
 )
