@@ -234,7 +234,7 @@ class TraceStore(Actor[TraceProtocol]):
 
 
 def _all_redacted(batches: list[Batch]) -> list[Batch]:
-    return [Batch(batch.info, tuple(map(redacted, batch.spans))) for batch in batches]
+    return [Batch(batch.info, redacted(batch.spans)) for batch in batches]
 
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:

@@ -7,9 +7,14 @@ made between words.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
 import msgspec
 
 from motet.actors.errors.clip import redacted_head
+from motet.actors.errors.hidden import hidden_values
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.text import well_formed
 from motet.protocols.models import ModelRequest
@@ -38,25 +43,51 @@ def _as_json(request: ModelRequest) -> str:
 
 def shown(text: str, limit: int) -> str:
     """At most ``limit`` code points of a text, without its secrets."""
+    if not text:
+        return text
     head, _ = redacted_head(well_formed(text), limit + MARGIN)
     return head[:limit]
 
 
 def shown_name(name: str) -> str:
     """A name as a column can hold it: one that a model made up may be anything."""
-    return redact_text(well_formed(name[: NAME_LIMIT * 2]).replace("\0", "\ufffd"))[:NAME_LIMIT]
+    return _clean_name(name[: NAME_LIMIT * 2], hidden_values()) if name else name
 
 
-def redacted(span: Span) -> Span:
-    """The span as it is stored and exported."""
-    return msgspec.structs.replace(
-        span,
-        name=shown_name(span.name),
-        provider=shown_name(span.provider),
-        call_id=shown_name(span.call_id),
-        tool=shown_name(span.tool),
-        error=shown_name(span.error),
-        error_id=span.error_id and shown_name(span.error_id),
-        output=shown(span.output, PREVIEW),
-        input=shown(span.input, INPUT_LIMIT),
+@lru_cache(maxsize=1_024)
+def _clean_name(name: str, _hidden: re.Pattern[str] | None) -> str:
+    """Hosts have few names, and say them often; what is hidden in them may change."""
+    return redact_text(well_formed(name).replace("\0", "\ufffd"))[:NAME_LIMIT]
+
+
+def redacted(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The spans of one run as they are stored and exported."""
+    outputs = {text: shown(text, PREVIEW) for text in {span.output for span in spans}}
+    return tuple(_redacted(span, outputs[span.output]) for span in spans)
+
+
+def _redacted(span: Span, output: str) -> Span:
+    """A copy by keywords would take three times as long, and each turn has some."""
+    return Span(
+        span.id,
+        span.kind,
+        shown_name(span.name),
+        span.started,
+        span.parent,
+        span.ended,
+        span.status,
+        shown_name(span.provider),
+        span.iteration,
+        span.stop_reason,
+        span.purpose,
+        span.usage,
+        span.first_token,
+        span.attempts,
+        shown_name(span.call_id),
+        span.outcome,
+        shown_name(span.tool),
+        shown_name(span.error),
+        span.error_id and shown_name(span.error_id),
+        output,
+        shown(span.input, INPUT_LIMIT),
     )
