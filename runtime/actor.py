@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Actor"]
 
-P = TypeVar("P", bound=Message)
+P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 Q = TypeVar("Q", bound=Message)
 Ts = TypeVarTuple("Ts")
 
 
-class Actor(Generic[P]):
-    """An actor that accepts the messages in ``P``, one at a time (G5).
+class Actor(Generic[P_contra]):
+    """An actor that accepts the messages of its type parameter, one at a time (G5).
 
     Subclasses mark methods with :func:`handles`. A crash (an exception from a told message's
     handler, or from a task of :meth:`start_soon`) ends this object; its supervisor makes a new one,
@@ -61,7 +61,7 @@ class Actor(Generic[P]):
         """
 
     @property
-    def ref(self) -> ActorRef[P]:
+    def ref(self) -> ActorRef[P_contra]:
         """The reference others hold; the same across restarts."""
         from motet.runtime.ref import ActorRef
 
@@ -118,7 +118,7 @@ class Actor(Generic[P]):
         self._cell.mailbox.unkeep_all()
 
     @property
-    def timers(self) -> ActorTimers[P]:
+    def timers(self) -> ActorTimers[P_contra]:
         """Messages to itself: ``self.timers.once(delay, message)``, ``.every(period, message)``.
 
         From on_start on. They are cancelled when this incarnation ends, also by a crash.

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorTimers", "ScheduledMessage"]
 
-P = TypeVar("P", bound=Message)
+P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 
 
-class ActorTimers(Generic[P]):
+class ActorTimers(Generic[P_contra]):
     """The timers of one incarnation: ``self.timers``.
 
     Their messages take the way of all mail: they wait behind what is queued. One that finds the
@@ -34,13 +34,13 @@ class ActorTimers(Generic[P]):
         self._cell = cell
         self._live: set[ScheduledMessage] = set()
 
-    def once(self, delay: float, message: P) -> ScheduledMessage:
+    def once(self, delay: float, message: P_contra) -> ScheduledMessage:
         """Send ``message`` to the actor itself after ``delay`` seconds."""
         if not 0 <= delay < math.inf:
             raise ValueError(f"a delay is a number of seconds, so >= 0, not {delay}")
         return self._schedule(delay, None, message)
 
-    def every(self, period: float, message: P) -> ScheduledMessage:
+    def every(self, period: float, message: P_contra) -> ScheduledMessage:
         """Send ``message`` every ``period`` seconds, for the first time after one.
 
         The beat does not drift. Beats that the whole program was too busy for are left out.
@@ -58,7 +58,7 @@ class ActorTimers(Generic[P]):
         """How many are still to fire."""
         return len(self._live)
 
-    def _schedule(self, delay: float, period: float | None, message: P) -> ScheduledMessage:
+    def _schedule(self, delay: float, period: float | None, message: P_contra) -> ScheduledMessage:
         checked = self._cell.admit(message)
         return ScheduledMessage(self._cell, self._live, delay, period, checked)
 

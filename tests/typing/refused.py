@@ -121,6 +121,9 @@ async def references(system: System, adder: ActorRef[Add]) -> None:
     adder = counter
     other: ActorRef[Other] = counter  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     print(adder, other)
+    narrow: ActorRef[Add] = await system.start(Counter, name="narrow")
+    wide: ActorRef[Message] = await system.start(Counter, name="wide")  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
+    print(narrow, wide)
 
 
 async def parts(adder: ActorRef[Add]) -> None:
