@@ -28,10 +28,10 @@ NOTHING = Usage()
 
 
 class OverBudget(Exception):
-    """A child was asked for that the limits do not allow. ``limit`` is the one that forbids it."""
+    """What was asked for is not there to be spent; ``limit`` is the one that forbids it."""
 
     def __init__(self, limit: LimitName) -> None:
-        super().__init__(f"the limit {limit!r} allows no further child here")
+        super().__init__(f"the limit {limit!r} does not allow it")
         self.limit = limit
 
 
@@ -89,14 +89,13 @@ class Budget:
         """The limit that forbids any further model request. ``now``: to look at the clock too."""
         if now is not None and now >= self.deadline:
             return "wall"
+        if self.turns >= self.limits.turns:
+            return "turns"
         return self.refuses(NOTHING)
 
     def refuses(self, expected: Usage) -> LimitName | None:
-        """The limit that a model request of this size would break, at whatever level."""
-        for level in self.lineage():
-            if (name := level._breaks(expected)) is not None:
-                return name
-        return "turns" if self.turns >= self.limits.turns else None
+        """The limit that a request using this much would break, at whatever level."""
+        return next(filter(None, (level._breaks(expected) for level in self.lineage())), None)
 
     def expects(self, prompt_tokens: int, most: int | None = None) -> Usage:
         """What a request with this prompt is likely to use, from what the run has used so far.
@@ -112,7 +111,12 @@ class Budget:
 
     @contextmanager
     def held(self, expected: Usage) -> Generator[None]:
-        """Keep so much free of other runs while a request of this run is going on."""
+        """Keep so much free of other runs while a request of this run is going on.
+
+        Raises :class:`OverBudget` when it is not there.
+        """
+        if (name := self.refuses(expected)) is not None:
+            raise OverBudget(name)
         levels = tuple(self.lineage())
         for level in levels:
             level._held.append(expected)

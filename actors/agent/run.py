@@ -14,6 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agent.act import Batch
+from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.agent.loops import Loops
 from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
@@ -50,7 +51,11 @@ class TurnRunner:
         self.services = services
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
-        self.turn = Turn(run.limits, loops=Loops(services.catalog.kinds(run.agent.name)))
+        self.turn = Turn(
+            run.limits,
+            budget=Budget(run.limits, started=trio.current_time()),
+            loops=Loops(services.catalog.kinds(run.agent.name)),
+        )
         self.trace = services.tracer.begin(
             run.id,
             session=run.session,
@@ -184,18 +189,16 @@ class TurnRunner:
         return failures_before(self.history, self.run.limits, needs_review=needs_review)
 
     async def _think(self, decision: CallModel) -> Decision:
-        """Ask the model, then the gates of its answer; what they refuse was spent all the same."""
+        """Ask the model, then the gates of its answer."""
         await self.voice.emit(events.Activity("waiting_model", decision.iteration))
-        response = await self.thinker.answer(decision)
-        usage = response.usage
         try:
-            response = await self.hooks.response(response, decision.iteration)
-            last = self.turn.is_last(response)
-            whole = replace(response, text=self.turn.draft + response.text) if last else response
-            passed = await self.hooks.output(whole) if last else response
-        except BaseException:
-            self.turn.spend(usage)
-            raise
+            response = await self.thinker.answer(decision)
+        except OverBudget as over:
+            return self.turn.limit(over.limit)
+        response = await self.hooks.response(response, decision.iteration)
+        last = self.turn.is_last(response)
+        whole = replace(response, text=self.turn.draft + response.text) if last else response
+        passed = await self.hooks.output(whole) if last else response
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
         return await self._take(passed, whole=last)

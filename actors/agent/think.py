@@ -10,7 +10,7 @@ import trio
 from motet.actors.agent.compaction import due_after_run
 from motet.actors.agent.prompt import assemble
 from motet.actors.agent.summary import DEADLINE
-from motet.actors.agent.tokens import overhead
+from motet.actors.agent.tokens import overhead, usage_of
 from motet.actors.agent.turn import CallModel, Turn
 from motet.actors.agent.view import Plan, Sent, View
 from motet.actors.agent.voice import Voice
@@ -55,7 +55,8 @@ class Thinker:
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
 
-        Raises ``Llm``, and ``Aborted`` when a gate ends the run.
+        Raises ``Llm``, ``OverBudget`` when what is expected of it is not there to be spent, and
+        ``Aborted`` when a gate ends the run.
         """
         request, sent = await self._fitting(decision)
         try:
@@ -85,9 +86,14 @@ class Thinker:
         asked = await self._hooks.request(request, decision.iteration)
         if isinstance(asked, ModelResponse):
             return asked
-        response = await self._stream(asked)
+        budget = self._turn.budget
+        with budget.held(budget.expects(sent.tokens, asked.max_output_tokens)):
+            response = await self._stream(asked)
+            self._turn.spend(usage_of(response, sent.tokens))
         if asked is request:
             self.view = self.view.counted(sent, response.usage.input_tokens)
+        if unchecked := budget.warning():
+            await self._services.warn(self._run, "limits", unchecked, grave=False)
         return response
 
     async def _stream(self, request: ModelRequest) -> ModelResponse:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.protocols.chat import AssistantMessage, ChatMessage
+from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.tools import ToolSpec
 
 CHARS_PER_TOKEN = 3
@@ -35,6 +37,15 @@ def overhead(system: str, tools: Sequence[ToolSpec]) -> int:
     """The estimate of what stands around the rows of a request: its system prompt and tools."""
     shown = sum(len(msgspec.json.encode(tool)) for tool in tools)
     return estimate_text(system) + shown // CHARS_PER_TOKEN
+
+
+def usage_of(response: ModelResponse, prompt_tokens: int) -> Usage:
+    """What an answer used: as its provider counted, or the estimate where that counts nothing."""
+    if response.usage.total_tokens:
+        return response.usage
+    said = [response.text, response.thinking, *(call.arguments for call in response.calls)]
+    answer = sum(map(len, said)) // CHARS_PER_TOKEN
+    return replace(response.usage, input_tokens=prompt_tokens, output_tokens=answer)
 
 
 class Calibration(msgspec.Struct, frozen=True):

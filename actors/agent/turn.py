@@ -151,7 +151,6 @@ class Turn:
         ``whole``: its text has the draft in it, as gates have let it pass.
         """
         self._expect("model")
-        self.spend(response.usage)
         response = with_unique_ids(response)
         draft = self._take_draft()
         text = response.text if whole else draft + response.text
@@ -183,7 +182,6 @@ class Turn:
         When no request is left, the answer is the last one all the same.
         """
         self._expect("model")
-        self.spend(response.usage)
         said = self._take_draft() + response.text
         if self._closing or self.iteration >= self.limits.turns:
             self._closing = self._closing or "turns"
@@ -192,7 +190,9 @@ class Turn:
         return self._think()
 
     def spend(self, usage: Usage) -> None:
-        """Count a model request of this run; also one that is none of its answers."""
+        """Count what a request used, as soon as that is known: also one whose answer is refused,
+        or that is none of the turn's own.
+        """
         self.usage += usage
         self.budget.spend(usage)
 

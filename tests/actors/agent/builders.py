@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from motet.actors.agent.turn import Decision, Turn
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -21,6 +22,12 @@ def call(number: int, name: str = "look") -> Call:
 
 def answer(text: str = "", *calls: Call, tokens: int = 0) -> ModelResponse:
     return ModelResponse(text, calls=calls, usage=Usage(tokens, 0))
+
+
+def heard(turn: Turn, response: ModelResponse) -> Decision:
+    """The turn takes an answer, and what it used."""
+    turn.spend(response.usage)
+    return turn.answered(response)
 
 
 def done(one: Call, text: str = "ok") -> CallResult:

@@ -47,8 +47,9 @@ def test_what_is_expected_has_to_fit_beside_all_that_is_in_flight() -> None:
     root = Budget(Limits(tokens=100))
     one, other = root.child(Limits()), root.child(Limits())
     with one.held(used(60)):
-        assert other.refuses(used(41)) == "tokens"
         assert other.refuses(used(40)) is None
+        with pytest.raises(OverBudget, match="tokens"), other.held(used(41)):
+            pass
     assert other.refuses(used(100)) is None
     assert other.refuses(used(101)) == "tokens"
 

@@ -18,14 +18,14 @@ from motet.actors.agent.turn import (
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse
-from tests.actors.agent.builders import answer, call, done
+from tests.actors.agent.builders import answer, call, done, heard
 
 
 def test_a_plain_answer_completes_the_turn() -> None:
     turn = Turn(Limits())
 
     assert turn.begin("hi") == CallModel(1)
-    assert turn.answered(answer("hello", tokens=7)) == Finish("completed", "hello")
+    assert heard(turn, answer("hello", tokens=7)) == Finish("completed", "hello")
 
     assert turn.rows == [UserMessage("hi"), AssistantMessage("hello")]
     assert turn.usage.total_tokens == 7
@@ -102,7 +102,7 @@ def test_a_batch_over_the_call_limit_is_refused_whole_and_the_model_may_close() 
 def test_used_up_tokens_end_the_turn_before_the_next_request() -> None:
     turn = Turn(Limits(tokens=10))
     turn.begin("go")
-    turn.answered(answer("", call(1), tokens=10))
+    heard(turn, answer("", call(1), tokens=10))
     assert turn.observed([done(call(1))]) == Finish("limited", "", "tokens")
 
 
@@ -172,7 +172,7 @@ def play(turn: Turn, script: list[ModelResponse], steps: int) -> Decision:
     for response in script[:steps]:
         match decision:
             case CallModel():
-                decision = turn.answered(response)
+                decision = heard(turn, response)
             case RunCalls(calls=calls):
                 decision = turn.observed([done(one) for one in calls])
             case Finish():

@@ -15,7 +15,7 @@ from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage, U
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, StopReason, Usage
 from motet.protocols.tools import CallResult
-from tests.actors.agent.builders import answer, call, done
+from tests.actors.agent.builders import answer, call, done, heard
 
 
 def begun(limits: Limits | None = None) -> Turn:
@@ -128,7 +128,7 @@ def test_a_stop_within_a_cut_answer_keeps_all_that_was_said_of_it() -> None:
 def test_used_up_tokens_within_a_cut_answer_keep_what_was_said_of_it() -> None:
     turn = begun(Limits(tokens=10))
     response = ModelResponse("Once ", usage=Usage(10), stop_reason="length")
-    assert turn.answered(response) == Finish("limited", "Once ", "tokens")
+    assert heard(turn, response) == Finish("limited", "Once ", "tokens")
     assert violations(turn.rows) == ()
 
 
@@ -266,7 +266,7 @@ def test_a_child_ends_when_its_parents_budget_is_used_up() -> None:
     parent = Budget(Limits(tokens=10))
     child = Turn(Limits(), budget=parent.child(Limits()))
     child.begin("go")
-    child.answered(answer("", call(1), tokens=10))
+    heard(child, answer("", call(1), tokens=10))
     assert child.observed([done(call(1))]) == Finish("limited", "", "tokens")
 
 
@@ -316,10 +316,11 @@ def test_whatever_happens_the_rows_are_valid_and_the_limits_are_kept(
             results = [CallResult(one.id, one.name, "x", outcome) for one in decision.calls]
             decision = turn.observed(results)
         elif way == "a gate continues" and turn.is_last(response):
+            turn.spend(response.usage)
             decision = turn.continued(response, "go on")
         else:
             last = turn.is_last(response)
-            decision = turn.answered(response)
+            decision = heard(turn, response)
             assert isinstance(decision, Finish) or not last
     if steps == len(happening):
         assert isinstance(decision, Finish)
