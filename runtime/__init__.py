@@ -45,6 +45,7 @@ from motet.runtime.stream import Replies, ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Telemetry
+from motet.runtime.waits import current_deadline
 
 __all__ = [
     "Actor",
@@ -90,6 +91,7 @@ __all__ = [
     "Terminated",
     "TooManyChildren",
     "TraceEvent",
+    "current_deadline",
     "gather_ordered",
     "handles",
     "open_system",

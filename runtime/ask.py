@@ -9,7 +9,8 @@ recursive.
 
 The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask.settle`.
 
-A time limit does the same from the system's timers.
+A time limit does the same from the system's timers. What a handler asks has the deadline of the
+request it handles, too, so that nothing begins that would be too late for whoever asked first.
 
 Choices not taken. A reply channel or event per ask costs two more objects and can be answered
 after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one
@@ -58,7 +59,7 @@ class Ask(msgspec.Struct, eq=False):
     message: Message
     target: Work
     task: Task
-    until: float  # the handler must not begin later: the asker's deadline or the limit, if earlier
+    until: float  # the handler must not begin later: the first deadline of the asker, or the limit
     limit: float = math.inf  # of the ask itself; both in Trio's clock
     home: deque[Any] | list[Any] | None = None  # what holds it; Any: two kinds of items
     context: str | None = None  # of the asker's span
@@ -149,10 +150,12 @@ async def ask(
     if work is not None:
         refuse_cycle(work, target)
     limit = math.inf if seconds is None else trio.current_time() + seconds
+    # The earliest of what was said from outside of this task.
+    told = limit if work is None else min(limit, work.deadline)
     while True:
         until = trio.current_effective_deadline()
-        if limit < until:
-            until = limit
+        if told < until:
+            until = told
         envelope = Ask(
             mailbox, message, target, current_task(), until, limit, mailbox.queue, context
         )
@@ -175,6 +178,9 @@ async def ask(
             # `handles` made the checkers compare the handler's type. No `cast`, here and above:
             # it would be a call for each ask.
             return result  # type: ignore[no-any-return]
-        # The deadline passed while the actor was busy, before Trio looked at its clock. This
-        # checkpoint raises Cancelled, unless somebody moved the deadline: then ask again.
+        # The deadline passed while the actor was busy, before Trio or our timers looked at the
+        # clock. Now they do, and the checkpoint raises Cancelled, unless somebody moved the
+        # deadline, or what asks is shielded: then ask again, with no deadline but the own.
+        cell.system.timers.fire_due()
         await trio.lowlevel.checkpoint()
+        told = limit

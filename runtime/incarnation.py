@@ -265,6 +265,7 @@ class Incarnation:
             mailbox.withdrawn += 1
             return
         ask.scope = scope
+        ask.target.serves = ask
         result: Result | None = None
         try:
             message = ask.message
@@ -285,6 +286,7 @@ class Incarnation:
                 raise (cancelled or group) from None
             raise
         finally:
+            ask.target.serves = None
             if mailbox.reserved and self._is_put_aside(ask, result):
                 mailbox.keep(ask)
             else:

@@ -68,6 +68,9 @@ class ActorRef(Generic[P_contra]):
         waits is withdrawn; a handler that runs is cancelled, and this returns only when it and all
         it asked in turn have ended; if it finished nevertheless, its value is returned (G1).
         Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
+
+        Asked by the handler of a request that has a deadline, this one has it as well, or an
+        earlier one of its own; its handler can look at :func:`current_deadline`.
         """
         if self._cell.system.observing:
             return observed_ask(self._cell, request, timeout)

@@ -19,7 +19,7 @@ from motet.protocols.messages import StreamRequest
 from motet.runtime.answer import WOKEN
 from motet.runtime.ask import Ask, Result
 from motet.runtime.errors import AskTimeout
-from motet.runtime.waits import Work, current_work, refuse_cycle
+from motet.runtime.waits import Work, current_deadline, current_work, refuse_cycle
 
 if TYPE_CHECKING:
     from motet.runtime.mailbox import Mailbox
@@ -158,7 +158,7 @@ async def open_stream(
 ) -> AsyncGenerator[ReplyStream[T, R]]:
     """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
     work = current_work.get()
-    deadline = trio.current_effective_deadline()
+    deadline = min(trio.current_effective_deadline(), current_deadline())
     envelope = StreamAsk(mailbox, request, target, current_task(), deadline, home=mailbox.queue)
     envelope.context = context
     if work is not None:

@@ -67,11 +67,21 @@ class Timers:
         """How many entries are held, stopped ones included."""
         return len(self._heap)
 
+    def fire_due(self) -> None:
+        """Fire what is due now, for one who cannot wait until the task does."""
+        now = trio.current_time()
+        while self._heap and self._heap[0].when <= now:
+            timer = heappop(self._heap)
+            fire, timer.fire = timer.fire, None
+            if fire is not None:
+                self._live -= 1
+                fire()
+
     async def run(self) -> None:
         """Fire what is due, sleep until the next; until closed."""
         with self._all:
             while True:
-                self._fire_due(trio.current_time())
+                self.fire_due()
                 self._until = self._heap[0].when if self._heap else math.inf
                 with trio.CancelScope(deadline=self._until) as self._sleep:
                     await trio.sleep_forever()
@@ -79,11 +89,3 @@ class Timers:
     def close(self) -> None:
         """End the task. Only after the last ask has."""
         self._all.cancel()
-
-    def _fire_due(self, now: float) -> None:
-        while self._heap and self._heap[0].when <= now:
-            timer = heappop(self._heap)
-            fire, timer.fire = timer.fire, None
-            if fire is not None:
-                self._live -= 1
-                fire()

@@ -3,16 +3,20 @@
 A :class:`Work` is something that runs one thing at a time: the turn of an actor, or one concurrent
 handler. Every ask and every start made from within it is an edge while it lasts. All waiting is
 for *all* edges, so any cycle is a deadlock. One thread, no await in between: no locks.
+
+Deadlines go the other way along the edges: what is asked while a request is handled has the
+request's deadline, or an earlier one of its own.
 """
 
 from __future__ import annotations
 
+import math
 from contextvars import ContextVar
 from typing import Protocol
 
 from motet.runtime.errors import AskCycle
 
-__all__ = ["StartWait", "Wait", "Work", "current_work", "refuse_cycle"]
+__all__ = ["StartWait", "Wait", "Work", "current_deadline", "current_work", "refuse_cycle"]
 
 
 class Wait(Protocol):
@@ -24,14 +28,29 @@ class Wait(Protocol):
     def describe(self, now: float) -> str: ...
 
 
+class Served(Protocol):
+    """A request that is being handled: by when, and whether its handler was cancelled."""
+
+    until: float
+    cancelled_at: float | None
+
+
 class Work:
     """A node: the turn of an actor, or one execution of a concurrent handler."""
 
-    __slots__ = ("path", "waits")
+    __slots__ = ("path", "serves", "waits")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.waits: list[Wait] = []
+        self.serves: Served | None = None
+
+    @property
+    def deadline(self) -> float:
+        """See :func:`current_deadline`."""
+        if self.serves is None or self.serves.cancelled_at is not None:
+            return math.inf
+        return self.serves.until
 
 
 class StartWait:
@@ -49,6 +68,19 @@ class StartWait:
 # Inherited by the tasks that a handler opens in a nursery of its own: they are part of the turn.
 # Tasks of `Actor.start_soon` are not, and reset it.
 current_work: ContextVar[Work | None] = ContextVar("motet_current_work", default=None)
+
+
+def current_deadline() -> float:
+    """When the request that this handler serves has to be answered, in Trio's clock.
+
+    It is the earliest of the ask's ``timeout``, the deadline its asker had when it asked, and, if
+    the asker was a handler itself, of this function there. ``math.inf``: there is none, or the
+    handler was cancelled, so that what its clean-up asks has the deadlines of the clean-up only.
+    At the deadline the asker cancels the handler; this is for those who want to know before, such
+    as a client that tells a server how long it will wait.
+    """
+    work = current_work.get()
+    return math.inf if work is None else work.deadline
 
 
 def refuse_cycle(work: Work, target: Work) -> None:

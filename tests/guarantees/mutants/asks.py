@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import trio
 from trio.lowlevel import Abort, RaiseCancelT
 
@@ -13,6 +15,7 @@ from motet.runtime.errors import ActorDead
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.testing.scheduler import Patch
+from motet.runtime.waits import Work
 from tests.guarantees.law import Mutant
 
 __all__ = ["MUTANTS"]
@@ -67,6 +70,15 @@ def _begin_late() -> list[Patch]:
     return [(Ask, "expired", expired)]
 
 
+def _keep_deadlines_to_oneself() -> list[Patch]:
+    """What a handler asks does not have the deadline of the request it handles."""
+
+    def only_own(_: Work) -> float:
+        return math.inf
+
+    return [(Work, "deadline", property(only_own))]
+
+
 def _wait_a_bounded_time() -> list[Patch]:
     """The handler is cancelled, but after half a second the asker goes on without its end."""
     cancel, deliver = Ask.cancel, Ask._deliver
@@ -74,7 +86,7 @@ def _wait_a_bounded_time() -> list[Patch]:
 
     async def give_up(ask: Ask) -> None:
         await trio.sleep(0.5)
-        if not ask.settled and ask.raise_cancel is not None:
+        if not ask.settled and ask not in let_go and ask.raise_cancel is not None:
             let_go.add(ask)
             deliver(ask, ask._cancelled())
 
@@ -178,6 +190,7 @@ MUTANTS = (
     Mutant("G1", "waits a bounded time", _wait_a_bounded_time),
     Mutant("G1", "does not withdraw", _do_not_withdraw),
     Mutant("G1", "begins after the deadline", _begin_late),
+    Mutant("G1", "keeps deadlines to itself", _keep_deadlines_to_oneself),
     Mutant("G3", "drops queued asks at the end", _leave_queued_asks_at_the_end),
     Mutant("G3", "accepts after the end", _accept_after_the_end),
     Mutant("G3", "swallows handlers' errors", _swallow_errors),

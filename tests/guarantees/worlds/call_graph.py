@@ -23,6 +23,7 @@ from motet.runtime import (
     Replies,
     StartFailed,
     Supervision,
+    current_deadline,
     handles,
     open_system,
 )
@@ -88,13 +89,15 @@ class Node(Actor[Work | Aside | Flow]):
     async def flow(self, request: Flow, replies: Replies[int]) -> int:
         self._begin(request.deadline)
         await replies.send(request.asker)
-        answer = await self._work(Work(request.asker, request.route))
+        answer = await self._work(Work(request.asker, request.route, request.deadline))
         await replies.send(answer)
         return answer
 
     def _begin(self, deadline: float) -> None:
         if trio.current_time() > deadline:
             self.sim.violated("G1", self.path, "a handler began after its asker's deadline")
+        if current_deadline() != deadline:
+            self.sim.violated("G1", self.path, "a handler does not know its asker's deadline")
 
     async def _work(self, request: Work) -> int:
         sim, chance = self.sim, self.sim.random
@@ -104,7 +107,7 @@ class Node(Actor[Work | Aside | Flow]):
                 await trio.sleep(chance.choice((0, 1, 2)))
                 if chance.random() < 0.1:
                     raise Refused(asker)
-                await self._ask_later(asker, route)
+                await self._ask_later(asker, route, request.deadline)
                 return asker
             finally:
                 # Clean-up that takes time: the asker has to wait for it.
@@ -113,19 +116,19 @@ class Node(Actor[Work | Aside | Flow]):
                     if chance.random() < 0.2:
                         sim.clock.jump(2)  # a computation: time passes within one step
 
-    async def _ask_later(self, asker: int, route: int) -> None:
+    async def _ask_later(self, asker: int, route: int, deadline: float) -> None:
         chosen = [node for index, node in enumerate(self.later) if route >> index & 1]
         if route >> 8 & 1 and len(chosen) > 1:
             async with trio.open_nursery() as nursery:
                 for node in chosen:
-                    nursery.start_soon(ask, node, asker, route)
+                    nursery.start_soon(ask, node, asker, route, deadline)
         elif chosen:
-            await ask(chosen[0], asker, route)
+            await ask(chosen[0], asker, route, deadline)
 
 
-async def ask(ref: Ref, asker: int, route: int) -> int:
+async def ask(ref: Ref, asker: int, route: int, inherited: float = math.inf) -> int:
     """Ask in one of four ways, told by higher bits of the route."""
-    deadline = trio.current_effective_deadline()
+    deadline = min(trio.current_effective_deadline(), inherited)
     match route >> 4 & 3:
         case 0:
             return await ref.ask(Work(asker, route, deadline))
