@@ -72,17 +72,21 @@ class Intake:
         try:
             yield await self.deliver(run)
         finally:
-            # Waits while being cancelled, without limit: bounded waiting would break G1.
-            with trio.CancelScope(shield=True):
-                await self.discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
-                await run.ended.wait()
+            if not run.ended.is_set():
+                # Waits while being cancelled, without limit: bounded waiting would break G1.
+                with trio.CancelScope(shield=True):
+                    await self.discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
+                    await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
         """Have the session's actor store and queue the input."""
-        self._tree.table.admit(run)
+        table = self._tree.table
+        table.admit(run)
         try:
             while True:
-                session = await self._tree.router.ask(Resolve(run.session))
+                session = table.actor(run.session)
+                if session is None:
+                    session = await self._tree.router.ask(Resolve(run.session))
                 try:
                     return await session.ask(Submit(run.id))
                 except ActorDead:
@@ -90,7 +94,7 @@ class Intake:
                     # started makes Resolve raise, so this ends.
                     await trio.lowlevel.checkpoint()
         except BaseException:
-            self._tree.table.refuse(run)
+            table.refuse(run)
             raise
 
     async def twin(self, run_id: str, resent: Run) -> Run:

@@ -56,10 +56,13 @@ class Router(Actor[RouterMessage]):
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[Submit]:
         name = actor_name(message.session)
-        session = self.child(name)
-        if session is not None and session.is_alive:
-            return session
-        return await self.start_child(lambda: Session(message.session, self.services), name=name)
+        session: ActorRef[Submit] | None = self.child(name)
+        if session is None or not session.is_alive:
+            session = await self.start_child(
+                lambda: Session(message.session, self.services), name=name
+            )
+        self.services.table.slot(message.session).actor = session
+        return session
 
     @handles(Discard)
     async def discard(self, message: Discard) -> None:

@@ -78,7 +78,9 @@ class Session(Actor[Submit]):
             user=run.principal.user,
             text=run.text,
             key=run.key,
-            body_hash=body_hash(run.session, run.agent.name, run.text),
+            body_hash=body_hash(run.session, run.agent.name, run.text)
+            if run.key is not None
+            else "",
         )
         # Shielded: the outcome of a commit would be ambiguous to whoever is cancelled during it.
         with trio.CancelScope(shield=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import trio
@@ -20,6 +20,10 @@ from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus
+
+if TYPE_CHECKING:
+    from motet.actors.sessions.session import Submit
+    from motet.runtime import ActorRef
 
 QUEUE_CAPACITY = 10
 
@@ -72,6 +76,7 @@ class Slot:
         generation: raised by every stop of the session; inputs admitted before it are dropped.
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
+        actor: the session's actor, as the router has answered last.
     """
 
     session: str
@@ -82,6 +87,7 @@ class Slot:
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
     touched: float = 0.0
+    actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
 
     @property
     def idle(self) -> bool:
@@ -101,6 +107,12 @@ class RunTable:
 
     def slot(self, session: str) -> Slot:
         return self.slots.setdefault(session, Slot(session))
+
+    def actor(self, session: str) -> ActorRef[Submit] | None:
+        """The session's actor if it is known and alive; else the router is to be asked."""
+        slot = self.slots.get(session)
+        found = slot.actor if slot is not None else None
+        return found if found is not None and found.is_alive else None
 
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored. Raises ``QueueFull``."""

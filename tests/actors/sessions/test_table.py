@@ -8,9 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.agent.definition import Agent
+from motet.actors.host import open_host
+from motet.actors.sessions.router import Resolve, Router
+from motet.actors.sessions.session import Submit
 from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
+from motet.runtime import ActorRef, handles
 
 AGENT = Agent("a")
 
@@ -132,3 +136,23 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
     elif step == "stop one":
         for item in table.cancel_run(target, "stopped"):
             table.finish(item, item.ends_as("dropped", ""))
+
+
+async def test_a_session_is_resolved_once_while_its_actor_lives() -> None:
+    asked: list[str] = []
+
+    class Counting(Router):
+        @handles(Resolve)
+        async def resolve(self, message: Resolve) -> ActorRef[Submit]:
+            asked.append(message.session)
+            return await super().resolve(message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("motet.actors.tree.Router", Counting)
+        async with open_host(agents=[Agent("helper", model="demo")]) as host:
+            await host.run("helper", "hello", session="s")
+            await host.run("helper", "hello", session="s")
+            assert asked == ["s"]
+            await host.delete("s")
+            await host.run("helper", "hello", session="s")
+            assert asked == ["s", "s"]
