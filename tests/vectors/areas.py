@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from tests.vectors import (
     areas_compact,
+    areas_compaction,
     areas_errors,
+    areas_events,
     areas_history,
     areas_host,
     areas_loops,
@@ -29,6 +31,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "error strategy table": areas_host.strategy,
     "extra: circuit breaker": areas_compact.breaker,
     "extra: PII redaction": areas_compact.redaction,
+    "extra: segmented memory": areas_compaction.segments,
     "tool_loop": areas_loops.same_call,
     "tool_loop_later": areas_loops.detectors,
     "stable_json": areas_loops.canonical,
@@ -64,6 +67,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "pipeline_later": areas_history.pipeline,
     "memory_flush": areas_history.flush,
     "post_run_compaction": areas_history.after_run,
+    "event_order": areas_events.order,
     "cache_ttl_parse": areas_history.cache_ttl,
 }
 """Areas that are not here belong to later work."""

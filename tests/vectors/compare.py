@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TypeAlias, cast
 
 from tests.vectors.cases import MAIN, Facts
@@ -26,6 +26,14 @@ class AllOf(tuple[str, ...]):
 
 class AnyOf(tuple[object, ...]):
     """A fact with several names: what is expected must be one of them."""
+
+
+class InOrder(tuple[object, ...]):
+    """A fact in many steps: what is expected are some of them, in this order."""
+
+    def holds(self, expect: Iterable[object]) -> bool:
+        rest = iter(self)
+        return all(any(same(wanted, step) for step in rest) for wanted in expect)
 
 
 def differences(expect: object, facts: Facts) -> list[str]:
@@ -46,6 +54,8 @@ def same(expect: object, got: object) -> bool:
     """Equal, where ``<words>`` in the expectation stand for anything there is."""
     if isinstance(got, AnyOf):
         return any(same(expect, name) for name in got)
+    if isinstance(got, InOrder):
+        return isinstance(expect, list) and got.holds(cast("list[object]", expect))
     if isinstance(expect, str) and _ANYTHING.match(expect):
         return got not in (None, "")
     if isinstance(expect, dict) and isinstance(got, str) and "$digest" in expect:

@@ -10,7 +10,12 @@ import json
 import re
 from typing import cast
 
-from tests.vectors import deviations_history, deviations_prompt, deviations_text
+from tests.vectors import (
+    deviations_compaction,
+    deviations_history,
+    deviations_prompt,
+    deviations_text,
+)
 from tests.vectors.cases import MAIN, Case, Facts, Given
 from tests.vectors.rules import Rule
 
@@ -113,6 +118,12 @@ def _many_are_no_loop(case: Case, facts: Facts) -> bool:
     return many and got == levels | {"read_only": "warning"} and levels["read_only"] == "critical"
 
 
+def _in_the_order_of_their_ends(case: Case, facts: Facts) -> bool:
+    """The call that takes longer ends behind the other, and is told then."""
+    times = [case.given.seconds(f"{name}_tool_ms") or 0.0 for name in ("first", "second")]
+    return times[0] > times[1] and facts.get("results_end") == ["2", "1"]
+
+
 RULES = (
     Rule(
         "error store store/get/list filters",
@@ -160,6 +171,12 @@ RULES = (
         'errors.md 1: "not found lists the available tools"',
         _lists_what_there_is,
     ),
+    Rule(
+        "event_order",
+        'agent-loop.md 13: "`tool.result` comes when that tool ends"',
+        _in_the_order_of_their_ends,
+    ),
+    *deviations_compaction.RULES,
     *deviations_text.RULES,
     *deviations_history.RULES,
     *deviations_prompt.RULES,
