@@ -17,8 +17,9 @@ from motet.actors.errors.tracker import ErrorLimits, ErrorTracker, counts_as
 from motet.actors.tools.breaker import Breaker, BreakerPolicy
 from motet.protocols.chat import Outcome
 from motet.protocols.errors import CompactError
+from tests.vectors.areas_compaction import compaction
 from tests.vectors.areas_host import failing_model
-from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood, NotYet
+from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 
 NOW = 1732230214.0
 
@@ -166,7 +167,7 @@ def context(given: Given) -> Facts:
         prompts = {_prompt() for _ in range(given.number("compile"))}
         return {"equal": len(prompts) == 1}
     if "errors" not in given:
-        raise NotYet("compaction of a transcript is not part of the host yet")
+        return compaction(given)
     errors, resolved = given.texts("errors"), given.texts("resolved")
     if len(errors) == 1 and (described := _described(errors[0])):
         return _described_context(described, resolved)

@@ -15,6 +15,8 @@ from tests.vectors.runner import run_case
 FOLDER = Path(__file__).parent
 ERRORS = FOLDER / "error_channel.json"
 LOOP = FOLDER / "agent_loop.json"
+DESIGNED_OTHERWISE = ("extra: segmented memory",)
+"""The specification has another design: nothing of the area can be as it was."""
 
 
 @pytest.mark.parametrize("area", load(ERRORS))
@@ -25,7 +27,8 @@ def test_every_vector_holds_or_is_decided_otherwise(area: str) -> None:
     decided = sum(outcome.verdict == "decided" for outcome in outcomes)
     assert decided <= 2, "deviations are few"
     if area in ADAPTERS:
-        assert any(outcome.verdict == "passed" for outcome in outcomes)
+        assert any(o.verdict == "passed" for o in outcomes) or area in DESIGNED_OTHERWISE
+        assert not any(o.verdict == "not yet" for o in outcomes)
 
 
 def test_areas_of_later_work_are_not_failures(
