@@ -221,7 +221,8 @@ class TraceStore(Actor[TraceProtocol]):
             except Exception as error:
                 log.warning("traces_not_pruned", reason=summarize(error))
             else:
-                log.info("traces_pruned", count=deleted)
+                if deleted:
+                    log.info("traces_pruned", count=deleted)
             await trio.sleep(PRUNE_INTERVAL)
 
     async def _prune(self, before: float) -> int:

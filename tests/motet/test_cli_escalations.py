@@ -18,11 +18,10 @@ tool_errors = 1
 
 
 def test_an_escalated_run_is_told_listed_and_answered_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "motet.toml").write_text(IMPATIENT)
-    run = motet("run", "helper", "fail", "-s", "one", "--state", "../st", cwd=tmp_path)
+    (here / "motet.toml").write_text(IMPATIENT)
+    run = motet("run", "helper", "fail", "-s", "one", "--state", "../st", cwd=here)
     assert run.code == 1
     assert "handed to a person: Too many errors with" in run.err
 

@@ -10,12 +10,11 @@ from tests.motet.test_cli_look import printed
 
 
 def test_sessions_are_listed_shown_and_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("one\n" * 40)
-    motet("run", "helper", "read notes.txt", "-s", "one", "--state", "../st", cwd=tmp_path)
-    motet("run", "helper", "hello", "-s", "two", "--state", "../st", cwd=tmp_path)
+    (here / "notes.txt").write_text("one\n" * 40)
+    motet("run", "helper", "read notes.txt", "-s", "one", "--state", "../st", cwd=here)
+    motet("run", "helper", "hello", "-s", "two", "--state", "../st", cwd=here)
 
     _, table, _ = printed(capsys, "sessions", "--state", "../st")
     assert [line.split()[2] for line in table.splitlines()[1:]] == ["two", "one"]

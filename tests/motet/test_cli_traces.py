@@ -76,12 +76,9 @@ def test_times_are_short() -> None:
     ]
 
 
-def test_runs_are_listed_shown_and_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    motet("run", "helper", "hello", "-s", "one", "--state", "../st", cwd=tmp_path)
-    motet("run", "helper", "read nothing.txt", "-s", "two", "--state", "../st", cwd=tmp_path)
+def test_runs_are_listed_shown_and_exported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    motet("run", "helper", "hello", "-s", "one", "--state", "../st", cwd=here)
+    motet("run", "helper", "read nothing.txt", "-s", "two", "--state", "../st", cwd=here)
 
     _, table, _ = printed(capsys, "traces", "--state", "../st")
     heading, *rows = table.splitlines()
@@ -105,12 +102,9 @@ def test_runs_are_listed_shown_and_exported(
     ]
 
 
-def test_what_cannot_be_shown_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    motet("run", "helper", "hello", "--state", "../st", cwd=tmp_path)
-    motet("run", "helper", "hello", "--state", "../st", cwd=tmp_path)
+def test_what_cannot_be_shown_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    motet("run", "helper", "hello", "--state", "../st", cwd=here)
+    motet("run", "helper", "hello", "--state", "../st", cwd=here)
     for arguments, why in (
         (("show",), "which one? give the id of its run"),
         (("show", "run_x"), "no trace of a run 'run_x'"),

@@ -272,6 +272,8 @@ async def _set_start(store: Store, index: int, summary: str = "") -> None:
     if summary:
         sql = "INSERT INTO summaries VALUES ('s', ?, 1, 0.0, ?)"
         await store.database.execute(sql, index + 1, summary)
+    # A change that changes nothing, since no cycle begins at 0: the store forgets what it knew.
+    await store.ref.ask(MarkFlushed("s", 0))
 
 
 async def _start(store: Store) -> int:
