@@ -71,6 +71,7 @@ class RunTrace:
         agent: str,
         user: str,
         within: tuple[str, str] | None = None,
+        quiet: bool = False,
     ) -> None:
         self.run_id = run_id
         self.session = session
@@ -86,6 +87,7 @@ class RunTrace:
         self._open: dict[str, OpenSpan] = {}
         self._calls: dict[str, OpenSpan] = {}
         self._news: list[OpenSpan] = []
+        self._quiet = quiet
         own, self._prefix = identity(run_id)
         self.trace_id, parent = within or (own, None)
         self.root = self._begin("agent", agent, parent)
@@ -196,7 +198,7 @@ class RunTrace:
                 span.cut()
         root.end(ROOT_STATUS.get(status, "error"))
         self.status = status
-        self._tracer.finished(self)
+        self._tracer.finished(self, told=not self._quiet)
 
     # Handing over
 
@@ -230,7 +232,9 @@ class RunTrace:
         if not span.listed:
             span.listed = True
             self._news.append(span)
-        self._tracer.changed(self)
+        self._quiet = self._quiet and self._count == 1
+        if not self._quiet:
+            self._tracer.changed(self)
 
 
 def _nobody() -> None:
@@ -267,13 +271,17 @@ class Tracer:
         user: str,
         text: str = "",
         caller: tuple[str, str] | None = None,
+        quiet: bool = False,
     ) -> RunTrace:
         """The trace of a run that starts now, with ``text`` as its input.
 
         ``caller``: the run that it is a part of, and that run's call; an empty one for its root.
+        ``quiet``: it is recorded only if it comes to have a part.
         """
         within = self._place(*caller) if caller else None
-        trace = RunTrace(self, run_id, session=session, agent=agent, user=user, within=within)
+        trace = RunTrace(
+            self, run_id, session=session, agent=agent, user=user, within=within, quiet=quiet
+        )
         if self.verbose:
             trace.root.input = text
         self.live[run_id] = trace
@@ -282,10 +290,12 @@ class Tracer:
     def beside(self, run_id: str, purpose: str, *, session: str, agent: str, user: str) -> RunTrace:
         """A trace of what is done because of a run but not in it, as a part of that run's trace.
 
-        Such as a summary after it; the run may have ended long since.
+        Such as a summary after it; the run may have ended long since. Nothing is recorded when
+        there was nothing to do.
         """
         own = f"{run_id}.{purpose}"
-        return self.begin(own, session=session, agent=agent, user=user, caller=(run_id, ""))
+        above = (run_id, "")
+        return self.begin(own, session=session, agent=agent, user=user, caller=above, quiet=True)
 
     def _place(self, run_id: str, call_id: str) -> tuple[str, str]:
         """The trace and the span of a call, or of the run where the call is not known."""
@@ -311,10 +321,10 @@ class Tracer:
             if len(self._changed) == 1:
                 self.notify()
 
-    def finished(self, trace: RunTrace) -> None:
-        """A trace has ended; for :class:`RunTrace` only."""
+    def finished(self, trace: RunTrace, *, told: bool) -> None:
+        """A trace has ended; for :class:`RunTrace` only. ``told``: it waits to be taken."""
         self.live.pop(trace.run_id, None)
-        self._ended += 1
+        self._ended += told
         if self._ended > WAITING_LIMIT:
             oldest = next(t for t in self._changed.values() if t.status != "running")
             del self._changed[oldest.run_id]

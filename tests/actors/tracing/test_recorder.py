@@ -114,16 +114,25 @@ def test_what_is_done_after_a_run_is_a_part_of_its_trace() -> None:
     assert (after.info.trace_id, after.info.parent) == (identity("run_1")[0], root_id("run_1"))
 
 
+def test_where_there_was_nothing_to_do_after_a_run_nothing_is_recorded() -> None:
+    traces = tracer()
+    with traces.beside("run_1", "summary", session="s", agent="helper", user="alice"):
+        pass
+    assert (traces.take(9), traces.live) == ([], {})
+
+
 async def test_work_that_is_left_early_ends_as_it_was_left() -> None:
     traces = tracer()
     with (
         pytest.raises(KeyError),
-        traces.beside("run_1", "flush", session="s", agent="a", user="u"),
+        traces.beside("run_1", "flush", session="s", agent="a", user="u") as trace,
+        trace.model("demo"),
     ):
         raise KeyError("no")
     with (
         trio.CancelScope() as scope,
-        traces.beside("run_2", "flush", session="s", agent="a", user="u"),
+        traces.beside("run_2", "flush", session="s", agent="a", user="u") as trace,
+        trace.model("demo"),
     ):
         scope.cancel()
         await trio.sleep_forever()
