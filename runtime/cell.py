@@ -45,6 +45,7 @@ class Cell:
     __slots__ = (
         "_actor",
         "_cleaning",
+        "_cleanup",
         "_ended",
         "_factory",
         "_started",
@@ -110,6 +111,7 @@ class Cell:
         self._task: trio.lowlevel.Task | None = None
         self._cleaning: trio.CancelScope | None = None
         self._actor: Actor[Any] | None = self._build()
+        self._cleanup = _declared_cleanup(self._actor)  # of the last one: the next is like it
         self.kind = type(self._actor).__name__
         self.handlers = self._actor.__motet_handlers__
         self.mailbox = Mailbox(
@@ -367,6 +369,7 @@ class Cell:
             self.failed_with = error
             return None
         self._actor = None
+        self._cleanup = _declared_cleanup(actor)
         life = Incarnation(self, actor)
         if self.state != "starting":
             life.finish()
@@ -429,9 +432,8 @@ class Cell:
         _log.warning("%s: %s", self.path, what)
 
     def _own_cleanup(self) -> float:
-        if self.life is None or not _cleans_up(self.life.actor):
-            return 0.0
-        return self.life.actor.cleanup_budget
+        """Seconds; also between two incarnations, since the next one has a clean-up again."""
+        return 0.0 if self.state == "dead" else self._cleanup
 
     def _signal_started(self) -> None:
         if self._started is not None:
@@ -440,6 +442,10 @@ class Cell:
 
     def _change(self, event: LifeEvent) -> None:
         self.state = next_state(self.state, event, self.path)
+
+
+def _declared_cleanup(actor: Actor[Any]) -> float:
+    return actor.cleanup_budget if _cleans_up(actor) else 0.0
 
 
 def _cleans_up(actor: Actor[Any]) -> bool:

@@ -149,10 +149,11 @@ class Supervisor:
         self._escalate(limit)
 
     async def _stop_children(self) -> None:
-        self._need_after = self.cleanup_need()
-        for cell in reversed(self.cells.copy().values()):
+        needs = [(cell, cell.cleanup_need()) for cell in self.cells.values()]
+        self._need_after = sum(need for _, need in needs)
+        for cell, need in reversed(needs):
             self._stopping = cell
-            self._need_after -= cell.cleanup_need()
+            self._need_after -= need
             self.stop(cell, self._plan_of_next())
             await cell.wait_ended()
         self._stopping = None

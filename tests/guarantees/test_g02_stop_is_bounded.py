@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Request
-from motet.runtime import Actor, StopReport, handles, open_system
+from motet.runtime import Actor, StopReport, Supervision, handles, open_system
 from tests.guarantees.laws import holds, is_found, mutants_of
 
 
@@ -105,6 +105,47 @@ async def test_a_clean_up_over_its_budget_is_cut_and_named(autojump_clock: MockC
         assert trio.current_time() == 4
         assert [left.path for left in report.abandoned] == ["/s/a"]
         assert "clean-up cut after 4 s" in report.abandoned[0].what
+
+
+async def test_the_clean_up_of_an_actor_that_waits_for_its_restart_has_its_time_too(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+
+    class Flaky(Unit):
+        async def run(self, request: Run) -> None:
+            self.start_soon(self._crash)
+
+        async def _crash(self) -> None:
+            raise OSError("gone for a while")
+
+    class Busy(Actor[Run]):
+        @handles(Run)
+        async def run(self, request: Run) -> None:
+            await trio.sleep(request.seconds)
+
+    class Parent(Busy):
+        supervision = Supervision(backoff=1, jitter=0)
+
+        async def on_start(self) -> None:
+            await self.start_child(lambda: Flaky(log, clean_up=3), name="flaky")
+
+    async with open_system("s") as system, trio.open_nursery() as nursery:
+        await system.start(Parent, name="parent")
+        busy = await system.start(Busy, name="busy")
+        nursery.start_soon(_ignore_death, busy.ask(Run(1000)))
+        flaky = system.find("/s/parent/flaky")
+        assert flaky is not None
+        await flaky.ask(Run(0))
+        await trio.sleep(3.5)
+        assert flaky.statistics().state == "suspended"
+
+        # It is restarted while the busy one, which is stopped first, still uses its grace.
+        report = await system.stop(grace=10)
+
+        assert flaky.statistics().restarts == 1
+        assert trio.current_time() == 3.5 + 10 - 4 + 3
+        assert report == StopReport(ended=("/s/busy", "/s/parent/flaky", "/s/parent"))
 
 
 async def test_a_failing_clean_up_is_named_and_the_stop_goes_on() -> None:
