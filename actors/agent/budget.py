@@ -155,10 +155,11 @@ class Budget:
 
     # Calls and children
 
-    def allows_calls(self, calls: int) -> bool:
-        return all(
-            level.limits.tool_calls is None or level.tool_calls + calls <= level.limits.tool_calls
-            for level in self.lineage()
+    def calls_left(self) -> int | None:
+        """How many more calls there may be; None for any number."""
+        limited = [level for level in self.lineage() if level.limits.tool_calls is not None]
+        return min(
+            (max(0, (one.limits.tool_calls or 0) - one.tool_calls) for one in limited), default=None
         )
 
     def spend_calls(self, calls: int) -> None:

@@ -272,20 +272,22 @@ class Turn:
     # Act and observe
 
     def _act(self, response: ModelResponse) -> Decision:
-        """Let calls be run, but for those that were cut off, and all when a limit forbids them."""
+        """Let the calls be run: those that were not cut off, as many as there may be."""
         broken = incomplete(response)
-        calls = tuple(call for call in response.calls if call.id not in broken)
         self._cuts = self._cuts + 1 if broken else 0
-        if self._cuts > CONTINUATIONS:
-            self._closing = "length"
-        elif not self.budget.allows_calls(len(calls)):
+        whole = [call for call in response.calls if call.id not in broken]
+        calls = tuple(whole[: self.budget.calls_left()])
+        if len(calls) < len(whole):
             self._closing = "tool_calls"
-        if self._closing:
-            calls, why = (), hints.not_run(self._closing)
-        else:
-            why = hints.CUT_CALL
-        refused = [call for call in response.calls if call not in calls]
-        self._not_run = {call.id: closing.refusal(call, why) for call in refused}
+        elif self._cuts > CONTINUATIONS:
+            self._closing = "length"
+        self._not_run = {
+            call.id: closing.refusal(
+                call, hints.CUT_CALL if call.id in broken else hints.not_run(self._closing)
+            )
+            for call in response.calls
+            if call not in calls
+        }
         if not calls:
             self._observe(())
             return self._think()

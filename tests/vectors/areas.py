@@ -15,6 +15,7 @@ from tests.vectors import (
     areas_prompt,
     areas_results,
     areas_text,
+    areas_turn,
 )
 from tests.vectors.cases import Adapter
 
@@ -64,7 +65,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "summary_budget_later": areas_history.budget,
     "important_tail_later": areas_history.tail_matters,
     "virtual_compaction": areas_history.pointer,
-    "pipeline_later": areas_history.pipeline,
+    "pipeline_later": areas_turn.pipeline,
     "memory_flush": areas_history.flush,
     "post_run_compaction": areas_history.after_run,
     "event_order": areas_events.order,

@@ -15,6 +15,7 @@ from tests.vectors import (
     deviations_history,
     deviations_prompt,
     deviations_text,
+    deviations_turn,
 )
 from tests.vectors.cases import MAIN, Case, Facts, Given
 from tests.vectors.rules import Rule
@@ -178,6 +179,7 @@ RULES = (
     ),
     *deviations_compaction.RULES,
     *deviations_text.RULES,
+    *deviations_turn.RULES,
     *deviations_history.RULES,
     *deviations_prompt.RULES,
     Rule(

@@ -28,7 +28,7 @@ def test_a_child_spends_its_parents_budget_too() -> None:
     assert child.exhausted() == "tokens"
     assert root.exhausted() is None
     assert (root.usage.total_tokens, root.tool_calls) == (80, 2)
-    assert not root.allows_calls(2)
+    assert (root.calls_left(), child.calls_left()) == (1, 1)
     root.spend(used(20))
     assert root.exhausted() == "tokens"
 
@@ -171,7 +171,7 @@ class Tree:
                 self.flying.append((budget, stack, expected, actual))
             case "end" if self.flying:
                 self.end(self.flying.pop(at % len(self.flying)))
-            case "calls" if budget.allows_calls(at):
+            case "calls" if (left := budget.calls_left()) is None or at <= left:
                 budget.spend_calls(at)
                 self.calls.append((budget, at))
             case _:

@@ -87,15 +87,16 @@ def test_a_model_that_calls_on_when_tools_are_gone_is_ended() -> None:
     assert violations(turn.rows) == ()
 
 
-def test_a_batch_over_the_call_limit_is_refused_whole_and_the_model_may_close() -> None:
+def test_of_a_batch_over_the_call_limit_the_first_are_run_and_the_model_may_close() -> None:
     turn = Turn(Limits(tool_calls=1))
     turn.begin("go")
 
-    decision = turn.answered(answer("", call(1), call(2)))
+    assert turn.answered(answer("", call(1), call(2))) == RunCalls((call(1),))
+    decision = turn.observed([done(call(1))])
 
     assert isinstance(decision, CallModel)
     assert not decision.offer_tools
-    assert [result.outcome for result in turn.results] == ["denied", "denied"]
+    assert [result.outcome for result in turn.results] == ["done", "denied"]
     assert turn.answered(answer("ok")) == Finish("limited", "ok", "tool_calls")
 
 
