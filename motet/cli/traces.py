@@ -140,7 +140,8 @@ def _print_table(traces: Sequence[TraceInfo]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("time", "run", "agent", "user", "status"):
         table.add_column(heading, no_wrap=heading in ("time", "run", "status"), overflow="fold")
-    for heading in ("seconds", "tokens", "cost", "errors"):
+    priced = any(info.usage.cost for info in traces)  # else it would only take room
+    for heading in ("seconds", "tokens", *(["cost"] if priced else []), "errors"):
         table.add_column(heading, no_wrap=True, justify="right")
     for info in traces:
         usage = info.usage
@@ -152,7 +153,7 @@ def _print_table(traces: Sequence[TraceInfo]) -> None:
             Text(info.status, style=_STYLES.get(info.status, "")),
             "" if info.ended is None else f"{info.ended - info.started:.2f}",
             f"{usage.total_tokens:,}" if usage.total_tokens else "",
-            money(usage.cost) if usage.cost else "",
+            *([money(usage.cost) if usage.cost else ""] if priced else []),
             Text(str(info.errors or ""), style="red"),
         )
     console(sys.stdout).print(table)

@@ -83,7 +83,7 @@ def test_runs_are_listed_shown_and_exported(here: Path, capsys: pytest.CaptureFi
     _, table, _ = printed(capsys, "traces", "--state", "../st")
     heading, *rows = table.splitlines()
     assert heading.split() == [
-        *("time", "run", "agent", "user", "status", "seconds", "tokens", "cost", "errors"),
+        *("time", "run", "agent", "user", "status", "seconds", "tokens", "errors"),
     ]
     assert [row.split()[3:6] for row in rows] == [["helper", "local", "completed"]] * 2
     assert rows[0].split()[-1] == "1"
