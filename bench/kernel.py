@@ -5,6 +5,7 @@ The peers do the least that could be called the same; they are in :mod:`bench.pe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 
@@ -41,12 +42,33 @@ class Sink(Actor[Note | Echo]):
         return request.number
 
 
+class Clocks:
+    """The least that a meter does: it counts, and adds up times and knows the longest."""
+
+    def __init__(self) -> None:
+        self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.times: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def count(self, name: str, path: str) -> None:
+        self.counts[name, path] += 1
+
+    def record(self, name: str, path: str, value: float) -> None:
+        times = self.times[name, path]
+        times[0] += value
+        if value > times[1]:
+            times[1] = value
+
+
 def tell(count: int) -> float:
-    return trio.run(_tell, count)
+    return trio.run(_tell, count, None)
 
 
-async def _tell(count: int) -> float:
-    async with open_system() as system:
+def tell_with_clocks(count: int) -> float:
+    return trio.run(_tell, count, Clocks())
+
+
+async def _tell(count: int, clocks: Clocks | None) -> float:
+    async with open_system(telemetry=clocks) as system:
         ref = await system.start(Sink, name="sink")
         note = Note(1)
         watch = Watch()
@@ -231,7 +253,7 @@ def _row(
     trio_module = "bench.peers.trio_channel"
     cases = (
         Case(MOTET, __name__, function, motet),
-        Case("trio", trio_module, function.removesuffix("_with_deadline"), bare),
+        Case("trio", trio_module, function.partition("_with_")[0], bare),
         Case("asyncio", "bench.peers.asyncio_queue", function, asyncio),
         Case("pykka", "bench.peers.pykka_actor", function, pykka, "pykka"),
         Case(
@@ -249,6 +271,7 @@ def _row(
 
 ROWS = (
     _row("tell", "tell", (200_000, 100_000, 200_000, 100_000, 3_000), 5),
+    _row("tell with clocks", "tell_with_clocks", (200_000, 100_000, 0, 0, 0), 4),
     _row("ask", "ask", (30_000, 30_000, 30_000, 5_000, 2_000), 0.9, autogen_goal=8),
     _row("ask with deadline", "ask_with_deadline", (30_000, 30_000, 30_000, 5_000, 0), 0.9),
     _row("ask, 100 at once", "ask_100", (50_000, 50_000, 50_000, 10_000, 3_000), 1.5),

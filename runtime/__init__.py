@@ -44,7 +44,7 @@ from motet.runtime.schedule import ActorTimers, ScheduledMessage
 from motet.runtime.stream import Replies, ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
-from motet.runtime.telemetry import Telemetry
+from motet.runtime.telemetry import Meter, Telemetry
 from motet.runtime.waits import current_deadline
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "MailboxFull",
     "MailboxSpec",
     "MessageNotPortable",
+    "Meter",
     "MotetRuntimeError",
     "NameTaken",
     "NotInProtocol",

@@ -147,12 +147,12 @@ class Cell:
         if self.system.plain and type(message) in self.handlers:
             return message
         checked = self.admit(message)
-        telemetry = self.system.telemetry
-        return checked if telemetry is None else Told(checked, telemetry.context())
+        tracer = self.system.tracer
+        return checked if tracer is None else Told(checked, tracer.context())
 
     def observe(self) -> None:
         """Whether anybody looks at this actor may have changed."""
-        seen = self.system.telemetry is not None or self.path in self.system.traces
+        seen = self.system.meter is not None or self.path in self.system.traces
         self.observer = Observer(self.system, self.path) if seen else None
         if self.life is not None:
             self.life.choose_ways()

@@ -17,7 +17,7 @@ import trio
 from motet.runtime.errors import ActorDead, only_error
 from motet.runtime.supervision import Supervision
 from motet.runtime.system import System, open_system
-from motet.runtime.telemetry import Telemetry
+from motet.runtime.telemetry import Meter
 
 __all__ = ["run_system"]
 
@@ -34,7 +34,7 @@ def run_system(
     grace: float | None = None,
     name: str = "system",
     supervision: Supervision | None = None,
-    telemetry: Telemetry | None = None,
+    telemetry: Meter | None = None,
 ) -> T | None:
     """Run ``main(system)`` in a new system under ``trio.run``, and give what it returns.
 

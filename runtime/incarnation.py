@@ -13,9 +13,9 @@ then no further message is handled.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 import outcome
 import trio
@@ -40,8 +40,6 @@ __all__ = ["Incarnation"]
 Ts = TypeVarTuple("Ts")
 
 BATCH = 64  # messages between two checkpoints, so that a full mailbox cannot starve other tasks
-
-_NONE: Final[dict[type, Call]] = {}
 
 
 class Incarnation:
@@ -76,7 +74,7 @@ class Incarnation:
         self.workers: Workers | None = None  # made for the first task beside the turn
         self.timers: ActorTimers[Any] | None = None
         self._calls = actor.__motet_calls__
-        self._bare: dict[type, Call] = _NONE  # whatever is not here takes the longer way
+        self._bare: Mapping[type, Call] = {}  # whatever is not here takes the longer way
         self.choose_ways()
 
     # ------------------------------------------------------------------ orders
@@ -96,7 +94,8 @@ class Incarnation:
 
     def choose_ways(self) -> None:
         """Which messages need more than a bare call may have changed."""
-        self._bare = self._calls.bare if self.cell.observer is None else _NONE
+        observer = self.cell.observer
+        self._bare = self._calls.bare if observer is None else observer.choose(self._calls.bare)
 
     def pause(self) -> None:
         """Begin no handler until :meth:`resume`; the running ones go on."""

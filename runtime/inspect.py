@@ -10,7 +10,7 @@ import msgspec
 
 from motet.runtime.feed import FEED_BUFFER, Feed, joined
 from motet.runtime.lifecycle import LifeState
-from motet.runtime.telemetry import DEAD_LETTERS, Telemetry
+from motet.runtime.telemetry import DEAD_LETTERS, Meter
 
 __all__ = ["ActorInfo", "DeadLetter", "DeadLetters", "Leftover", "Statistics", "StopReport"]
 
@@ -67,9 +67,9 @@ class DeadLetters:
 
     KEPT = 100
 
-    def __init__(self, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, meter: Meter | None = None) -> None:
         self.count = 0
-        self._telemetry = telemetry
+        self._meter = meter
         self._feeds: list[Feed[DeadLetter]] = []
         self._last: deque[DeadLetter] = deque(maxlen=self.KEPT)
 
@@ -83,8 +83,8 @@ class DeadLetters:
         self._last.append(letter)
         for feed in self._feeds:
             feed.publish(letter)
-        if self._telemetry is not None:
-            self._telemetry.count(DEAD_LETTERS, letter.path)
+        if self._meter is not None:
+            self._meter.count(DEAD_LETTERS, letter.path)
 
     def follow(self, buffer: int = FEED_BUFFER) -> AbstractContextManager[Feed[DeadLetter]]:
         """Those to come: ``with system.dead_letters.follow() as letters: async for letter in …``.

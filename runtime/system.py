@@ -23,7 +23,7 @@ from motet.runtime.registry import Registry
 from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
-from motet.runtime.telemetry import Telemetry
+from motet.runtime.telemetry import Meter, Telemetry
 from motet.runtime.timers import Timers
 
 __all__ = ["System", "open_system"]
@@ -40,16 +40,17 @@ class System:
         supervision: Supervision,
         check_messages: bool,
         chance: Callable[[], float],
-        telemetry: Telemetry | None,
+        telemetry: Meter | None,
         cancel: Callable[[], None],
     ) -> None:
         self.name = name
         self.check_messages = check_messages
         self.chance = chance
-        self.telemetry = telemetry
+        self.meter = telemetry
+        self.tracer = telemetry if isinstance(telemetry, Telemetry) else None
         self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
         self.observing = telemetry is not None  # anybody looks at anything
-        self.plain = telemetry is None and not check_messages  # messages are sent as they are
+        self.plain = self.tracer is None and not check_messages  # messages are sent as they are
         self.dead_letters = DeadLetters(telemetry)
         self.timers = Timers()
         self.failure: Exception | None = None
@@ -102,7 +103,7 @@ class System:
 
     def observe(self, path: str) -> None:
         """Who looks at ``path`` has changed. For :mod:`motet.runtime.observe`."""
-        self.observing = self.telemetry is not None or bool(self.traces)
+        self.observing = self.meter is not None or bool(self.traces)
         for cell in self._root.tree():
             if cell.path == path:
                 cell.observe()
@@ -158,7 +159,7 @@ async def open_system(
     *,
     supervision: Supervision | None = None,
     check_messages: bool = False,
-    telemetry: Telemetry | None = None,
+    telemetry: Meter | None = None,
     chance: Callable[[], float] = random.random,
 ) -> AsyncGenerator[System]:
     """A block in which actors live; when it is left, none does.
@@ -168,7 +169,8 @@ async def open_system(
     cancelled at once, and its ``on_stop`` runs within its budget. When the top-level actors fail
     more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
-    ``telemetry`` gets spans and figures; without it they cost nothing.
+    ``telemetry`` gets counts and times, and if it is a :class:`Telemetry`, spans; without it they
+    cost nothing.
     """
     system: System | None = None
     try:

@@ -1,13 +1,14 @@
-"""What the kernel tells of itself to a metrics and tracing library: one small protocol.
+"""What the kernel tells of itself to a metrics and tracing library: two small protocols.
 
-Without telemetry nothing is measured, and each message costs one look at an attribute. The names
-that the kernel gives to ``count`` and ``record`` are the constants below.
+Without telemetry nothing is measured, and each message costs one look at an attribute. With a
+meter each handler has the clock read before and after it; with spans every message travels in an
+envelope too. The names that the kernel gives to ``count`` and ``record`` are the constants below.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from motet.protocols.messages import Message
 
@@ -18,6 +19,7 @@ __all__ = [
     "HANDLED",
     "HANDLE_SECONDS",
     "RESTARTS",
+    "Meter",
     "SpanKind",
     "Telemetry",
 ]
@@ -32,8 +34,21 @@ HANDLE_SECONDS: Final = "motet.handle.seconds"  # first to last step of a handle
 SpanKind = Literal["ask", "handle"]
 
 
-class Telemetry(Protocol):
-    """Given to :func:`open_system`. Called in the tasks of actors and askers; must not raise.
+class Meter(Protocol):
+    """Counters and histograms. Called in the tasks of actors and askers; must not raise."""
+
+    def count(self, name: str, path: str) -> None:
+        """One more of ``name`` at the actor ``path``."""
+        ...
+
+    def record(self, name: str, path: str, value: float) -> None:
+        """A value for the histogram ``name``, in the unit its name ends in."""
+        ...
+
+
+@runtime_checkable
+class Telemetry(Meter, Protocol):
+    """A meter that gets spans too. Called in the tasks of actors and askers; must not raise.
 
     Contexts are W3C ``traceparent`` texts, since a message may cross a process border.
     """
@@ -51,12 +66,4 @@ class Telemetry(Protocol):
 
     def context(self) -> str | None:
         """The context of the span this task is in, for a told message."""
-        ...
-
-    def count(self, name: str, path: str) -> None:
-        """One more of ``name`` at the actor ``path``."""
-        ...
-
-    def record(self, name: str, path: str, value: float) -> None:
-        """A value for the histogram ``name``, in the unit its name ends in."""
         ...

@@ -163,13 +163,26 @@ async def test_dead_letters_can_be_followed() -> None:
 _current: ContextVar[str | None] = ContextVar("current", default=None)
 
 
-class Recorder:
+class Meters:
+    """The half of a telemetry that has no spans."""
+
+    def __init__(self) -> None:
+        self.counts: list[str] = []
+        self.records: list[str] = []
+
+    def count(self, name: str, path: str) -> None:
+        self.counts.append(f"{name} {path}")
+
+    def record(self, name: str, path: str, value: float) -> None:
+        self.records.append(f"{name} {path} {value:g}")
+
+
+class Recorder(Meters):
     """Telemetry without a library: contexts are the numbers of spans."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.spans: list[str] = []
-        self.counts: list[str] = []
-        self.records: list[str] = []
 
     @contextmanager
     def span(
@@ -185,12 +198,6 @@ class Recorder:
 
     def context(self) -> str | None:
         return _current.get()
-
-    def count(self, name: str, path: str) -> None:
-        self.counts.append(f"{name} {path}")
-
-    def record(self, name: str, path: str, value: float) -> None:
-        self.records.append(f"{name} {path} {value:g}")
 
 
 async def test_contexts_travel_with_asks_and_tells(autojump_clock: MockClock) -> None:
@@ -224,6 +231,45 @@ async def test_failures_dead_letters_and_restarts_are_counted() -> None:
             "motet.dead_letters /s/counter",
             "motet.restarts /s/counter",
         ]
+
+
+@pytest.mark.parametrize("kind", [Meters, Recorder])
+async def test_a_meter_gets_the_same_figures_with_spans_and_without(
+    kind: type[Meters], autojump_clock: MockClock
+) -> None:
+    seen = kind()
+    async with open_system("s", telemetry=seen) as system, _two(system) as relay:
+        await relay.tell(Add(1))
+        await wait_all_tasks_blocked()
+        await relay.ask(Total())
+        await relay.tell(Add(-1))
+        await wait_all_tasks_blocked()
+    both = ["motet.handled /s/counter", "motet.handled /s/relay"]
+    assert sorted(seen.counts) == [
+        "motet.dead_letters /s/counter",
+        "motet.failed /s/counter",
+        *[both[0]] * 2,
+        *[both[1]] * 3,
+        "motet.restarts /s/counter",
+    ]
+    times = [line.rpartition(" ")[2] for line in seen.records]
+    assert times.count("1") == 4  # the two asks and their handlers
+    assert len(times) == 8
+
+
+async def test_a_trace_is_joined_and_left_while_a_meter_counts() -> None:
+    seen = Meters()
+    async with open_system("s", telemetry=seen) as system:
+        counter = await system.start(Counter, name="counter")
+        await counter.tell(Add(1))
+        await wait_all_tasks_blocked()
+        with system.trace(counter.path) as events:
+            await counter.tell(Add(1))
+            await wait_all_tasks_blocked()
+        await counter.tell(Add(1))
+        await wait_all_tasks_blocked()
+        assert [event.kind async for event in events] == ["received", "handled"]
+    assert seen.counts == ["motet.handled /s/counter"] * 3
 
 
 async def test_streams_have_spans_too() -> None:
