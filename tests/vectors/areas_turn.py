@@ -10,7 +10,14 @@ import trio
 import motet
 from motet.actors.agent.hints import CUT_CALL, before_request
 from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    JsonObject,
+    ToolMessage,
+    UserMessage,
+)
 from motet.protocols.limits import Limits
 from motet.protocols.models import Finished, ModelResponse, StopReason
 from motet.protocols.tools import CallResult
@@ -75,13 +82,14 @@ async def _host(llm: Given) -> Facts:
 
 
 def _step(llm: Given) -> Step:
-    calls: list[tuple[str, dict[str, object]]] = []
-    for item in llm.items("tool_calls"):
-        pair = cast("list[object]", item) if isinstance(item, list) else [item, {}]
-        calls.append((str(pair[0]), cast("dict[str, object]", pair[1])))
+    calls = [_named(item) for item in llm.items("tool_calls")]
     made = call(*calls, text=llm.text("content"))
     assert isinstance(made, list)
     return [*made[:-1], Finished(REASONS[llm.text("finish")])]
+
+
+def _named(item: object) -> tuple[str, JsonObject]:
+    return cast("tuple[str, JsonObject]", item) if isinstance(item, list) else (str(item), {})
 
 
 def _begun(limits: Limits) -> Turn:
