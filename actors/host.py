@@ -39,7 +39,7 @@ from motet.protocols.escalations import (
     GetEscalation,
     ListEscalations,
 )
-from motet.protocols.events import SessionReset
+from motet.protocols.events import SessionCompacted, SessionReset
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.limits import Limits
@@ -223,23 +223,20 @@ class Host:
         """Cancel runs, drop queued inputs, and wait at most ``grace`` seconds for the clean-up.
 
         Needs neither the session's actor nor the database, so it works while both are stuck.
+        Of many stops of one run the first reports it as stopped, the others as already stopping.
         Raises ``NotFound`` for a run that is not there or not the principal's.
         """
+        table, why = self._tree.table, f"stopped by {principal.user}"
         if run_id is not None:
-            active, dropped = self._cancel_by_id(run_id, principal)
+            stop = table.cancel_run(self._live_run(run_id, principal), why, by_user=True)
         else:
-            owned = self._tree.table.owned(principal)
+            owned = table.owned(principal)
             keys = owned if everything else [key for key in owned if key == session]
-            active, dropped = self._tree.table.cancel(keys, f"stopped by {principal.user}")
-        await self._intake.discard(dropped)
+            stop = table.cancel(keys, why, by_user=True)
+        await self._intake.discard(stop.dropped)
         with trio.move_on_after(grace):
-            for run in active + dropped:
-                await run.ended.wait()
-        return StopReport(
-            stopped=[run.id for run in active if run.ended.is_set()],
-            dropped_inputs=[run.id for run in dropped],
-            still_running=[run.id for run in active if not run.ended.is_set()],
-        )
+            await stop.wait()
+        return stop.report()
 
     # Answering
 
@@ -329,6 +326,17 @@ class Host:
         await self._tree.store.ask(ResetSession(session))
         await self._tree.services.announce(session, SessionReset())
 
+    async def compact(
+        self, session: str, *, principal: Principal = LOCAL
+    ) -> SessionCompacted | None:
+        """Summarise a session now; which rows the summary stands for, None: it was too short.
+
+        Nothing stored is deleted. Raises ``NotFound``, and ``UnknownName`` when its agent is gone.
+        """
+        info = await self.session(session, principal=principal)
+        agent = await self._tree.resolver.resolve(info.agent)
+        return await self._intake.compact(agent, session, principal)
+
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
         """Delete a session with all that is stored of it; returns how many rows it had.
 
@@ -388,13 +396,11 @@ class Host:
 
     # Inside
 
-    def _cancel_by_id(self, run_id: str, principal: Principal) -> tuple[list[Run], list[Run]]:
-        table = self._tree.table
-        run = table.runs.get(run_id)
-        if run is None or not table.may(principal, run):
+    def _live_run(self, run_id: str, principal: Principal) -> Run:
+        run = self._tree.table.runs.get(run_id)
+        if run is None or not self._tree.table.may(principal, run):
             raise NotFound(f"no live run {run_id!r}")
-        dropped = table.cancel_run(run, f"stopped by {principal.user}")
-        return ([] if dropped else [run]), dropped
+        return run
 
     async def _owned_escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._tree.store.ask(GetEscalation(escalation))

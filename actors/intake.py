@@ -15,10 +15,11 @@ from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
-from motet.actors.sessions.session import Submit
+from motet.actors.sessions.session import Compact, Submit
 from motet.actors.sessions.table import Run
 from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation
+from motet.protocols.events import SessionCompacted
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Ack, Principal
 from motet.runtime import ActorDead
@@ -75,7 +76,8 @@ class Intake:
             if not run.ended.is_set():
                 # Waits while being cancelled, without limit: bounded waiting would break G1.
                 with trio.CancelScope(shield=True):
-                    await self.discard(self._tree.table.cancel_run(run, "cancelled by the caller"))
+                    stop = self._tree.table.cancel_run(run, "its caller has gone")
+                    await self.discard(stop.dropped)
                     await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
@@ -96,6 +98,19 @@ class Intake:
         except BaseException:
             table.refuse(run)
             raise
+
+    async def compact(
+        self, agent: AnyAgent, session: str, principal: Principal
+    ) -> SessionCompacted | None:
+        """Have a session summarised by its actor, in the name of a run that never starts."""
+        run = Run(f"compact_{token_hex(6)}", session, agent, principal, "", agent.limits)
+        runs = self._tree.table.runs
+        runs[run.id] = run
+        try:
+            actor = await self._tree.router.ask(Resolve(session))
+            return await actor.ask(Compact(run.id))
+        finally:
+            del runs[run.id]
 
     async def twin(self, run_id: str, resent: Run) -> Run:
         """The run that the resent input's key has started before: live, or as it was stored."""

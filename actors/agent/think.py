@@ -6,7 +6,9 @@ What a request holds is decided by :class:`View`, which is pure; this is what ca
 from __future__ import annotations
 
 import trio
+from msgspec.structs import replace
 
+from motet.actors.agent.call_ids import LENGTH, with_own_ids
 from motet.actors.agent.compaction import due_after_run
 from motet.actors.agent.prompt import assemble
 from motet.actors.agent.summary import DEADLINE
@@ -20,7 +22,7 @@ from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
 from motet.protocols import events
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import Generate, ModelRequest, ModelResponse, Retrying
 from motet.protocols.tools import ToolSpec
@@ -92,9 +94,24 @@ class Thinker:
             self._turn.spend(usage_of(response, sent.tokens))
         if asked is request:
             self.view = self.view.counted(sent, response.usage.input_tokens)
+        response = self._told_apart(response, decision.iteration)
         if unchecked := budget.warning():
             await self._services.warn(self._run, "limits", unchecked, grave=False)
         return response
+
+    def _told_apart(self, response: ModelResponse, iteration: int) -> ModelResponse:
+        """Its calls with ids that the conversation has not had; some servers count them anew."""
+        if not response.calls:
+            return response
+        used = {
+            call.id
+            for row in (*self.view.history, *self._turn.rows)
+            if isinstance(row, AssistantMessage)
+            for call in row.calls
+        }
+        if all(call.id not in used and len(call.id) <= LENGTH for call in response.calls):
+            return response
+        return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
 
     async def _stream(self, request: ModelRequest) -> ModelResponse:
         """Stream the answer out as it comes, unless a gate may refuse it."""

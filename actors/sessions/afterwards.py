@@ -1,48 +1,82 @@
-"""What is done for a session when a run has ended and its reply is out: a summary, if it is due."""
+"""What is done for a session when no run has to wait for it: a summary of what is long gone by."""
 
 from __future__ import annotations
 
+import attrs
+
+from motet.actors.agent.compaction import Compacting
 from motet.actors.agent.prompt import assemble
 from motet.actors.agent.run import TurnRunner
+from motet.actors.agent.view import View
 from motet.actors.agents.briefing import Occasion, prompt_input
+from motet.actors.agents.workbench import Prepared
+from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.flush import AskModel, MemoryFlush, memory_executor
 from motet.actors.sessions.summarise import Afterwards, Flush, Summariser
+from motet.actors.sessions.table import Run
 from motet.actors.tools.context import Context
 from motet.actors.tracing.recorder import RunTrace
 from motet.protocols.events import SessionCompacted
 
+AT_ONCE = Compacting(rows=1)
+"""For a compaction that somebody asked for: whatever there is to win."""
 
-async def tidy(runner: TurnRunner, services: Services, summariser: Summariser) -> None:
-    """Summarise a session that has become too long. Raises nothing but a cancellation.
 
-    What it costs is a part of the run's trace.
+@attrs.frozen
+class Chore:
+    """A summary to be made on behalf of a run, or of a person who wants one.
+
+    ``around``: estimated tokens of the system prompt and the tools.
     """
-    run, thinker = runner.run, runner.thinker
+
+    run: Run
+    view: View
+    around: int
+    prepared: Prepared
+
+    @classmethod
+    def after(cls, runner: TurnRunner) -> Chore:
+        thinker = runner.thinker
+        return cls(runner.run, thinker.view, thinker.around, thinker.prepared)
+
+    @classmethod
+    def at_once(cls, run: Run, prepared: Prepared) -> Chore:
+        return cls(run, View(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
+
+
+async def tidy(chore: Chore, services: Services, summariser: Summariser) -> SessionCompacted | None:
+    """Summarise a session if it has become too long; which rows, if any were.
+
+    Raises nothing but a cancellation. What it costs is a part of the run's trace.
+    """
+    run, hooks = chore.run, RunHooks(chore.run, services.hooks)
+    model = run.agent.model_name
     trace = services.tracer.beside(
         run.id, "summary", session=run.session, agent=run.agent.name, user=run.principal.user
     )
     with trace:
-        ask = services.asking(run.agent.model_name, trace, "summary")
         about = Afterwards(
-            thinker.model,
-            ask,
-            thinker.view,
-            thinker.around,
-            _flush(runner, services, trace) if run.agent.memory else None,
-            runner.hooks.compact,
-            runner.hooks.compacted,
+            model.partition(":")[2] or model,
+            services.asking(model, trace, "summary"),
+            chore.view,
+            chore.around,
+            _flush(chore, services, trace) if run.agent.memory else None,
+            hooks.compact,
+            hooks.compacted,
         )
         done = await summariser.after_run(about)
-    if done is not None:
-        event = SessionCompacted(done.start_pos, done.next_pos - 1)
-        await services.announce(run.session, event, run.id)
+    if done is None:
+        return None
+    event = SessionCompacted(done.start_pos, done.next_pos - 1)
+    await services.announce(run.session, event, run.id)
+    return event
 
 
-def _flush(runner: TurnRunner, services: Services, trace: RunTrace) -> Flush:
+def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
     """Writes what would be forgotten to the files of the agent's memory, in its workspace."""
-    run, thinker = runner.run, runner.thinker
-    ask: AskModel = services.asking(run.agent.model_name, trace, "flush")
+    run, model = chore.run, chore.run.agent.model_name
+    ask: AskModel = services.asking(model, trace, "flush")
     context = Context[object](
         deps=run.deps,
         run_id=run.id,
@@ -50,20 +84,20 @@ def _flush(runner: TurnRunner, services: Services, trace: RunTrace) -> Flush:
         agent=run.agent.name,
         principal=run.principal,
         call_id="",
-        workspace=thinker.prepared.workspace,
+        workspace=chore.prepared.workspace,
     )
     occasion = Occasion(
         agent=run.agent.name,
         instructions=run.agent.instructions,
         profile=run.agent.profile,
-        prepared=thinker.prepared,
+        prepared=chore.prepared,
         today=services.today(),
         session=run.session,
         user=run.principal.user,
         mode="minimal",
     )
     return MemoryFlush(
-        thinker.model,
+        model.partition(":")[2] or model,
         ask,
         memory_executor(services.hooks, services.errors, context),
         services.today,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import trio
 
 from motet.actors.services import Services
-from motet.actors.sessions.session import Session, Submit, drop
+from motet.actors.sessions.session import Session, SessionMessage, drop
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 
@@ -16,7 +16,7 @@ IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
 
 
-class Resolve(Request[ActorRef[Submit]], frozen=True, tag="router.resolve"):
+class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolve"):
     """The actor of a session, started if it is not alive.
 
     It may be passivated between the answer and its use: an ``ActorDead`` there means to resolve
@@ -54,9 +54,9 @@ class Router(Actor[RouterMessage]):
         self.start_soon(self._sweep)
 
     @handles(Resolve)
-    async def resolve(self, message: Resolve) -> ActorRef[Submit]:
+    async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
         name = actor_name(message.session)
-        session: ActorRef[Submit] | None = self.child(name)
+        session: ActorRef[SessionMessage] | None = self.child(name)
         if session is None or not session.is_alive:
             session = await self.start_child(
                 lambda: Session(message.session, self.services), name=name

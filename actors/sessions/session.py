@@ -6,16 +6,19 @@ transcript at once, because only this actor starts them; a stop fences what is s
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import trio
 
 from motet.actors.agent.run import TurnRunner
 from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
-from motet.actors.sessions.afterwards import tidy
+from motet.actors.sessions.afterwards import Chore, tidy
 from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.summarise import Summariser
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
+from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.messages import Request
 from motet.protocols.sessions import Accepted, AcceptInput, Ack, FinishRun, NewInput
@@ -32,7 +35,19 @@ class Submit(Request[Ack], frozen=True, tag="session.submit"):
     run_id: str
 
 
-class Session(Actor[Submit]):
+class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compact"):
+    """Summarise the session now, in the name of a run of the run table that never starts.
+
+    Which rows have a summary now; None when it is too short, or when a hook was against it.
+    """
+
+    run_id: str
+
+
+SessionMessage: TypeAlias = Submit | Compact
+
+
+class Session(Actor[SessionMessage]):
     """Owns the order of one session. Its runs are tasks of this actor, under its life."""
 
     cleanup_budget = 10.0
@@ -104,13 +119,21 @@ class Session(Actor[Submit]):
         await runner.execute()
         self._pump()
         if runner.thinker.is_long:
-            self.start_soon(self._tidy, runner)
+            self.start_soon(self._tidy, Chore.after(runner))
 
-    async def _tidy(self, runner: TurnRunner) -> None:
+    @handles(Compact, concurrent=4)
+    async def compact(self, message: Compact) -> SessionCompacted | None:
+        run = self.services.table.runs[message.run_id]
+        prepared = await self.services.workbench.prepare(
+            run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
+        )
+        return await self._tidy(Chore.at_once(run, prepared))
+
+    async def _tidy(self, chore: Chore) -> SessionCompacted | None:
         slot = self.slot
         slot.chores += 1
         try:
-            await tidy(runner, self.services, self.summariser)
+            return await tidy(chore, self.services, self.summariser)
         finally:
             slot.chores -= 1
 

@@ -235,6 +235,7 @@ class SessionLook(StrEnum):
     LIST = "list"
     SHOW = "show"
     EXPORT = "export"
+    COMPACT = "compact"
     RESET = "reset"
     DELETE = "delete"
 
@@ -264,7 +265,7 @@ def sessions(
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at sessions, also while a host runs; reset and delete them when none does."""
+    """Look at sessions, also while a host runs; compact, reset, delete them when none does."""
     from motet.cli import sessions as act
     from motet.cli.setup import load_setup
 
@@ -276,6 +277,8 @@ def sessions(
             code = act.show_session(setup, session, limit, json=json)
         case SessionLook.EXPORT:
             code = act.export_session(setup, session, output)
+        case SessionLook.COMPACT:
+            code = act.compact_session(setup, session)
         case SessionLook.RESET:
             code = act.reset_session(setup, session)
         case SessionLook.DELETE:

@@ -27,6 +27,7 @@ from motet.cli.setup import Setup
 from motet.cli.stored import reading
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
+from motet.protocols.events import SessionCompacted
 from motet.protocols.sessions import HistoryRow, ListSessions, SessionInfo
 
 RESULT_LINES = 12
@@ -92,6 +93,20 @@ def reset_session(setup: Setup, session: str) -> int:
     """Let the model start from an empty history. Raises ``NotFound``, ``StateInUse``."""
     trio.run(partial(_reset, setup, _named(session, "reset")))
     print(f"{one_line(session)} starts anew; what is stored of it stays", file=sys.stderr)
+    return OK
+
+
+def compact_session(setup: Setup, session: str) -> int:
+    """Have a session summarised now. Raises ``NotFound``, ``StateInUse``, ``UnknownName``."""
+    done = trio.run(partial(_compact, setup, _named(session, "compact")))
+    if done is None:
+        print(f"{one_line(session)} is too short to be summarised", file=sys.stderr)
+    else:
+        print(
+            f"a summary stands for rows {done.start} to {done.end} of {one_line(session)} now; "
+            "what is stored stays",
+            file=sys.stderr,
+        )
     return OK
 
 
@@ -188,6 +203,11 @@ async def _session(readers: Readers, session: str) -> SessionInfo:
 async def _reset(setup: Setup, session: str) -> None:
     async with open_host(setup.state, config=setup.config, agents=setup.agents()) as host:
         await host.reset(session)
+
+
+async def _compact(setup: Setup, session: str) -> SessionCompacted | None:
+    async with open_host(setup.state, config=setup.config, agents=setup.agents()) as host:
+        return await host.compact(session)
 
 
 async def _delete(setup: Setup, session: str) -> int:

@@ -13,7 +13,7 @@ from motet.actors.agent.summary import HEADER
 from motet.actors.agent.tokens import estimate
 from motet.actors.agent.transcript import violations
 from motet.protocols import events
-from motet.protocols.chat import ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import (
     CallArguments,
@@ -26,6 +26,7 @@ from motet.protocols.models import (
     Usage,
     UsageReport,
 )
+from tests.scripted import Scripted, call, say
 
 WINDOW = 20_000
 TOO_LONG = ModelFailure("too many tokens", kind="context_exhausted", status=400)
@@ -154,3 +155,23 @@ async def test_a_summary_that_fails_costs_a_warning_and_nothing_else() -> None:
     warnings = [event for event in seen if isinstance(event, events.Warned)]
     assert {event.source for event in warnings} == {"compaction"}
     assert "summarised without a model" in warnings[0].message
+
+
+async def test_ids_of_calls_that_a_server_counts_anew_are_told_apart() -> None:
+    model = Scripted(call(("ping", {})), call(("ping", {"n": 2})), say("done"))
+    model.then(call(("ping", {})), say("done"))
+    agent = motet.Agent("a", model=model)
+
+    @agent.tool
+    def ping(n: int = 1) -> str:
+        return f"pong {n}"
+
+    async with motet.open_host() as host:
+        await host.run(agent, "go", session="s")
+        await host.run(agent, "again", session="s")
+    rows = model.requests[-1].messages
+    ids = [one.id for row in rows if isinstance(row, AssistantMessage) for one in row.calls]
+    assert ids[0] == "c0"
+    assert len(set(ids)) == 3
+    assert all(0 < len(one) <= 40 for one in ids)
+    assert [row.call_id for row in rows if isinstance(row, ToolMessage)] == ids

@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 import motet
 from motet.actors.agent.summary import HEADER
 from motet.protocols.chat import UserMessage
+from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, SessionCompacted
 from motet.protocols.models import (
     CallArguments,
@@ -140,3 +142,35 @@ async def test_a_host_that_closes_during_a_summary_closes_at_once() -> None:
             await talk(host, agent)
             await wait_all_tasks_blocked()
             assert model.summaries
+
+
+async def test_a_person_may_have_a_session_summarised_at_any_time() -> None:
+    model = Teller()
+    model.goes_on.set()
+    agent = motet.Agent("a", model=model)
+    async with motet.open_host() as host:
+        await host.run(agent, "one", session="s")
+        assert await host.compact("s") is None
+        for text in ("two", "three", "four", "five"):
+            await host.run(agent, text, session="s")
+        assert await host.compact("s") == SessionCompacted(1, 6)
+        assert host.status().running == 0
+        await host.run(agent, "and now?", session="s")
+        texts = [row.text for row in model.answers[-1].messages]
+        assert texts[0].startswith(HEADER)
+        assert texts[2:] == ["four", "Then it went on.", "five", "Then it went on.", "and now?"]
+        with pytest.raises(NotFound):
+            await host.compact("other")
+
+
+async def test_a_hook_may_be_against_a_summary() -> None:
+    agent = motet.Agent("a", model=Teller())
+    async with motet.open_host() as host:
+
+        @host.on("before_compact")
+        async def refuse(_event: motet.BeforeCompact) -> motet.Deny:
+            return motet.Deny("not now")
+
+        for text in ("one", "two", "three", "four"):
+            await host.run(agent, text, session="s")
+        assert await host.compact("s") is None
