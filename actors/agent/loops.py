@@ -20,13 +20,17 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.agent.stable_json import call_key, digest
+from motet.actors.agent.stable_json import call_key
 from motet.actors.errors.format import told
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult
 
 Kind: TypeAlias = Literal["read", "write", "polling"]
 """``polling``: to be asked again and again is what the tool is for, or it says nothing."""
+_Asked: TypeAlias = tuple[str, str]
+"""Tool and arguments, as the model wrote them."""
+_Got: TypeAlias = tuple[str, str, str]
+"""Tool, outcome and text."""
 Detector: TypeAlias = Literal["same_call", "same_result", "reads"]
 Level: TypeAlias = Literal["warning", "critical"]
 
@@ -76,21 +80,21 @@ class Loops:
     """
 
     kinds: Mapping[str, Kind] = attrs.field(factory=dict[str, Kind])
-    _calls: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=WINDOW), init=False)
-    _results: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=WINDOW), init=False)
-    _reads: int = attrs.field(default=0, init=False)
-    _targets: set[str] = attrs.field(factory=set[str], init=False)
+    _calls: deque[_Asked] = attrs.field(factory=lambda: deque[_Asked](maxlen=WINDOW), init=False)
+    _results: deque[_Got] = attrs.field(factory=lambda: deque[_Got](maxlen=WINDOW), init=False)
+    _reads: list[_Asked] = attrs.field(factory=list[_Asked], init=False)
+    _keys: dict[_Asked, str] = attrs.field(factory=dict[_Asked, str], init=False)
     _warned: bool = attrs.field(default=False, init=False)
 
     @property
     def reads(self) -> int:
         """Reads since the last write."""
-        return self._reads
+        return len(self._reads)
 
     @property
     def distinct(self) -> int:
         """Different calls among :attr:`reads`."""
-        return len(self._targets)
+        return len(set(map(self._key, self._reads)))
 
     def batch(self, pairs: Iterable[tuple[Call, CallResult]]) -> Finding | None:
         """What to say of the calls of one answer: the worst that is found, at most one thing."""
@@ -107,40 +111,44 @@ class Loops:
         kind = kind_of(call, self.kinds)
         if kind == "polling":
             return ()
-        key, text = call_key(call.name, call.arguments), _result_key(result)
-        self._calls.append(f"{key} {text}")
-        self._results.append(f"{call.name} {text}")
-        self._count_read(kind, key)
+        self._calls.append((call.name, call.arguments))
+        self._results.append(_got(result))
+        if kind == "write":
+            self._reads.clear()
+        else:
+            self._reads.append(self._calls[-1])
+        same = self._results.count(self._results[-1])
+        # That a write was done is said in the same words every time.
+        silent = kind == "write" and result.ok
         found = (
-            self._same_call(call.name),
-            # That a write was done is said in the same words every time.
-            None if kind == "write" and result.ok else self._same_result(call.name),
-            self._only_reads(call.name),
+            self._same_call(call.name) if same >= SAME_CALL.warning else None,
+            None if silent else self._same_result(call.name, same),
+            self._only_reads(call.name) if self.reads >= READS_OF_FEW.warning else None,
         )
         return tuple(finding for finding in found if finding)
 
     def _same_call(self, tool: str) -> Finding | None:
-        count = self._calls.count(self._calls[-1])
+        key, result = self._key(self._calls[-1]), self._results[-1]
+        pairs = zip(self._calls, self._results, strict=True)
+        count = sum(got == result and self._key(asked) == key for asked, got in pairs)
         level = SAME_CALL.level(count)
         return Finding("same_call", level, tool, count) if level else None
 
-    def _same_result(self, tool: str) -> Finding | None:
-        count = self._results.count(self._results[-1])
+    def _same_result(self, tool: str, count: int) -> Finding | None:
         level = SAME_RESULT.level(count)
         return Finding("same_result", level, tool, count) if level else None
 
     def _only_reads(self, tool: str) -> Finding | None:
-        few = self.distinct <= FEW_DISTINCT * self._reads
-        level = (READS_OF_FEW if few else READS_OF_MANY).level(self._reads)
-        return Finding("reads", level, tool, self._reads, self.distinct) if level else None
+        reads, distinct = self.reads, self.distinct
+        few = distinct <= FEW_DISTINCT * reads
+        level = (READS_OF_FEW if few else READS_OF_MANY).level(reads)
+        return Finding("reads", level, tool, reads, distinct) if level else None
 
-    def _count_read(self, kind: Kind, key: str) -> None:
-        if kind == "write":
-            self._reads = 0
-            self._targets.clear()
-        else:
-            self._reads += 1
-            self._targets.add(key)
+    def _key(self, asked: _Asked) -> str:
+        """Equal for calls that mean the same; made only of those that may be in a loop."""
+        if asked not in self._keys:
+            self._keys[asked] = call_key(*asked)
+        return self._keys[asked]
 
 
 def kind_of(call: Call, kinds: Mapping[str, Kind]) -> Kind:
@@ -177,6 +185,7 @@ class _Action(msgspec.Struct):
     action: str = ""
 
 
-def _result_key(result: CallResult) -> str:
+def _got(result: CallResult) -> _Got:
     """Equal for equal results; the id under which an error was stored makes no difference."""
-    return digest((result.outcome, ":", result.text if result.ok else told(result.text)[0]))
+    text = result.text if result.ok else told(result.text)[0]
+    return result.name, result.outcome, text
