@@ -55,7 +55,7 @@ class RunStream:
         if mode == "after_turn":
             self._run.soft_stop = True
         else:
-            self._run.cancel("cancelled by the caller")
+            self._run.cancel("cancelled by the caller", by_user=True)
 
     def __aiter__(self) -> Self:
         return self

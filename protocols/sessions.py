@@ -274,9 +274,17 @@ class EndsToTell(Request[tuple[EndToTell, ...]], frozen=True, tag="sessions.ends
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """What a stop did: runs ended, inputs that will not be answered, runs that still clean up."""
+    """What a stop did, by the ids of runs.
+
+    Attributes:
+        stopped: they have ended.
+        already_stopping: their end had been asked for before; they were waited for as well.
+        dropped_inputs: they never started and will not be answered.
+        still_running: of those that were asked to end, now or before, the ones that clean up.
+    """
 
     stopped: list[str] = []
+    already_stopping: list[str] = []
     dropped_inputs: list[str] = []
     still_running: list[str] = []
 

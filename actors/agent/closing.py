@@ -21,8 +21,10 @@ def answer_row(text: str) -> tuple[AssistantMessage, str]:
     return AssistantMessage(clean or EMPTY_ANSWER), clean
 
 
-def stopped_row(partial: str) -> AssistantMessage:
-    return AssistantMessage(_behind(partial, STOPPED), note="stopped")
+def stopped_row(partial: str, cause: str = "") -> AssistantMessage:
+    """``cause``: what has ended the run when no person has."""
+    note = f"[Stopped: {cause}]" if cause else STOPPED
+    return AssistantMessage(_behind(partial, note), note="stopped")
 
 
 def failed_row(partial: str, message: str) -> AssistantMessage:

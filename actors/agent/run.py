@@ -86,7 +86,7 @@ class TurnRunner:
         finally:
             # Awaits while being cancelled: shielded, and bounded by the budget.
             deadline = trio.current_time() + FINISH_BUDGET
-            finish = finish or self.turn.stop(self.voice.partial, self._known())
+            finish = finish or self._stop()
             with trio.CancelScope(shield=True, deadline=deadline):
                 await self._conclude(finish)
             if self.hooks.watch_end:
@@ -106,7 +106,16 @@ class TurnRunner:
             return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self.voice.partial, self._known())
-        return self.turn.stop(self.voice.partial, self._known())
+        return self._stop()
+
+    def _stop(self) -> Finish:
+        """End the turn at once, and say in its last row who or what has ended it."""
+        cause = "" if self.run.by_user else self._why
+        return self.turn.stop(self.voice.partial, self._known(), cause)
+
+    @property
+    def _why(self) -> str:
+        return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
         decision = await self._begin()
@@ -116,7 +125,8 @@ class TurnRunner:
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
-                    return self.turn.stop()
+                    self.run.cancel("cancelled by the caller", by_user=True)
+                    return self._stop()
                 case CallModel():
                     decision = await self._think(decision)
                 case RunCalls():
@@ -311,7 +321,7 @@ class TurnRunner:
             await self.services.warn(run, "transcript", message)
 
     def _detail(self, finish: Finish) -> str:
-        return self.run.stop_reason if finish.status == "cancelled" else finish.detail
+        return self._why if finish.status == "cancelled" else finish.detail
 
     def _terminal(self, finish: Finish) -> events.Terminal:
         usage = self.turn.usage
@@ -328,7 +338,7 @@ class TurnRunner:
                 kind = type(self.failure).__name__ if self.failure else "Internal"
                 return events.RunFailed(usage, kind, finish.detail, self.error_id)
             case _:
-                return events.RunCancelled(usage, self.run.stop_reason or "the host is closing")
+                return events.RunCancelled(usage, self._why)
 
     def _result(self, finish: Finish) -> RunResult:
         run, turn = self.run, self.turn

@@ -196,14 +196,14 @@ class Turn:
         self.usage += usage
         self.budget.spend(usage)
 
-    def stop(self, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
+    def stop(self, partial: str = "", done: Sequence[CallResult] = (), cause: str = "") -> Finish:
         """End at once, whatever was going on. Valid in every state but ``ended``.
 
         ``partial`` is text the model had streamed, ``done`` the results that are known; the other
-        calls are closed as not started.
+        calls are closed as not started. ``cause``: what has ended it when no person has.
         """
         said = self._interrupt(partial, done)
-        return self._close(closing.stopped_row(said), Finish("cancelled"))
+        return self._close(closing.stopped_row(said, cause), Finish("cancelled"))
 
     def fail(self, message: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
         """End because the model, a gate or motet itself failed."""

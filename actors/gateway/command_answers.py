@@ -59,6 +59,7 @@ def stop_text(report: StopReport) -> str:
         f"{len(ids)} {what}"
         for ids, what in (
             (report.stopped, "stopped"),
+            (report.already_stopping, "already stopping"),
             (report.dropped_inputs, "dropped from the queue"),
             (report.still_running, "still cleaning up: " + ", ".join(report.still_running)),
         )

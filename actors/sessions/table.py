@@ -3,13 +3,14 @@
 All of it is touched by one Trio thread only, and no method awaits: a stop that walks this table
 sees every run that was admitted, whether its input is still on the way to disk, queued, running
 or cleaning up. Invariants: a run is in the table from before its input is stored until it has
-ended; a session has at most one active run; ``ended`` is set exactly once, with a result.
+ended; a session has at most one active run; ``ended`` is set exactly once, with a result; of many
+that stop a run one is the first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +20,7 @@ import trio
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.protocols.limits import Limits
-from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus
+from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.sessions.session import Submit
@@ -32,7 +33,11 @@ QUEUE_CAPACITY = 10
 class Run:
     """One run, from the moment its input arrived. ``state`` moves left to right only.
 
-    ``workspace``: what its tools see; None until it has been prepared.
+    Attributes:
+        workspace: what its tools see; None until it has been prepared.
+        generation: higher than that of every run admitted before it.
+        stop_reason: why it is to end, in the words of the first who asked; empty until then.
+        by_user: whether a person asked for it, and not the end of who waits, or of the host.
     """
 
     id: str
@@ -48,15 +53,23 @@ class Run:
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
     stop_reason: str = ""
+    by_user: bool = False
     soft_stop: bool = False
     result: RunResult | None = attrs.field(default=None, repr=False)
     ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
-    def cancel(self, reason: str) -> None:
-        """Ask the run to end now. It has ended when ``ended`` is set, not before."""
-        if self.state != "ended":
-            self.stop_reason = self.stop_reason or reason
-            self.scope.cancel()
+    def cancel(self, reason: str, *, by_user: bool = False) -> bool:
+        """Ask the run to end now; whether nobody had before.
+
+        It has ended when ``ended`` is set, not before.
+        """
+        if self.state == "ended":
+            return False
+        first = not self.stop_reason
+        if first:
+            self.stop_reason, self.by_user = reason, by_user
+        self.scope.cancel()
+        return first
 
     def end(self, result: RunResult) -> None:
         if self.state != "ended":
@@ -73,7 +86,8 @@ class Slot:
     """What a host knows of one session while it is busy.
 
     Attributes:
-        generation: raised by every stop of the session; inputs admitted before it are dropped.
+        fence: the highest generation when the session was stopped last; inputs up to it that
+            come late are dropped.
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
         actor: the session's actor, as the router has answered last.
@@ -83,7 +97,7 @@ class Slot:
     queue: deque[Run] = attrs.field(factory=deque[Run])
     active: Run | None = None
     arriving: int = 0
-    generation: int = 0
+    fence: int = 0
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
     touched: float = 0.0
@@ -95,12 +109,43 @@ class Slot:
         return not (busy or self.unsaved)
 
 
+@attrs.frozen
+class Stop:
+    """What a stop has asked for.
+
+    Attributes:
+        runs: they end now, and may still have to clean up.
+        already: the same of runs that somebody else had asked to end before.
+        dropped: inputs taken out of their queue; they will never start.
+    """
+
+    runs: Sequence[Run] = ()
+    already: Sequence[Run] = ()
+    dropped: Sequence[Run] = ()
+
+    async def wait(self) -> None:
+        for run in (*self.runs, *self.already, *self.dropped):
+            await run.ended.wait()
+
+    def report(self) -> StopReport:
+        """What has come of it by now."""
+        ended = [run for run in self.runs if run.result]
+        late = [run for run in ended if run.result and run.result.status == "dropped"]
+        return StopReport(
+            stopped=[run.id for run in ended if run not in late],
+            already_stopping=[run.id for run in self.already],
+            dropped_inputs=[run.id for run in (*self.dropped, *late)],
+            still_running=[run.id for run in (*self.runs, *self.already) if not run.result],
+        )
+
+
 class RunTable:
     """All live runs of one host."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
+        self._admitted = 0
 
     def __repr__(self) -> str:
         return f"<RunTable runs={len(self.runs)} sessions={len(self.slots)}>"
@@ -122,7 +167,8 @@ class RunTable:
                 f"session {run.session!r} has {QUEUE_CAPACITY} inputs waiting; "
                 "try again when a run has ended, or stop one"
             )
-        run.generation = slot.generation
+        self._admitted += 1
+        run.generation = self._admitted
         slot.arriving += 1
         slot.touched = trio.current_time()
         self.runs[run.id] = run
@@ -142,7 +188,7 @@ class RunTable:
         slot = self.slot(run.session)
         slot.arriving -= 1
         run.state = "queued"
-        if run.generation != slot.generation or run.stop_reason:
+        if run.generation <= slot.fence or run.stop_reason:
             return None
         slot.queue.append(run)
         return len(slot.queue) - (0 if slot.active else 1)
@@ -165,32 +211,29 @@ class RunTable:
         run.end(result)
         self.runs.pop(run.id, None)
 
-    def cancel(self, sessions: Iterable[str], reason: str) -> tuple[list[Run], list[Run]]:
-        """Cancel everything in these sessions; returns (active runs, dropped inputs).
+    def cancel(self, sessions: Iterable[str], reason: str, *, by_user: bool = False) -> Stop:
+        """Cancel everything in these sessions.
 
-        An input still on its way to disk is fenced by the generation and dropped on arrival.
+        An input still on its way to disk is fenced by its generation and dropped on arrival.
         """
         active: list[Run] = []
         dropped: list[Run] = []
         for session in list(sessions):
             slot = self.slot(session)
-            slot.generation += 1
+            slot.fence = self._admitted
             dropped += slot.queue
             slot.queue.clear()
             if slot.active:
                 active.append(slot.active)
-        for run in active + dropped:
-            run.cancel(reason)
-        return active, dropped
+        return _stop(active, dropped, reason, by_user=by_user)
 
-    def cancel_run(self, run: Run, reason: str) -> list[Run]:
-        """Cancel one run; returns it if it was queued and will therefore never start."""
-        run.cancel(reason)
+    def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
+        """Cancel one run; it is dropped if it was queued."""
         queue = self.slot(run.session).queue
         if run not in queue:
-            return []
+            return _stop([run], [], reason, by_user=by_user)
         queue.remove(run)
-        return [run]
+        return _stop([], [run], reason, by_user=by_user)
 
     def may(self, principal: Principal, run: Run) -> bool:
         return principal.role == "admin" or run.principal.user == principal.user
@@ -203,3 +246,10 @@ class RunTable:
         """The host has ended: nobody waits for ever."""
         for run in list(self.runs.values()):
             self.finish(run, run.ends_as("cancelled", detail))
+
+
+def _stop(active: list[Run], dropped: list[Run], reason: str, *, by_user: bool) -> Stop:
+    for run in dropped:
+        run.cancel(reason, by_user=by_user)
+    first = [run for run in active if run.cancel(reason, by_user=by_user)]
+    return Stop(first, [run for run in active if run not in first], dropped)

@@ -7,6 +7,7 @@ nothing that a model or a tool says can steer the terminal.
 from __future__ import annotations
 
 import json
+import re
 from typing import Literal, TypeAlias
 
 import attrs
@@ -34,7 +35,7 @@ from motet.protocols.events import (
 
 Kind: TypeAlias = Literal["text", "call", "done", "failed", "warning", "note"]
 
-STOPPED = "[Stopped by user]"
+STOPPED = re.compile(r"\s*\[Stopped(?: by user|: [^\]\n]*)\]\Z")
 """What the transcript says of a stop, for the model; a person is told by the event of the end."""
 ARGUMENT_CHARS = 40
 ARGUMENTS_CHARS = 100
@@ -82,8 +83,7 @@ class Rendering:
 
     def _whole(self, i: int, text: str) -> list[Piece]:
         shown = self._shown.get(i, "")
-        if text.endswith(STOPPED):
-            text = text.removesuffix(STOPPED).rstrip()
+        text = STOPPED.sub("", text)
         if text.startswith(shown):
             return self._more(i, text[len(shown) :])
         # What counts was tidied up; a terminal cannot take back what it shows.

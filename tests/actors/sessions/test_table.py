@@ -53,7 +53,8 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
     late, other = run(1), run(2)
     table.admit(late)
     table.admit(other)
-    assert table.cancel_run(late, "stopped") == []
+    stop = table.cancel_run(late, "stopped")
+    assert (stop.runs, stop.dropped) == ([late], [])
     assert table.enqueue(late) is None
     assert table.enqueue(other) == 0
 
@@ -121,8 +122,7 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
     elif step == "start":
         table.start_next("s")
     elif step == "stop":
-        _, dropped = table.cancel(["s"], "stopped")
-        for item in dropped:
+        for item in table.cancel(["s"], "stopped").dropped:
             table.finish(item, item.ends_as("dropped", ""))
     elif target is None:
         return
@@ -134,7 +134,7 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
     elif step == "refuse":
         table.refuse(target)
     elif step == "stop one":
-        for item in table.cancel_run(target, "stopped"):
+        for item in table.cancel_run(target, "stopped").dropped:
             table.finish(item, item.ends_as("dropped", ""))
 
 
