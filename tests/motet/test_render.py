@@ -83,10 +83,11 @@ def test_text_that_was_never_shown_is_not_called_withdrawn() -> None:
 
 @pytest.mark.parametrize("partial", ["Once upon", ""])
 @pytest.mark.parametrize("live", [True, False])
-def test_a_stop_is_said_once(partial: str, live: bool) -> None:
+@pytest.mark.parametrize("cause", ["", "the host is closing"])
+def test_a_stop_is_said_once(partial: str, live: bool, cause: str) -> None:
     rendering, turn = Rendering(stream=live), Turn(Limits())
     turn.begin("tell a story")
-    turn.stop(partial)
+    turn.stop(partial, cause=cause)
     last = turn.rows[-1]
     assert isinstance(last, AssistantMessage)
     streamed = [TextDelta(0, 0, partial)] if partial else []
