@@ -17,12 +17,12 @@ from motet.protocols.messages import Message
 from motet.runtime.actor import Actor
 from motet.runtime.errors import ActorDead, NotInProtocol, StartFailed, unwrapped
 from motet.runtime.incarnation import Incarnation
-from motet.runtime.inspect import ActorInfo, Leftover, Statistics
+from motet.runtime.inspect import Leftover
 from motet.runtime.lifecycle import LifeEvent, LifeState, next_state
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.observe import Observer
 from motet.runtime.portable import round_trip
-from motet.runtime.stopping import StopPlan, at_once, blocking_tasks, stack_of
+from motet.runtime.stopping import StopPlan, at_once
 from motet.runtime.supervision import Restart
 from motet.runtime.supervisor import Supervisor
 from motet.runtime.told import Told
@@ -49,7 +49,6 @@ class Cell:
         "_ended",
         "_factory",
         "_started",
-        "_task",
         "cancel_at",
         "control",
         "failed_with",
@@ -71,6 +70,7 @@ class Cell:
         "state",
         "supervisor",
         "system",
+        "task",
         "turn",
         "was_ready",
     )
@@ -108,7 +108,7 @@ class Cell:
         self._factory = factory
         self._started: trio.Event | None = None
         self._ended: trio.Event | None = None
-        self._task: trio.lowlevel.Task | None = None
+        self.task: trio.lowlevel.Task | None = None
         self._cleaning: trio.CancelScope | None = None
         self._actor: Actor[Any] | None = self._build()
         self._cleanup = _declared_cleanup(self._actor)  # of the last one: the next is like it
@@ -275,56 +275,11 @@ class Cell:
 
     # ------------------------------------------------------------------ looking
 
-    def info(self, now: float) -> ActorInfo:
-        age = now - self.life.began if self.life is not None else 0.0
-        waiting = "; ".join(wait.describe(now) for wait in self.turn.waits) or None
-        queued = len(self.mailbox.queue) + self.mailbox.stashed
-        return ActorInfo(self.path, self.state, queued, age, waiting, self.paused)
-
-    def statistics(self) -> Statistics:
-        box = self.mailbox
-        return Statistics(
-            state=self.state,
-            accepted=box.accepted,
-            handled=box.handled,
-            withdrawn=box.withdrawn,
-            dead_lettered=box.dead_lettered,
-            stashed=box.stashed,
-            queued=len(box.queue),
-            running=box.running,
-            waiting=len(box.waiting),
-            restarts=self.restarts,
-            in_turn=box.running - box.running_aside - (box.again is not None),
-            capacity=box.spec.capacity,
-            concurrency=self.concurrency(),
-        )
-
-    def concurrency(self) -> int:
-        """How many handlers may run at once: one in the turn, if any is, and the concurrent."""
-        handlers = self.handlers.values()
-        in_turn = any(handler.in_turn for handler in handlers)
-        return in_turn + sum(handler.concurrent for handler in handlers if not handler.in_turn)
-
     def tree(self) -> Iterator[Cell]:
         """This cell and all below, parents first, siblings in start order."""
         yield self
         if self.supervisor is not None:
             yield from self.supervisor.tree()
-
-    def leftovers(self) -> Iterator[Leftover]:
-        """The tasks of this actor that are still there, with their stacks."""
-        for own in self._tasks():
-            for task in blocking_tasks(own):
-                yield Leftover(self.path, f"{task.name} ignores cancellation", stack_of(task))
-
-    def _tasks(self) -> Iterator[trio.lowlevel.Task]:
-        """The task of the turn, unless it only waits for the others, and that of the workers."""
-        workers = None if self.life is None else self.life.workers
-        beside = None if workers is None else workers.task
-        if self._task is not None and not (beside and self.life and self.life.scope is None):
-            yield self._task
-        if beside is not None:
-            yield beside
 
     # ------------------------------------------------------------------ one incarnation
 
@@ -343,7 +298,7 @@ class Cell:
     async def _run(self) -> None:
         """One incarnation from its factory to the end of its clean-up."""
         current_work.set(self.turn)
-        self._task = trio.lowlevel.current_task()
+        self.task = trio.lowlevel.current_task()
         orderly = False
         try:
             self.life = self._next_life()
@@ -414,7 +369,7 @@ class Cell:
         if self.plan is not None:
             self.plan.ledger.ended.append(self.path)
         self.life = None
-        self._task = None
+        self.task = None
         self._signal_started()
         self.parent.child_ended(self, cancelled=cancelled)
         if self._ended is not None:

@@ -10,6 +10,7 @@ from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
 from motet.runtime.ask import ask
 from motet.runtime.inspect import Statistics, StopReport
 from motet.runtime.lifecycle import is_alive
+from motet.runtime.looking import leftovers_of, statistics_of
 from motet.runtime.monitors import Terminated, wait_terminated
 from motet.runtime.observe import observed_ask, observed_stream
 from motet.runtime.stopping import wait_bounded, within
@@ -102,7 +103,7 @@ class ActorRef(Generic[P_contra]):
         tasks = sum(1 for _ in cell.tree())
         cell.parent.stop(cell, plan)
         await wait_bounded(cell.wait_ended, lambda: not cell.is_occupied, plan, tasks)
-        return plan.ledger.report(left for below in cell.tree() for left in below.leftovers())
+        return plan.ledger.report(left for below in cell.tree() for left in leftovers_of(below))
 
     async def wait_terminated(self) -> Terminated:
         """Wait until the actor has ended for ever, and say why; at once if it has.
@@ -136,7 +137,7 @@ class ActorRef(Generic[P_contra]):
 
     def statistics(self) -> Statistics:
         """Counters over all incarnations; see :class:`Statistics`."""
-        return self._cell.statistics()
+        return statistics_of(self._cell)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActorRef) and other._is_of(self._cell)

@@ -17,6 +17,7 @@ from motet.runtime.actor import Actor
 from motet.runtime.errors import InjectedCrash, only_error
 from motet.runtime.feed import FEED_BUFFER, Feed
 from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
+from motet.runtime.looking import info_of, leftovers_of
 from motet.runtime.observe import TraceEvent, tracing
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import Registry
@@ -85,7 +86,7 @@ class System:
     def snapshot(self) -> tuple[ActorInfo, ...]:
         """Every actor that is there now, parents first, siblings in start order."""
         now = trio.current_time()
-        return tuple(cell.info(now) for cell in self._root.tree())
+        return tuple(info_of(cell, now) for cell in self._root.tree())
 
     def find(self, path: str) -> ActorRef[Any] | None:
         """The actor at ``path``, or None."""
@@ -143,7 +144,7 @@ class System:
         tasks = sum(1 for _ in root.tree())
         root.close(plan)
         await wait_bounded(root.ended.wait, root.ended.is_set, plan, tasks)
-        return plan.ledger.report(left for cell in root.tree() for left in cell.leftovers())
+        return plan.ledger.report(left for cell in root.tree() for left in leftovers_of(cell))
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

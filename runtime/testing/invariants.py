@@ -30,6 +30,7 @@ import msgspec
 
 from motet.runtime.cell import Cell
 from motet.runtime.inspect import Statistics
+from motet.runtime.looking import statistics_of
 from motet.runtime.system import System
 from motet.runtime.testing.probe import Limits, cells, limits_of
 
@@ -170,7 +171,7 @@ class Watch:
                 del self._watched[cell]
 
     def _look_at(self, cell: Cell) -> None:
-        now = cell.statistics()
+        now = statistics_of(cell)
         watched = self._watched.get(cell)
         if watched is None:
             watched = self._watched[cell] = _Watched(limits_of(cell))

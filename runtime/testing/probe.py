@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from motet.runtime.cell import Cell
+from motet.runtime.looking import statistics_of
 from motet.runtime.stopping import within
 from motet.runtime.system import System
 
@@ -37,7 +38,7 @@ def cell_at(systems: Iterable[System], path: str) -> Cell | None:
 
 def limits_of(cell: Cell) -> Limits:
     """One handler in the turn, if there is any such, and the concurrent ones."""
-    declared = cell.statistics()
+    declared = statistics_of(cell)
     return Limits(declared.capacity, declared.concurrency)
 
 
