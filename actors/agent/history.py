@@ -104,6 +104,30 @@ def repair(rows: Sequence[ChatMessage]) -> Repaired:
 
 def sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows as a provider takes them: repaired, ids told apart, rows of one role merged."""
+    return tuple(rows) if is_sendable(rows) else made_sendable(rows)
+
+
+def is_sendable(rows: Sequence[ChatMessage]) -> bool:
+    """Whether :func:`made_sendable` would change nothing, as in almost every request."""
+    due: list[str] = []
+    before: type[ChatMessage] | None = None
+    for row in rows:
+        role = type(row)
+        if isinstance(row, ToolMessage):
+            if not due or due.pop() != row.call_id:
+                return False
+        elif due or role is before:
+            return False
+        elif isinstance(row, AssistantMessage) and row.calls:
+            due = [call.id for call in reversed(row.calls)]
+            if len(set(due)) < len(due):
+                return False
+        before = role
+    return not due
+
+
+def made_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """What :func:`sendable` gives, of any rows."""
     merged: list[ChatMessage] = []
     for row in repair(rows).rows:
         row = _distinct(row)

@@ -96,15 +96,18 @@ def prune(
     calibration: Calibration = UNCALIBRATED,
     how: Pruning = PRUNING,
     idle: float | None = None,
+    estimated: int | None = None,
 ) -> Sequence[ChatMessage]:
     """The rows of a request, shortened as far as its share of the window demands.
 
     ``around`` is the estimate of the system prompt and the tools; ``window`` 0 is unknown;
-    ``idle``: seconds since the request before, None when there was none.
+    ``idle``: seconds since the request before, None when there was none; ``estimated``: of the
+    whole request, where that is known.
     """
     if not how.enabled or window <= 0:
         return rows
-    work = _Work(rows, window, estimate(rows) + around, calibration)
+    estimated = estimate(rows) + around if estimated is None else estimated
+    work = _Work(rows, window, estimated, calibration)
     if work.share < how.trim_at or how.waits(work.share, idle):
         return rows
     places = prunable(rows, how.keep_assistants)

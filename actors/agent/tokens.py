@@ -20,8 +20,9 @@ CHARS_PER_TOKEN = 3
 
 def chars_of(row: ChatMessage) -> int:
     """Code points of what a model is sent of a row: its text and the arguments of its calls."""
-    calls = row.calls if isinstance(row, AssistantMessage) else ()
-    return len(row.text) + sum(len(call.arguments) for call in calls)
+    if isinstance(row, AssistantMessage) and row.calls:
+        return len(row.text) + sum([len(call.arguments) for call in row.calls])
+    return len(row.text)
 
 
 def estimate_text(text: str) -> int:
@@ -30,7 +31,7 @@ def estimate_text(text: str) -> int:
 
 def estimate(rows: Iterable[ChatMessage]) -> int:
     """Tokens of these rows, as far as characters tell."""
-    return sum(chars_of(row) // CHARS_PER_TOKEN for row in rows)
+    return sum([chars_of(row) // CHARS_PER_TOKEN for row in rows])
 
 
 def overhead(system: str, tools: Sequence[ToolSpec]) -> int:

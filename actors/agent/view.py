@@ -98,22 +98,28 @@ class View:
         front = (self.pinned,) if self.pinned else ()
         return (*front, *as_sent((*self.history, *rows))[self.covered :])
 
+    def count(self, rows: Sequence[ChatMessage]) -> int:
+        """How many rows :meth:`shown` gives."""
+        return (1 if self.pinned else 0) + len(self.history) + len(rows) - self.covered
+
     def sent(self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None) -> Sent:
         """What the next request holds. ``around``: estimated tokens of system prompt and tools.
 
         ``idle``: seconds since the request before, for a provider's cache; None: there was none.
         """
         limited = (*pair(self.summary), *last_turns(self.shown(rows), self.turns))
+        estimated = estimate(limited) + around
         pruned = prune(
             limited,
             self.window,
-            around=around,
             calibration=self.calibration,
             how=self.pruning,
             idle=idle,
+            estimated=estimated,
         )
         messages = sendable(pruned)
-        estimated = estimate(messages) + around
+        if messages is not limited:
+            estimated = estimate(messages) + around
         return Sent(messages, estimated, self.calibration.tokens(estimated))
 
     def counted(self, sent: Sent, input_tokens: int) -> View:

@@ -6,7 +6,7 @@ while it was made, so nothing has to be stored beside it. Source: errors specifi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard, get_args
 
 import msgspec
@@ -15,7 +15,7 @@ from motet.actors.errors.advice import RepeatedCalls
 from motet.actors.errors.classify import classify
 from motet.actors.errors.compact import compact_summary
 from motet.actors.errors.format import told
-from motet.actors.errors.tracker import ErrorLimits, ErrorTracker, counts_as
+from motet.actors.errors.tracker import ErrorLimits, ErrorTracker, any_failed, counts_as
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, Outcome, ToolMessage
 from motet.protocols.errors import CompactError, ErrorType
 from motet.protocols.limits import Limits
@@ -50,7 +50,7 @@ def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> C
 
 
 def failures_before(
-    rows: Iterable[ChatMessage], limits: Limits, *, needs_review: bool = False
+    rows: Sequence[ChatMessage], limits: Limits, *, needs_review: bool = False
 ) -> Failures:
     """What a session's transcript counts against its next run.
 
@@ -59,7 +59,7 @@ def failures_before(
     errors = ErrorLimits(limits.tool_errors, limits.total_errors)
     state = Failures(ErrorTracker(errors))
     calls: Mapping[str, Call] = {}
-    for row in rows:
+    for row in rows if any_failed(rows) else ():
         match row:
             case AssistantMessage(note="escalated") if not needs_review:
                 state = Failures(state.tracker.forgiven())

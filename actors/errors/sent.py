@@ -18,7 +18,7 @@ from motet.actors.errors.compact import MESSAGE_LIMIT, error_block
 from motet.actors.errors.context import SHOWN, ErrorContext
 from motet.actors.errors.failures import compacted_error
 from motet.actors.errors.format import told
-from motet.actors.errors.tracker import counts_as
+from motet.actors.errors.tracker import any_failed, counts_as
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 
 RESOLVED = "[Failed; a later call of this tool succeeded]"
@@ -29,9 +29,9 @@ SENT_LIMIT = MESSAGE_LIMIT + 300
 
 def as_sent(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows of a request."""
-    texts = _texts(rows)
-    if not texts:
+    if not any_failed(rows):
         return tuple(rows)
+    texts = _texts(rows)
     return tuple(
         replace(row, text=texts[at]) if isinstance(row, ToolMessage) and at in texts else row
         for at, row in enumerate(rows)

@@ -8,12 +8,13 @@ Every transition returns a new tracker. Source: seed 004, contradictions 35, 36,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import JsonObject, Outcome
+from motet.protocols.chat import ChatMessage, JsonObject, Outcome, ToolMessage
 from motet.protocols.errors import CompactError
 
 Limit: TypeAlias = Literal["consecutive", "total"]
@@ -34,6 +35,12 @@ def counts_as(outcome: Outcome) -> Count:
             return "error"
         case _:
             return "neither"
+
+
+def any_failed(rows: Iterable[ChatMessage]) -> bool:
+    """Whether any call counts as an error; mostly none does, and there is no more to look at."""
+    outcomes: set[Outcome] = {row.outcome for row in rows if isinstance(row, ToolMessage)}
+    return any(counts_as(outcome) == "error" for outcome in outcomes)
 
 
 class ErrorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

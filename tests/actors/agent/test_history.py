@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.agent.call_ids import with_own_ids
-from motet.actors.agent.history import MISSING, begins_turn, last_turns, repair, sendable
+from motet.actors.agent.history import (
+    MISSING,
+    begins_turn,
+    is_sendable,
+    last_turns,
+    made_sendable,
+    repair,
+    sendable,
+)
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from tests.actors.agent.builders import any_rows
@@ -25,6 +33,17 @@ def test_whatever_is_stored_what_is_sent_is_well_formed(rows: list[ChatMessage])
     sent = sendable(rows)
     assert broken(sent) == []
     assert sendable(sent) == sent
+
+
+@given(any_rows | histories().map(list))
+def test_rows_that_are_let_through_are_those_that_would_not_be_changed(
+    rows: list[ChatMessage],
+) -> None:
+    """Law: the look at the rows says exactly whether the whole work would give them back."""
+    made = made_sendable(rows)
+    assert is_sendable(rows) == (made == tuple(rows))
+    assert sendable(rows) == made
+    assert is_sendable(made)
 
 
 @given(histories())

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.agent.summary import HEADER
+from motet.actors.agent.tokens import estimate
 from motet.actors.agent.transcript import violations
 from motet.actors.agent.view import View
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -28,6 +29,18 @@ def test_what_is_sent_is_valid_for_a_provider(
     assert violations(sent.messages) == ()
     assert isinstance(sent.messages[0], UserMessage)
     assert View(sent.messages, window=0).sent(()).messages == sent.messages
+
+
+@given(histories(), windows, st.integers(0, 3), st.integers(0, 500))
+@settings(max_examples=80)
+def test_the_estimate_is_that_of_the_rows_that_are_sent(
+    rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
+) -> None:
+    """Law: whether or not rows were pruned or merged, what is sent is what is counted."""
+    view = View(rows, "what was before", window, turns)
+    sent = view.sent((), around)
+    assert sent.estimated == estimate(sent.messages) + around
+    assert view.count(rows) == len(view.shown(rows))
 
 
 @given(histories(), st.integers(0, 40), windows, st.lists(answers, min_size=1, max_size=4))
@@ -53,6 +66,7 @@ def test_a_compaction_shrinks_the_request_or_says_that_it_cannot(
         else:
             assert now.estimated < sent.estimated
             kept = after.shown(running)
+            assert after.count(running) == len(kept)
             assert kept[0] == (plan.pinned or rows[plan.covered])
             assert kept[-4:] == rows[-4:]
         view = after
