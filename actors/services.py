@@ -11,6 +11,7 @@ import attrs
 from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.guard import Finding
+from motet.actors.agents.prompts import Prompts
 from motet.actors.agents.workbench import Workbench
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
@@ -59,6 +60,7 @@ class Services:
     guard: GuardAction = "warn"
     shell: ShellConfig | None = None
     workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))
+    prompts: Prompts = attrs.field(factory=Prompts)
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from motet.actors.agent.call_ids import LENGTH, with_own_ids
 from motet.actors.agent.compaction import due_after_run
-from motet.actors.agent.prompt import assemble
 from motet.actors.agent.summary import DEADLINE
-from motet.actors.agent.tokens import overhead, usage_of
+from motet.actors.agent.tokens import usage_of
 from motet.actors.agent.turn import CallModel, Turn
 from motet.actors.agent.view import Plan, Sent, View
 from motet.actors.agent.voice import Voice
 from motet.actors.agents.briefing import Occasion, prompt_input
+from motet.actors.agents.prompts import Written
 from motet.actors.agents.workbench import Prepared
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
@@ -51,7 +51,7 @@ class Thinker:
         self._voice = voice
         self.around = 0
         self._tokens = 0
-        self._prompt: tuple[tuple[ToolSpec, ...], str] | None = None
+        self._prompt: Written | None = None
         self._trace = services.tracer.of(run.id)
 
     async def answer(self, decision: CallModel) -> ModelResponse:
@@ -72,7 +72,7 @@ class Thinker:
     @property
     def is_long(self) -> bool:
         """Whether the conversation should be summarised now that the run is over."""
-        rows = len(self.view.shown(self._turn.rows))
+        rows = self.view.count(self._turn.rows)
         return due_after_run(rows, self._tokens, self.view.window, self.view.compacting)
 
     async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
@@ -138,7 +138,7 @@ class Thinker:
 
     def _system(self, tools: tuple[ToolSpec, ...]) -> str:
         """The system prompt, made anew only when other tools are offered."""
-        if self._prompt is None or self._prompt[0] != tools:
+        if self._prompt is None or self._prompt.tools is not tools:
             run, agent = self._run, self._run.agent
             occasion = Occasion(
                 agent=agent.name,
@@ -154,9 +154,9 @@ class Thinker:
                 recalled=self.recalled,
                 shell=self._services.shell,
             )
-            text = assemble(prompt_input(occasion)).text
-            self._prompt, self.around = (tools, text), overhead(text, tools)
-        return self._prompt[1]
+            self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
+        self.around = self._prompt.around
+        return self._prompt.text
 
     @property
     def _full_name(self) -> str:

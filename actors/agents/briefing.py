@@ -52,7 +52,8 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
 def prompt_input(run: Occasion) -> PromptInput:
     """What :func:`motet.actors.agent.prompt.assemble` is given for a run.
 
-    A plain agent's prompt has none of its tools in it: they travel beside it anyway.
+    A plain agent's prompt has none of its tools in it: they travel beside it anyway. Nor does it
+    say whose session it is, so that all its sessions have one prompt.
     """
     profile, chat = run.profile, parse_key(run.session)
     hosted = profile.acts_as != "plain"
@@ -72,15 +73,15 @@ def prompt_input(run: Occasion) -> PromptInput:
         workspace=str(run.prepared.workspace) if hosted and names else "",
         team=run.prepared.team,
         sandbox=_sandbox(run.shell) if hosted and SHELL in names else None,
-        user=run.user,
+        user=run.user if hosted else "",
         owners=run.owners,
         channel=chat.channel if chat else "",
         chat=chat.kind if chat else "",
         extra=run.extra,
         recalled=run.recalled,
         spawn_tool=SPAWN if SPAWN in names else "",
-        session=run.session,
-        model=run.model,
+        session=run.session if hosted else "",
+        model=run.model if hosted else "",
         price=run.price,
         memory=run.memory,
     )

@@ -6,7 +6,7 @@ the provider's prompt cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 from motet.actors.agent.loops import Kind
@@ -25,6 +25,8 @@ class ToolCatalog:
 
     def __init__(self) -> None:
         self._agents: dict[str, dict[str, Tool]] = {}
+        self._specs: dict[str, tuple[ToolSpec, ...]] = {}
+        self._kinds: dict[str, dict[str, Kind]] = {}
 
     def __repr__(self) -> str:
         return f"<ToolCatalog { ({agent: len(tools) for agent, tools in self._agents.items()}) }>"
@@ -36,14 +38,20 @@ class ToolCatalog:
             if tool.name in known:
                 raise ConfigError(f"agent {agent!r} has two tools named {tool.name!r}: rename one")
             known[tool.name] = tool
-        self._agents[agent] = dict(sorted(known.items()))
+        self.put(agent, known.values())
 
     def put(self, agent: str, tools: Iterable[Tool]) -> None:
         """Give an agent these tools instead of those that it had: at once, for its runs too."""
-        self._agents[agent] = dict(sorted((tool.name, tool) for tool in tools))
+        known = sorted(tools, key=lambda tool: tool.name)
+        self._agents[agent] = {tool.name: tool for tool in known}
+        self._specs[agent] = tuple(tool.spec for tool in known)
+        self._kinds[agent] = {
+            tool.name: "polling" if tool.polling else tool.effects for tool in known
+        }
 
     def remove(self, agent: str) -> None:
-        self._agents.pop(agent, None)
+        for known in (self._agents, self._specs, self._kinds):
+            known.pop(agent, None)
 
     def get(self, agent: str, name: str) -> Tool:
         """Raises ``UnknownName`` with the nearest name that the agent has."""
@@ -56,8 +64,8 @@ class ToolCatalog:
         return tuple(self._agents.get(agent, ()))
 
     def specs(self, agent: str) -> tuple[ToolSpec, ...]:
-        """What the model is told, sorted by name."""
-        return tuple(tool.spec for tool in self._agents.get(agent, {}).values())
+        """What the model is told, sorted by name; the same object until the tools are others."""
+        return self._specs.get(agent, ())
 
     def nearest_first(self, agent: str, name: str) -> str:
         """The names an agent has, most like ``name`` first, for a model that named none of them."""
@@ -74,10 +82,9 @@ class ToolCatalog:
         tools = self._agents.get(agent, {})
         return any(call.name in tools and tools[call.name].effects == "write" for call in calls)
 
-    def kinds(self, agent: str) -> dict[str, Kind]:
+    def kinds(self, agent: str) -> Mapping[str, Kind]:
         """What its tools are to someone who looks for loops in their calls."""
-        tools = self._agents.get(agent, {}).values()
-        return {tool.name: "polling" if tool.polling else tool.effects for tool in tools}
+        return self._kinds.get(agent, {})
 
     def preview(self, call: Call, limit: int) -> JsonObject:
         """The arguments for people to see: never refused, strings cut to ``limit``."""
