@@ -340,15 +340,16 @@ class Cell:
         return self.life.actor
 
     async def _clean_up(self) -> None:
-        plan = self._orders()
         if self.supervisor is not None:
-            self.supervisor.close(plan.less(self._own_cleanup(), trio.current_time()))
+            self.supervisor.close(self._orders().less(self._own_cleanup(), trio.current_time()))
             await self.supervisor.ended.wait()
         actor = self._to_be_cleaned()
         if actor is None:
             return
         began = trio.current_time()
-        self._cleaning = trio.CancelScope(deadline=min(began + actor.cleanup_budget, plan.until))
+        # Looked up now: a stop may have been ordered while the children were ending.
+        until = min(began + actor.cleanup_budget, self._orders().until)
+        self._cleaning = trio.CancelScope(deadline=until)
         scope = self._cleaning
         try:
             with scope:

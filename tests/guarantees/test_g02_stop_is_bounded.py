@@ -148,6 +148,28 @@ async def test_the_clean_up_of_an_actor_that_waits_for_its_restart_has_its_time_
         assert report == StopReport(ended=("/s/busy", "/s/parent/flaky", "/s/parent"))
 
 
+async def test_a_stop_of_an_actor_whose_children_are_ending_bounds_its_own_clean_up(
+    autojump_clock: MockClock,
+) -> None:
+    class Crashing(Unit):
+        async def run(self, request: Run) -> None:
+            self.start_soon(self._crash)
+
+        async def _crash(self) -> None:
+            raise OSError("gone")
+
+    async with open_system("s") as system:
+        ref = await system.start(lambda: Crashing([], clean_up=3, children=1), name="a")
+        await ref.ask(Run(0))
+        await wait_all_tasks_blocked()
+
+        # Given its end began by itself, and its child's clean-up is under way.
+        report = await ref.stop(grace=1)
+
+        assert trio.current_time() == 1
+        assert [left.path for left in report.abandoned] == ["/s/a/0", "/s/a"]
+
+
 async def test_a_failing_clean_up_is_named_and_the_stop_goes_on() -> None:
     class Clumsy(Unit):
         async def on_stop(self) -> None:
