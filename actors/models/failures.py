@@ -62,7 +62,7 @@ KIND_OF_STATUS = {
 }
 
 CONTEXT_WORDS = re.compile(
-    r"context.{0,3}(length|window|size|limit)|maximum context|prompt is too long|input is too long"
+    r"context.{0,3}(length|window|size|limit)|maximum context|(prompt|input)( is)? too long"
     r"|too many (input |prompt )?tokens|exceeds? the (model'?s )?(maximum|limit of) .{0,30}tokens"
     r"|request too large",
     re.I,

@@ -14,6 +14,7 @@ from tests.vectors import (
     areas_loops,
     areas_prompt,
     areas_results,
+    areas_stop,
     areas_text,
     areas_turn,
 )
@@ -69,6 +70,8 @@ ADAPTERS: Mapping[str, Adapter] = {
     "memory_flush": areas_history.flush,
     "post_run_compaction": areas_history.after_run,
     "event_order": areas_events.order,
+    "abort_scenarios": areas_stop.aborted,
+    "ownership_fence": areas_stop.owned,
     "cache_ttl_parse": areas_history.cache_ttl,
 }
 """Areas that are not here belong to later work."""

@@ -391,19 +391,3 @@ async def _flushed(store: Store, given: Given) -> Facts:
     about = Afterwards("m", FakeModel(), View(), flush=note)
     await Summariser("s", store.ref).after_run(about)
     return {"run": bool(ran)}
-
-
-def pipeline(given: Given) -> Facts:
-    """Those of its stages that are about the history."""
-    used = given.get("used")
-    if not isinstance(used, str):
-        raise NotYet("the loop itself")
-    share = int("".join(filter(str.isdigit, used.split("..")[0]))) / 100 + 0.01
-    view = View(rows_of("uct" + "ua" * 20, 9_000), window=100_000)
-    whole = attrs.evolve(view, window=0).sent(())
-    view = view.counted(whole, int(share * view.window))
-    sent = view.sent(())
-    return {
-        "prune": int(sent.estimated < whole.estimated),
-        "compact": int(view.plan(sent, ()) is not None),
-    }

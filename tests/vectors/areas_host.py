@@ -39,9 +39,9 @@ def strategy(given: Given) -> Facts:
         clock = MockClock(autojump_threshold=0)
         return trio.run(_broken_memory, point.partition(".")[2], "limit_s" in given, clock=clock)
     if "session_store" in given:
-        return trio.run(_broken_table, "messages", "NEW.role = 'assistant'")
+        return trio.run(broken_table, "messages", "NEW.role = 'assistant'")
     if "store" in given:
-        return trio.run(_broken_table, "agent_errors", "true")
+        return trio.run(broken_table, "agent_errors", "true")
     if point.startswith("llm"):
         return _failed_model(ModelFailure("the model failed", kind="unavailable"))
     if given.get("input") == {} or given.get("input") == "":
@@ -210,7 +210,7 @@ async def _broken_memory(broken: str, hangs: bool) -> Facts:
     }
 
 
-async def _broken_table(table: str, where: str) -> Facts:
+async def broken_table(table: str, where: str) -> Facts:
     """A run with a failing tool on a database that refuses rows of one table."""
     trigger = f"BEFORE INSERT ON {table} WHEN {where} BEGIN SELECT raise(ABORT, 'refused'); END"
     model = Scripted(call(("t", {})), say("went on"))

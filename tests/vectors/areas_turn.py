@@ -22,7 +22,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import Finished, ModelResponse, StopReason
 from motet.protocols.tools import CallResult
 from tests.scripted import Scripted, Step, call, say
-from tests.vectors import areas_history
+from tests.vectors import areas_loop
 from tests.vectors.cases import Facts, Given
 
 REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "tool_calls", "stop": "stop"}
@@ -46,7 +46,7 @@ def pipeline(given: Given) -> Facts:
         return _few_calls(left, given.number("calls", given.number("total")))
     if "loop_killed" in given:
         return _loop()
-    return areas_history.pipeline(given)
+    return areas_loop.stages(given)
 
 
 async def _host(llm: Given) -> Facts:

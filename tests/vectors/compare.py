@@ -133,6 +133,7 @@ FORMS: Mapping[str, Check] = {
     "not_contains": lambda got, wanted: not any(word in str(got) for word in _words(wanted)),
     "lacks": lambda got, wanted: not any(word in str(got) for word in _words(wanted)),
     "contains": lambda got, wanted: all(word in str(got) for word in _words(wanted)),
+    "mentions": lambda got, wanted: all(word in str(got) for word in _words(wanted)),
     "not_equals": lambda got, wanted: not same(wanted, got),
     "ne": lambda got, wanted: not same(wanted, got),
     "equals": lambda got, wanted: same(wanted, got),

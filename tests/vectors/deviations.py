@@ -13,6 +13,7 @@ from typing import cast
 from tests.vectors import (
     deviations_compaction,
     deviations_history,
+    deviations_loop,
     deviations_prompt,
     deviations_text,
     deviations_turn,
@@ -180,6 +181,7 @@ RULES = (
     *deviations_compaction.RULES,
     *deviations_text.RULES,
     *deviations_turn.RULES,
+    *deviations_loop.RULES,
     *deviations_history.RULES,
     *deviations_prompt.RULES,
     Rule(

@@ -15,6 +15,12 @@ from tests.vectors.runner import run_case
 FOLDER = Path(__file__).parent
 ERRORS = FOLDER / "error_channel.json"
 LOOP = FOLDER / "agent_loop.json"
+LATER = (
+    "tool_policy", "tool_prefix_strip", "rbac", "rate_limiter", "intent_quick",
+    "intent_exact_cancel_later", "scheduler_scenarios", "stop_commands", "subagents", "inbound",
+    "gateway_frames",
+)  # fmt: skip
+"""Areas that are not built yet, whole; all other areas are, whole."""
 DESIGNED_OTHERWISE = ("extra: segmented memory",)
 """The specification has another design: nothing of the area can be as it was."""
 
@@ -42,6 +48,8 @@ def test_areas_of_later_work_are_not_failures(
 
 def test_no_case_of_the_agent_loop_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(LOOP)]) == 0, capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in lines if "not yet" in line} == set(LATER)
 
 
 def test_a_failure_is_shown_whole_and_ends_with_1(
@@ -76,14 +84,16 @@ def test_a_wrong_call_says_what_would_be_right(capsys: pytest.CaptureFixture[str
 def test_every_form_of_an_expectation_can_fail() -> None:
     facts = {"": "abc\nd", "message": "m1", "n": 3, "data": {"k": 1}, "many": AllOf(["a", "bb"])}
     held: dict[str, object] = {
-        "startswith": "abc", "endswith": "d", "contains": ["a", "d"], "not_contains": ["x"],
-        "len": 5, "len_le": 5, "chars": 5, "line_count": 2, "regex": "c$|d", "single_line": False,
+        "startswith": "abc", "endswith": "d", "contains": ["a", "d"], "mentions": "c",
+        "not_contains": ["x"], "len": 5,
+        "len_le": 5, "chars": 5, "line_count": 2, "regex": "c$|d", "single_line": False,
         "valid_utf8": True, "message_contains": "m", "message": "m1", "n_le": 3, "n_ne": 4,
         "data_keys": ["k"], "many_len_le": 2, "data": {"k": 1}, "optional_line": "anything",
     }  # fmt: skip
     failing: dict[str, object] = {
-        "startswith": "b", "endswith": "c", "contains": ["x"], "not_contains": ["a", "x"],
-        "len": 4, "len_le": 4, "chars": 4, "line_count": 1, "regex": "z", "single_line": True,
+        "startswith": "b", "endswith": "c", "contains": ["x"], "mentions": "x",
+        "not_contains": ["a", "x"], "len": 4,
+        "len_le": 4, "chars": 4, "line_count": 1, "regex": "z", "single_line": True,
         "valid_utf8": False, "message_contains": "x", "message": "m", "n_le": 2, "n_ne": 3,
         "data_keys": ["j"], "many_len_le": 1, "data": {"k": 2}, "unknown": 1, "unknown_le": 1,
     }  # fmt: skip
