@@ -54,6 +54,7 @@ from motet.actors.sessions.table import RunTable
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.writer import Writer
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
@@ -201,10 +202,11 @@ async def _start_stores(
     memory: Memory | None,
 ) -> _Stores:
     fanout, errors = Fanout(), config.errors
-    database = await system.start(lambda: Database(location), name="database")
+    writer = Writer(location)
+    database = await system.start(lambda: Database(location, writer), name="database")
     bus = await system.start(lambda: EventBus(database, fanout), name="events")
     error_store = await system.start(
-        lambda: ErrorStore(database, readers, keep_raw=errors.keep_raw), name="errors"
+        lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
     sessions = await system.start(lambda: SessionStore(database, readers), name="sessions")

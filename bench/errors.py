@@ -30,6 +30,7 @@ from motet.actors.storage.database import Database
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
+from motet.actors.storage.writer import Writer
 from motet.protocols.errors import GetError, ListErrors, StoreError
 from motet.runtime import ActorRef, open_system
 
@@ -123,10 +124,10 @@ def _rates(
 @asynccontextmanager
 async def _open(folder: str) -> AsyncGenerator[ActorRef[ErrorProtocol]]:
     with Location.directory(folder) as location:
-        readers = Readers(location)
+        readers, writer = Readers(location), Writer(location)
         async with open_system() as system:
-            database = await system.start(lambda: Database(location), name="database")
-            yield await system.start(lambda: ErrorStore(database, readers), name="errors")
+            await system.start(lambda: Database(location, writer), name="database")
+            yield await system.start(lambda: ErrorStore(writer.submit, readers), name="errors")
         await readers.aclose()
 
 

@@ -5,9 +5,10 @@ is stored was redacted first. A store that was begun is finished even when its a
 cancelled, so that a caller can stop waiting at once: then there is a row whose id nobody knows,
 never an id without a row. Source: seed 000 and the errors specification, section 2.
 
-One task writes all that has come together in one transaction. An error so large that the loop
-would stand still for it is made ready in a thread. An error is looked up by its id on Trio's own
-thread, since that takes a tenth of the way to another thread and back (``Readers.point``).
+One task writes all that has come together in one transaction, which it hands to the database's
+writer itself. An error so large that the loop would stand still for it is made ready in a thread.
+An error is looked up by its id on Trio's own thread, since that takes a tenth of the way to
+another thread and back (``Readers.point``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, TypeAlias, cast
 
 import attrs
@@ -31,10 +32,11 @@ from motet.actors.errors.summary import summarize
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.errors import DatabaseClosed, DatabaseLocked, StorageError
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
-from motet.protocols.storage import Row, Transact
-from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.protocols.storage import Row
+from motet.runtime import Actor, MailboxSpec, handles
 
 ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
 
@@ -64,9 +66,10 @@ class _Write:
 
 
 class ErrorStore(Actor[ErrorProtocol]):
-    """Stores, gets and lists errors; many requests at once, writes through ``database``.
+    """Stores, gets and lists errors; many requests at once.
 
     Args:
+        transact: runs a transaction and returns after its COMMIT, as ``Writer.submit``.
         clock: Unix seconds.
         hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
         keep_raw: store without redaction.
@@ -79,14 +82,14 @@ class ErrorStore(Actor[ErrorProtocol]):
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
         clock: Callable[[], float] = time.time,
         hex_source: Callable[[int], str] = secrets.token_hex,
         *,
         keep_raw: bool = False,
     ) -> None:
-        self._database = database
+        self._transact = transact
         self._readers = readers
         self._clock = clock
         self._hex = hex_source
@@ -191,7 +194,7 @@ class ErrorStore(Actor[ErrorProtocol]):
         """Settle the writes whose rows are on disk now, and those that failed."""
         named = {error.id: write for write in group if (error := self._named(write))}
         try:
-            rows = await self._transact(list(named.values()))
+            rows = await self._inserted(list(named.values()))
         except StorageError as error:
             if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
                 self._fail(group, error)
@@ -206,16 +209,16 @@ class ErrorStore(Actor[ErrorProtocol]):
                 assert write.error is not None
                 self._settle(write, write.error)
 
-    async def _transact(self, group: list[_Write]) -> Sequence[Row]:
+    async def _inserted(self, group: list[_Write]) -> Sequence[Row]:
         """The ids that were written, each in a row of its own."""
         errors = [(write.error, write.raw) for write in group if write.error is not None]
         if not errors:
             return ()
-        transaction = Transact((insert(errors),))
+        transaction = (insert(errors),)
         try:
-            (rows,) = await self._database.ask(transaction)
+            (rows,) = await self._transact(transaction)
         except DatabaseLocked:
-            (rows,) = await self._database.ask(transaction)
+            (rows,) = await self._transact(transaction)
         return rows
 
     def _named(self, write: _Write) -> StoredError | None:

@@ -19,7 +19,7 @@ import attrs
 
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.errors import StateInUse, StorageError, storage_error
-from motet.actors.storage.worker import in_thread, inline
+from motet.actors.storage.worker import InlineJobs, Jobs, JobThread, in_thread, inline
 
 DATABASE_FILE = "motet.db"
 LOCK_FILE = "motet.lock"
@@ -91,6 +91,10 @@ class Location:
     async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
         """Run blocking work on this database: for a directory, in a thread (see ``in_thread``)."""
         return await (inline if self.path is None else in_thread)(job, interrupt)
+
+    def jobs(self) -> Jobs:
+        """What runs the blocking work of one connection for long: for a directory, a thread."""
+        return InlineJobs() if self.path is None else JobThread("motet writer")
 
     def close(self) -> None:
         """Let others use it. Close the connections first. Closing again does nothing."""

@@ -15,10 +15,11 @@ from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.writer import Writer
 from motet.protocols.errors import StoreError
 from motet.protocols.events import AnyEvent
-from motet.protocols.storage import Row, Transact
-from motet.runtime import Actor, ActorRef, System, handles, open_system
+from motet.runtime import ActorRef, System, open_system
 
 COLUMN_COUNT = len(COLUMNS.split())
 
@@ -39,11 +40,11 @@ async def open_store(
     hex_source: Callable[[int], str] = secrets.token_hex,
     keep_raw: bool = False,
 ) -> AsyncGenerator[Opened]:
-    readers = Readers(location)
+    readers, writer = Readers(location), Writer(location)
     async with open_system() as system:
-        database = await system.start(lambda: Database(location), name="database")
+        await system.start(lambda: Database(location, writer), name="database")
         store = await system.start(
-            lambda: ErrorStore(database, readers, clock, hex_source, keep_raw=keep_raw),
+            lambda: ErrorStore(writer.submit, readers, clock, hex_source, keep_raw=keep_raw),
             name="errors",
         )
         try:
@@ -52,18 +53,17 @@ async def open_store(
             await readers.aclose()
 
 
-class FakeDatabase(Actor[Transact]):
+class FakeWriter:
     """Writes every error it is given, unless ``script(n)`` of the n-th transaction raises."""
 
     def __init__(self, script: Callable[[int], object]) -> None:
         self.script = script
         self.asked = 0
 
-    @handles(Transact, concurrent=8)
-    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
+    async def submit(self, transaction: Transaction) -> Rows:
         self.asked += 1
         self.script(self.asked - 1)
-        (statement,) = message.statements
+        (statement,) = transaction
         return (tuple((made,) for made in dict.fromkeys(statement.params[::COLUMN_COUNT])),)
 
 

@@ -14,11 +14,11 @@ from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.storage.errors import DiskFull
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.errors import GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
-from motet.protocols.storage import Row, Transact
-from motet.runtime import Actor, ActorRef, handles, open_system
-from tests.actors.errors.builders import FakeDatabase, Warnings, open_store
+from motet.runtime import ActorRef, open_system
+from tests.actors.errors.builders import FakeWriter, Warnings, open_store
 
 
 @pytest.fixture
@@ -105,15 +105,12 @@ async def test_a_secret_is_not_saved_by_being_cut_in_half(location: Location) ->
     assert "sk-" not in told.text
 
 
-class Stuck(Actor[Transact]):
-    """A database that never answers."""
-
-    @handles(Transact, concurrent=8)
-    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
-        assert message.statements
-        with trio.CancelScope(shield=True):
-            await trio.sleep(3600)
-        return ()
+async def stuck(transaction: Transaction) -> Rows:
+    """A writer that does not answer."""
+    assert transaction
+    with trio.CancelScope(shield=True):
+        await trio.sleep(3600)
+    return ()
 
 
 async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
@@ -122,8 +119,7 @@ async def test_a_store_that_does_not_answer_costs_a_quarter_of_a_second(
     """Also when what it waits for cannot be cancelled."""
     warnings = Warnings()
     async with open_system() as system:
-        database = await system.start(Stuck, name="database")
-        store = await system.start(lambda: ErrorStore(database, Readers(location)), name="errors")
+        store = await system.start(lambda: ErrorStore(stuck, Readers(location)), name="errors")
         before = trio.current_time()
         told = await report(store, "boom", warnings)
         assert trio.current_time() - before == pytest.approx(0.25)
@@ -141,8 +137,8 @@ async def test_a_store_that_fails_is_said_counted_and_logged(
 
     warnings = Warnings()
     async with open_system() as system:
-        database = await system.start(lambda: FakeDatabase(full), name="database")
-        store = await system.start(lambda: ErrorStore(database, Readers(location)), name="errors")
+        submit = FakeWriter(full).submit
+        store = await system.start(lambda: ErrorStore(submit, Readers(location)), name="errors")
         channel = warnings.channel(store)
         told = await channel.report(session="s", run_id="r", tool="X", error="boom")
     assert told.text == "Error: boom"

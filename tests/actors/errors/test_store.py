@@ -17,7 +17,7 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.runtime import ActorDead, open_system
-from tests.actors.errors.builders import FakeDatabase, failure, open_store
+from tests.actors.errors.builders import FakeWriter, failure, open_store
 
 NOW = 1732230214.1234567
 
@@ -150,10 +150,10 @@ async def test_a_locked_database_is_retried_once(failures: int, works: bool) -> 
             raise DatabaseLocked("another program writes")
 
     async with open_system() as system:
-        database = await system.start(lambda: FakeDatabase(locked), name="database")
+        writer = FakeWriter(locked)
         with Location.memory() as location:
             store = await system.start(
-                lambda: ErrorStore(database, Readers(location)), name="errors"
+                lambda: ErrorStore(writer.submit, Readers(location)), name="errors"
             )
             if works:
                 assert is_id((await store.ask(failure())).id)
@@ -168,10 +168,10 @@ async def test_other_failures_are_the_askers_and_the_store_goes_on() -> None:
             raise DiskFull("no room")
 
     async with open_system() as system:
-        database = await system.start(lambda: FakeDatabase(full_once), name="database")
+        writer = FakeWriter(full_once)
         with Location.memory() as location:
             store = await system.start(
-                lambda: ErrorStore(database, Readers(location)), name="errors"
+                lambda: ErrorStore(writer.submit, Readers(location)), name="errors"
             )
             with pytest.raises(DiskFull):
                 await store.ask(failure())

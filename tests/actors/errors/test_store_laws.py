@@ -22,10 +22,10 @@ from motet.actors.storage.errors import ConstraintFailed, DiskFull
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
-from motet.protocols.storage import Row, Transact
-from motet.runtime import Actor, handles, open_system
+from motet.runtime import open_system
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.errors.test_store import model
 
@@ -165,16 +165,15 @@ def test_no_secret_is_cut_in_half_by_the_end_of_a_head() -> None:
     assert redacted_head(f"a {key}") == ("a [REDACTED]", 0)
 
 
-class Choosy(Actor[Transact]):
+class Choosy:
     """Takes no transaction in which a row has the forbidden summary, as a full disk might not."""
 
     def __init__(self, problem: Exception) -> None:
         self.problem = problem
         self.sizes: list[int] = []
 
-    @handles(Transact, concurrent=8)
-    async def transact(self, message: Transact) -> tuple[tuple[Row, ...], ...]:
-        (statement,) = message.statements
+    async def submit(self, transaction: Transaction) -> Rows:
+        (statement,) = transaction
         rows = [
             statement.params[at : at + COLUMN_COUNT]
             for at in range(0, len(statement.params), COLUMN_COUNT)
@@ -193,10 +192,9 @@ async def test_one_error_that_cannot_be_stored_costs_no_other_of_its_group(
     outcomes: dict[str, str] = {}
     choosy = Choosy(problem)
     async with open_system() as system:
-        database = await system.start(lambda: choosy, name="database")
         with Location.memory() as location:
             store = await system.start(
-                lambda: ErrorStore(database, Readers(location)), name="errors"
+                lambda: ErrorStore(choosy.submit, Readers(location)), name="errors"
             )
 
             async def put(summary: str) -> None:
