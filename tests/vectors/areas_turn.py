@@ -10,6 +10,7 @@ import trio
 import motet
 from motet.actors.agent.hints import CUT_CALL, before_request
 from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
+from motet.actors.tools.tool import Tool
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -27,10 +28,19 @@ from tests.vectors.cases import Facts, Given
 
 REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "tool_calls", "stop": "stop"}
 
+_NEEDED = {
+    "write_file": ("path", "content"),
+    "edit": ("path", "old_text", "new_text"),
+    "exec": ("command",),
+    "create_image": ("prompt",),
+    "read_file": ("path",),
+}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
 
 def pipeline(given: Given) -> Facts:
     if "llm" in given:
-        return trio.run(_host, given.sub("llm"))
+        return trio.run(_host, given.sub("llm"), given.number("retries_before"))
     if "iteration" in given:
         return _nudges(given.number("iteration"), given.number("max"))
     if "max_iterations" in given:
@@ -49,41 +59,50 @@ def pipeline(given: Given) -> Facts:
     return areas_loop.stages(given)
 
 
-async def _host(llm: Given) -> Facts:
-    """One answer of a model, and what a host made of it before it asked again or ended."""
-    model = Scripted(_step(llm), say("done"))
-    agent = motet.Agent("a", model=model)
-
-    @agent.tool(effects="write")
-    def write_file(path: str, content: str) -> str:
-        return f"{path}: {len(content)}"
-
-    @agent.tool(name="datetime")
-    def now() -> str:
-        return "today"
-
-    @agent.tool
-    def heartbeat() -> str:
-        return "alive"
-
+async def _host(llm: Given, before: int) -> Facts:
+    """One answer of a model, which has been so before, and what a host made of it then."""
+    names = dict.fromkeys(name for name, _ in _calls(llm))
+    model = Scripted(*[_step(llm)] * (before + 1), say("done"))
+    agent = motet.Agent("a", model=model, tools=[_tool(name) for name in names])
     async with motet.open_host() as host:
         result = await host.run(agent, "go", check=False)
     between: list[ChatMessage] = list(result.rows[1:-1])
+    asked = model.requests[before + 1 :]
+    closes = bool(names) and bool(asked) and not asked[0].tools
     results = [row for row in between if isinstance(row, ToolMessage)]
     return {
-        "signal": "continue" if len(model.requests) == 2 else "break",
+        "signal": "closing" if closes else "continue" if asked else "break",
         "retries": sum(row.text == CUT_CALL for row in results),
-        "pending": len(between),
+        "pending": len(between) // (before + 1),
         "pending_roles": [
-            "assistant" if isinstance(row, AssistantMessage) else "tool" for row in between
+            "assistant" if isinstance(row, AssistantMessage) else "tool"
+            for row in between[len(between) * before // (before + 1) :]
         ],
         "kinds": [one.kind for one in result.errors],
     }
 
 
+def _tool(name: str) -> Tool:
+    """A tool that needs what the original's tool of that name needs."""
+    needed = _NEEDED.get(name, ())
+
+    async def run(_ctx: object, _args: JsonObject) -> object:
+        return "done"
+
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in needed},
+        "required": list(needed),
+    }
+    return Tool(name=name, description="", parameters=schema, run=run)
+
+
+def _calls(llm: Given) -> list[tuple[str, JsonObject]]:
+    return [_named(item) for item in llm.items("tool_calls")]
+
+
 def _step(llm: Given) -> Step:
-    calls = [_named(item) for item in llm.items("tool_calls")]
-    made = call(*calls, text=llm.text("content"))
+    made = call(*_calls(llm), text=llm.text("content"))
     assert isinstance(made, list)
     return [*made[:-1], Finished(REASONS[llm.text("finish")])]
 
@@ -129,7 +148,9 @@ def _cancelled(given: Given) -> Facts:
     turn = _begun(Limits())
     calls = tuple(Call(f"c{n}", "write") for n in range(given.number("calls", 1)))
     turn.answered(ModelResponse(calls=calls))
-    finish = turn.stop(done=[CallResult("c0", "write", "ok")])
+    said = given.text("cancel")
+    done = next((n for n, word in enumerate(_ORDINALS, 1) if word in said), 1)
+    finish = turn.stop(done=[CallResult(call.id, call.name, "ok") for call in calls[:done]])
     ends = sum(isinstance(row, AssistantMessage) and row.note == "stopped" for row in turn.rows)
     return {
         "executed": sum(result.ok for result in turn.results),

@@ -48,6 +48,32 @@ async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
     assert table.start_next("s") is None
 
 
+async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor() -> None:
+    table = RunTable()
+    one, two = run(1), run(2)
+    for item in (one, two):
+        table.admit(item)
+        table.enqueue(item)
+    assert one.generation < two.generation
+    table.start_next("s")
+    table.finish(one, one.ends_as("cancelled", "stopped"))
+    assert table.start_next("s") is two
+
+    table.finish(one, one.ends_as("completed", "late"))
+
+    assert table.slot("s").active is two
+    assert one.result == one.ends_as("cancelled", "stopped")
+
+
+async def test_a_stop_does_not_fence_what_comes_after_it() -> None:
+    table = RunTable()
+    early, late = run(1), run(2)
+    table.admit(early)
+    table.cancel(["s"], "stopped")
+    table.admit(late)
+    assert (table.enqueue(early), table.enqueue(late)) == (None, 0)
+
+
 async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> None:
     table = RunTable()
     late, other = run(1), run(2)
