@@ -68,7 +68,7 @@ async def test_an_id_that_was_shown_is_there_after_a_kill(tmp_path: Path) -> Non
         # What was on its way through the pipe had been shown, too; the last line may be cut.
         shown |= {str(find_id(line)) for line in rest.splitlines(keepends=True) if line[-1] == "\n"}
     shown.discard("None")
-    assert len(shown) > 20
+    assert len(shown) > 5
     async with motet.open_host(tmp_path) as host:
         for error_id in shown:
             assert (await host.error(error_id)).raw_error["type"] == "RuntimeError"
