@@ -41,13 +41,14 @@ class Usage(msgspec.Struct, frozen=True):
         return self.cost is None and self.total_tokens > 0
 
     def __add__(self, other: Usage) -> Usage:
-        costs = [c for c in (self.cost, other.cost) if c is not None]
-        unknown = self.unpriced or other.unpriced
+        cost = None
+        if not (self.unpriced or other.unpriced or (self.cost is None and other.cost is None)):
+            cost = (self.cost or 0.0) + (other.cost or 0.0)
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
-            sum(costs) if costs and not unknown else None,
+            cost,
             self.cache_write_tokens + other.cache_write_tokens,
         )
 

@@ -12,7 +12,7 @@ teach its users to drop the limit. Tokens are counted everywhere. Source: api.md
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from math import inf
 from typing import Literal, TypeAlias
@@ -56,11 +56,15 @@ class Budget:
     usage: Usage = attrs.field(default=NOTHING, init=False)
     usd: float = attrs.field(default=0.0, init=False)
     children: int = attrs.field(default=0, init=False)
+    _above: tuple[Budget, ...] = attrs.field(init=False)
     _held: list[Usage] = attrs.field(factory=list[Usage], init=False)
     _largest_answer: int = attrs.field(default=0, init=False)
     _unpriced: bool = attrs.field(default=False, init=False)
     _warned: bool = attrs.field(default=False, init=False)
     _closed: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._above = self.parent.lineage if self.parent else ()
 
     def __repr__(self) -> str:
         return (
@@ -69,19 +73,17 @@ class Budget:
         )
 
     @property
+    def lineage(self) -> tuple[Budget, ...]:
+        """This budget, its parent's, and so on to the root's."""
+        return (self, *self._above)
+
+    @property
     def deadline(self) -> float:
         """When the wall time of this run, or of one above it, is over; ``inf`` without a limit."""
         return min(
             level.started + (inf if level.limits.wall is None else level.limits.wall)
-            for level in self.lineage()
+            for level in self.lineage
         )
-
-    def lineage(self) -> Iterator[Budget]:
-        """This budget, its parent's, and so on to the root's."""
-        level: Budget | None = self
-        while level is not None:
-            yield level
-            level = level.parent
 
     # Model requests
 
@@ -95,14 +97,17 @@ class Budget:
 
     def refuses(self, expected: Usage) -> LimitName | None:
         """The limit that a request using this much would break, at whatever level."""
-        return next(filter(None, (level._breaks(expected) for level in self.lineage())), None)
+        for level in self.lineage:
+            if (name := level._breaks(expected)) is not None:
+                return name
+        return None
 
     def expects(self, prompt_tokens: int, most: int | None = None) -> Usage:
         """What a request with this prompt is likely to use, from what the run has used so far.
 
         ``most``: the greatest length of the answer that the request allows.
         """
-        known = next((level for level in self.lineage() if level.usage.total_tokens), None)
+        known = next((level for level in self.lineage if level.usage.total_tokens), None)
         if known is None:
             return Usage(prompt_tokens, most or 0)
         answer = known._largest_answer if most is None else most
@@ -117,13 +122,12 @@ class Budget:
         """
         if (name := self.refuses(expected)) is not None:
             raise OverBudget(name)
-        levels = tuple(self.lineage())
-        for level in levels:
+        for level in self.lineage:
             level._held.append(expected)
         try:
             yield
         finally:
-            for level in levels:
+            for level in self.lineage:
                 level._held.remove(expected)
 
     def spend_turn(self) -> int:
@@ -133,7 +137,7 @@ class Budget:
 
     def spend(self, usage: Usage) -> None:
         """Count what a model request used, also one for a summary or a flush."""
-        for level in self.lineage():
+        for level in self.lineage:
             level.usage += usage
             level.usd += usage.cost or 0.0
             level._largest_answer = max(level._largest_answer, usage.output_tokens)
@@ -141,10 +145,8 @@ class Budget:
 
     def warning(self) -> str:
         """What to say of a price that is unknown and should be checked: once per tree."""
-        *_, root = self.lineage()
-        unchecked = any(
-            level._unpriced and level.limits.usd is not None for level in self.lineage()
-        )
+        root = self.lineage[-1]
+        unchecked = [one for one in self.lineage if one._unpriced and one.limits.usd is not None]
         if not unchecked or root._warned:
             return ""
         root._warned = True
@@ -157,18 +159,18 @@ class Budget:
 
     def calls_left(self) -> int | None:
         """How many more calls there may be; None for any number."""
-        limited = [level for level in self.lineage() if level.limits.tool_calls is not None]
+        limited = [level for level in self.lineage if level.limits.tool_calls is not None]
         return min(
             (max(0, (one.limits.tool_calls or 0) - one.tool_calls) for one in limited), default=None
         )
 
     def spend_calls(self, calls: int) -> None:
-        for level in self.lineage():
+        for level in self.lineage:
             level.tool_calls += calls
 
     def refuses_child(self) -> LimitName | None:
         """The limit that forbids a further child now: how deep it would be, or its siblings."""
-        if any(level.limits.depth < below for below, level in enumerate(self.lineage(), start=1)):
+        if any(level.limits.depth < below for below, level in enumerate(self.lineage, start=1)):
             return "depth"
         return "children" if self.children >= self.limits.children else None
 
@@ -187,8 +189,10 @@ class Budget:
 
     def _breaks(self, expected: Usage) -> LimitName | None:
         """A limit of this level alone: one that is used up, or would be with what is expected."""
-        coming = [*self._held, expected]
         tokens, usd = self.limits.tokens, self.limits.usd
+        if tokens is usd is None:
+            return None
+        coming = [*self._held, expected]
         used = self.usage.total_tokens
         if tokens is not None:
             due = used + sum(one.total_tokens for one in coming)

@@ -96,11 +96,14 @@ class Finding(msgspec.Struct, frozen=True):
 def scan(text: str) -> tuple[str, ...]:
     """Names of the patterns that the text matches, each once, in their fixed order."""
     lowered = text.lower()
-    return tuple(
-        name
-        for name, (hints, pattern) in _PATTERNS.items()
-        if any(hint in lowered for hint in hints) and pattern.search(text)
-    )
+    found: list[str] = []
+    for name, (hints, pattern) in _PATTERNS.items():
+        for hint in hints:
+            if hint in lowered:
+                if pattern.search(text):
+                    found.append(name)
+                break
+    return tuple(found)
 
 
 def find(text: str, action: GuardAction, where: Where = "message") -> Finding | None:

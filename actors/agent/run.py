@@ -191,9 +191,8 @@ class TurnRunner:
     async def _failures(self) -> Failures:
         """What the session's transcript counts against this run."""
         needs_review = False
-        if any(
-            isinstance(row, AssistantMessage) and row.note == "escalated" for row in self.history
-        ):
+        notes = {row.note for row in self.history if isinstance(row, AssistantMessage)}
+        if "escalated" in notes:
             session = await self.services.store.ask(GetSession(self.run.session))
             needs_review = session is not None and session.needs_review
         return failures_before(self.history, self.run.limits, needs_review=needs_review)

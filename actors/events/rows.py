@@ -49,19 +49,28 @@ READ_HEAD = (
 # A terminal event is told again after a crash until this is gone: see ``sessions/store_sql.py``.
 _TOLD = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 END_STEP = -1
+_QUOTING = (
+    Warned,
+    ErrorStoreFailed,
+    RunFailed,
+    RunRetrying,
+    RunCancelled,
+    RunEscalated,
+    InputDropped,
+)
 _decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
 _encoder = msgspec.json.Encoder()
 
 
 def without_secrets(event: AnyEvent) -> AnyEvent:
     """The event; what one says of a failure may quote what failed, so that is redacted."""
+    if not isinstance(event, _QUOTING):
+        return event
     match event:
         case Warned() | ErrorStoreFailed() | RunFailed():
             return msgspec.structs.replace(event, message=redact_text(event.message))
         case RunRetrying() | RunCancelled() | RunEscalated() | InputDropped():
             return msgspec.structs.replace(event, reason=redact_text(event.reason))
-        case _:
-            return event
 
 
 def storable(record: EventRecord) -> tuple[EventRecord, str]:

@@ -40,11 +40,13 @@ class HooksClient:
 
     def any_at(self, *points: Point) -> bool:
         """Whether hooks stand there; asking about a point without any costs next to nothing."""
-        return any(self.hooks.at(point) for point in points)
+        return self.hooks.any_at(points)
 
     def any_blocks_at(self, *points: Point) -> bool:
         """Whether one of the hooks there blocks when it fails."""
-        return any(hook.on_error == "block" for point in points for hook in self.hooks.at(point))
+        return self.any_at(*points) and any(
+            hook.on_error == "block" for point in points for hook in self.hooks.at(point)
+        )
 
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypedDict
 
@@ -104,6 +104,9 @@ class HookSet:
         chain = self._hooks.setdefault(point, [])
         chain.append(Hook(name, point, fn, patterns, policy, timeout, priority))
         chain.sort(key=_priority)
+
+    def any_at(self, points: Iterable[Point]) -> bool:
+        return not self._hooks.keys().isdisjoint(points)
 
     def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
         """The hooks at a point, in order; at the tool points those that match the tool."""

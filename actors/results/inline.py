@@ -80,6 +80,21 @@ async def inline(
     return Inlined(head, size, result_id, ids, shelf.problem)
 
 
+def whole(value: object, limit: int = INLINE_LIMIT) -> Inlined | None:
+    """What :func:`inline` gives of a text that it would only look at; None for all else."""
+    if not isinstance(value, str):
+        return None
+    binaries: list[bytes] = []
+
+    def found(data: bytes) -> str:
+        binaries.append(data)
+        return ""
+
+    text = storable(result_text(without_binary(value, found)))
+    size = len(text.encode())
+    return Inlined(text, size) if size <= limit and not binaries else None
+
+
 @attrs.define
 class _Shelf:
     """The store for one result; after its first failure it is not asked again."""

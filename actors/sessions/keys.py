@@ -121,6 +121,8 @@ def is_cron(key: str) -> bool:
 
 def prompt_mode(key: str) -> PromptMode:
     """The mode that a session's key asks for."""
+    if not key.startswith("agent:"):
+        return "full"
     return "minimal" if is_sub_agent(key) or is_cron(key) else "full"
 
 

@@ -18,7 +18,7 @@ from motet.actors.errors.format import fallback_text
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
-from motet.actors.results.inline import INLINE_LIMIT, inline
+from motet.actors.results.inline import INLINE_LIMIT, inline, whole
 from motet.actors.results.messages import ResultProtocol
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
@@ -172,6 +172,8 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""
         request, call = work.request, work.request.call
+        if (plain := whole(end.value, work.limit)) is not None:
+            return end.of(call, plain.text)
         with trio.CancelScope(shield=True):
             shown = await inline(
                 self._results,
@@ -195,6 +197,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
         Cancelled meanwhile: the result is lost, as that of a call which was cut off.
         """
+        if not self._hooks.any_at("after_tool"):
+            return result
         verdict = await self._hooks.ask(work.after(result))
         match verdict.decision:
             case Replace(text=str(text)):
@@ -234,6 +238,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _refused(self, work: _Work, tool: Tool) -> _End | None:
         """Ask the gates. None is their permission, given for ``work.args``."""
+        if not self._hooks.any_at("before_tool"):
+            return None
         match await self._hooks.verdict(work.before()):
             case Allow(args=replaced):
                 return None if replaced is None else _replace_args(work, tool, replaced)

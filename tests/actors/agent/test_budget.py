@@ -184,7 +184,7 @@ class Tree:
         self.spent.append((budget, actual))
 
     def below(self, level: Budget) -> list[Usage]:
-        return [usage for budget, usage in self.spent if level in budget.lineage()]
+        return [usage for budget, usage in self.spent if level in budget.lineage]
 
 
 @given(limits, limits, steps)
@@ -199,7 +199,7 @@ def test_sums_are_those_of_the_subtree(
         below = tree.below(level)
         assert level.usage == sum(below, Usage())
         assert level.usd == sum(usage.cost or 0.0 for usage in below)
-        assert level.tool_calls == sum(n for budget, n in tree.calls if level in budget.lineage())
+        assert level.tool_calls == sum(n for budget, n in tree.calls if level in budget.lineage)
         allowed = level.limits.tool_calls
         assert allowed is None or level.tool_calls <= allowed
 
@@ -237,5 +237,5 @@ def test_a_tree_is_never_deeper_or_wider_than_each_of_its_runs_allows(
         tree.step("child", at, Usage(), Usage(), each)
     for level in tree.budgets:
         assert level.children <= level.limits.children
-        for below, above in enumerate(level.lineage()):
+        for below, above in enumerate(level.lineage):
             assert below <= above.limits.depth

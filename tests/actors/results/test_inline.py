@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from motet.actors.results.binary import omitted
 from motet.actors.results.detail import PAGE_LIMIT, find_result_id, page_text, result_page
-from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, storable
+from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, storable, whole
 from motet.actors.results.messages import ReadResult
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.storage.location import Location
@@ -228,3 +228,28 @@ def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int |
 )
 async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, text: str) -> None:
     assert (await shown(None, value)).text == text
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["word ", "\x00", "\ud800", "é\n", "data:image/png;base64,aGVsbG8=", "x" * 90]
+        ),
+        max_size=4,
+    ).map("".join)
+    | st.integers()
+    | st.binary(max_size=3),
+    st.integers(0, 120),
+)
+def test_a_text_that_needs_nothing_done_is_given_as_by_the_whole_work(
+    value: object, limit: int
+) -> None:
+    """Law: what is given at once is what would be given; a text that fits always is."""
+
+    async def given_by_all() -> Inlined:
+        return await inline(None, session="s", tool="t", value=value, limit=limit)
+
+    at_once, all_of_it = whole(value, limit), trio.run(given_by_all)
+    assert at_once in (None, all_of_it)
+    if isinstance(value, str) and "base64" not in value and all_of_it.size <= limit:
+        assert at_once == all_of_it
