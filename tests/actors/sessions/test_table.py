@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motet.actors.agent.definition import Agent
 from motet.actors.host import open_host
 from motet.actors.sessions.router import Resolve, Router
-from motet.actors.sessions.session import Submit
+from motet.actors.sessions.session import SessionMessage
 from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
@@ -169,7 +169,7 @@ async def test_a_session_is_resolved_once_while_its_actor_lives() -> None:
 
     class Counting(Router):
         @handles(Resolve)
-        async def resolve(self, message: Resolve) -> ActorRef[Submit]:
+        async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
             asked.append(message.session)
             return await super().resolve(message)
 
