@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import date, datetime
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import attrs
 from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.guard import Finding
+from motet.actors.agent.tokens import estimate, estimate_text, usage_of
+from motet.actors.agent.turn import Turn
 from motet.actors.agents.prompts import Prompts
 from motet.actors.agents.workbench import Workbench
 from motet.actors.errors.channel import ErrorChannel
@@ -92,20 +94,27 @@ class Services:
         return known
 
     def asking(
-        self, model: str, trace: RunTrace, purpose: str
+        self, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
     ) -> Callable[[ModelRequest], Awaitable[ModelResponse]]:
         """Asks a model for one answer that nobody watches, as a span of ``trace``.
 
-        Raises ``Llm``. ``purpose``: what for, such as ``summary``.
+        Raises ``Llm``, and ``OverBudget`` when the run that pays for it, ``turn``, cannot.
+        ``purpose``: what for, such as ``summary``.
         """
 
         async def ask(request: ModelRequest) -> ModelResponse:
-            with trace.model(model, request, purpose=purpose) as span:
+            tokens = estimate(request.messages) + estimate_text(request.system)
+            with (
+                trace.model(model, request, purpose=purpose) as span,
+                _paid_by(turn, request, tokens),
+            ):
                 provider = await self.provider(model)
                 async with provider.stream(Generate(request)) as parts:
                     async for part in parts:
                         span.part(part)
                 span.answered(parts.result)
+                if turn is not None:
+                    turn.spend(usage_of(parts.result, tokens))
                 return parts.result
 
         return ask
@@ -136,3 +145,10 @@ class Services:
                 return
             await feed.room()
         self.dropped += 1
+
+
+def _paid_by(turn: Turn | None, request: ModelRequest, tokens: int) -> AbstractContextManager[None]:
+    """What a request may cost is held of the budget while it goes on. Raises ``OverBudget``."""
+    if turn is None:
+        return nullcontext()
+    return turn.budget.held(turn.budget.expects(tokens, request.max_output_tokens))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
+from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.call_ids import LENGTH, with_own_ids
 from motet.actors.agent.compaction import due_after_run
 from motet.actors.agent.summary import DEADLINE
@@ -191,14 +192,11 @@ class Thinker:
         """What the model makes of the rows; None when it fails, which costs a warning."""
         why = f"no answer within {DEADLINE:g} s"
         with trio.move_on_after(DEADLINE):
-            ask = self._services.asking(self._full_name, self._trace, "summary")
+            ask = self._services.asking(self._full_name, self._trace, "summary", self._turn)
             try:
-                response = await ask(plan.request(self.model))
-            except Llm as error:
+                return await ask(plan.request(self.model))
+            except (Llm, OverBudget) as error:
                 why = str(error)
-            else:
-                self._turn.spend(response.usage)
-                return response
         message = f"the conversation is summarised without a model: {why}"
         await self._services.warn(self._run, "compaction", message, grave=False)
         return None

@@ -7,6 +7,7 @@ import attrs
 from motet.actors.agent.compaction import Compacting
 from motet.actors.agent.prompt import assemble
 from motet.actors.agent.run import TurnRunner
+from motet.actors.agent.turn import Turn
 from motet.actors.agent.view import View
 from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.workbench import Prepared
@@ -27,18 +28,21 @@ AT_ONCE = Compacting(rows=1)
 class Chore:
     """A summary to be made on behalf of a run, or of a person who wants one.
 
-    ``around``: estimated tokens of the system prompt and the tools.
+    Attributes:
+        around: estimated tokens of the system prompt and the tools.
+        turn: of the run that pays for it; None: nobody's limits are asked.
     """
 
     run: Run
     view: View
     around: int
     prepared: Prepared
+    turn: Turn | None = None
 
     @classmethod
     def after(cls, runner: TurnRunner) -> Chore:
         thinker = runner.thinker
-        return cls(runner.run, thinker.view, thinker.around, thinker.prepared)
+        return cls(runner.run, thinker.view, thinker.around, thinker.prepared, runner.turn)
 
     @classmethod
     def at_once(cls, run: Run, prepared: Prepared) -> Chore:
@@ -58,7 +62,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
     with trace:
         about = Afterwards(
             model.partition(":")[2] or model,
-            services.asking(model, trace, "summary"),
+            services.asking(model, trace, "summary", chore.turn),
             chore.view,
             chore.around,
             _flush(chore, services, trace) if run.agent.memory else None,
@@ -76,7 +80,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
 def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
     """Writes what would be forgotten to the files of the agent's memory, in its workspace."""
     run, model = chore.run, chore.run.agent.model_name
-    ask: AskModel = services.asking(model, trace, "flush")
+    ask: AskModel = services.asking(model, trace, "flush", chore.turn)
     context = Context[object](
         deps=run.deps,
         run_id=run.id,

@@ -174,3 +174,17 @@ async def test_a_hook_may_be_against_a_summary() -> None:
         for text in ("one", "two", "three", "four"):
             await host.run(agent, text, session="s")
         assert await host.compact("s") is None
+
+
+async def test_a_summary_draws_from_the_budget_of_its_run() -> None:
+    model, records = Teller(), list[EventRecord]()
+    model.goes_on.set()
+    agent = motet.Agent("a", model=model)
+    async with motet.open_host() as host:
+        host.events.attach("session:s", records.append)
+        for turn in range(ROWS // 2 - 1):
+            await host.run(agent, f"tell me more ({turn})", session="s")
+        # Enough for the answer, and not for a summary of all that has been said besides.
+        await host.run(agent, "the last", session="s", limits=motet.Limits(tokens=1_200))
+        await until_compacted(records)
+    assert model.summaries == []
