@@ -74,7 +74,7 @@ _AUTHORIZATION = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(bearer\s{1,3})((?=[a-z._~+/=-]*[0-9])[0-9a-z._~+/=-]{8,})", re.IGNORECASE)
-_LONG_HEX = re.compile(_OPEN + r"(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
+LONG_HEX = re.compile(_OPEN + r"(?<!sha256:)(?<!sha512:)[0-9A-Fa-f]{64,}" + _SHUT)
 
 # The first letter stands for itself: see _FIRST.
 _PASSWORD = r"(?<=p)(?P<password>ass(?:word|wd|phrase)|wd(?!=/))"
@@ -146,8 +146,8 @@ def _redacted(text: str, known: Mapping[str, str] | None) -> str:
         for hints, pattern, replacement in _RULES:
             if _any_in(hints, lowered):
                 text = substitute(pattern, replacement, text)
-    if len(text) >= _LONG_WORD and _has_long_word(text):
-        text = substitute(_LONG_HEX, REDACTED, text)
+    if len(text) >= _LONG_WORD and _has_long_word(text) and contains(_HEX_RUN, text):
+        text = substitute(LONG_HEX, REDACTED, text)
     if "+" in text or contains(_NUMBER, text):
         for pattern, replacement in _NUMBERS:
             text = substitute(pattern, replacement, text)
@@ -177,6 +177,7 @@ def redact(value: object, known: Mapping[str, str] | None = None) -> object:
 
 
 _LONG_WORD = 64
+_HEX_RUN = re.compile("[0-9A-Fa-f]{64}")  # searched five times as fast as the rule itself
 _NAME_LENGTH = 16
 """Letters alone, and so few of them, are in no rule."""
 LARGE = 32_768

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import string
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.redact import luhn, redact, redact_text
+from motet.actors.errors.redact import LONG_HEX, luhn, redact, redact_text
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij"
 SERVERS = {"18.141.232.136": "[SERVER_IP]", "34.160.111.145": "[SERVER_IP]"}
@@ -265,3 +266,23 @@ def test_hostile_text_is_read_to_its_end(piece: str) -> None:
     """What takes quadratic time here would take a minute."""
     assert len(redact_text(piece * 100_000)) > 0
     assert re.match(r"[\w\[]|.", redact_text(piece))
+
+
+hashes = st.text("09afAFg", min_size=62, max_size=66)
+
+
+@given(st.lists(hashes | st.sampled_from([" ", "-", "_", ":", "sha256:", "é"]), max_size=6))
+def test_the_cheap_look_for_hex_digits_misses_no_word_of_them(parts: list[str]) -> None:
+    """Law: a text without 64 hex digits in a row is in no rule that wants them, and is not read."""
+    text = "".join(parts)
+    assert redact_text(text) == LONG_HEX.sub("[REDACTED]", text)
+
+
+@given(st.text(string.ascii_letters, max_size=20))
+def test_a_short_name_is_in_no_rule(name: str) -> None:
+    """Law: letters alone are looked at no further; beside other words the rules do look."""
+    assert (
+        redact_text(f"{name} in 3 words")
+        == f"{redact_text(name)} in 3 words"
+        == f"{name} in 3 words"
+    )
