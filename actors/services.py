@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import date, datetime
@@ -20,17 +21,21 @@ from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
 from motet.actors.models.directory import Provide
+from motet.actors.sessions import store_sql as sql
+from motet.actors.sessions.behind import WriteBehind
+from motet.actors.sessions.known import KnownContexts
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tracing.recorder import RunTrace, Tracer
+from motet.protocols.chat import ChatMessage
 from motet.protocols.config import GuardAction, ShellConfig
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
-from motet.protocols.sessions import BeginRun, RecordStep
+from motet.protocols.sessions import LoadContext, SessionContext
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef
 
@@ -44,6 +49,8 @@ class Services:
         today: for the system prompt.
         shell: how commands are run, for the system prompt.
         workbench: folders and files of agents and their users.
+        journal: rows of runs that go on, on their way to disk.
+        contexts: of sessions that were used lately; read only.
         guard: what happens to a text that looks like an attempt to take the agent over.
     """
 
@@ -63,6 +70,8 @@ class Services:
     shell: ShellConfig | None = None
     workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))
     prompts: Prompts = attrs.field(factory=Prompts)
+    journal: WriteBehind = attrs.field(factory=WriteBehind)
+    contexts: KnownContexts = attrs.field(factory=KnownContexts)
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
@@ -121,13 +130,16 @@ class Services:
 
     async def begin(self, run: Run) -> None:
         """Put on record that a queued run starts now."""
-        with suppress(ActorDead):
-            await self.store.tell(BeginRun(run.id))
+        await self.journal.add(run.id, sql.begin(run.id, time.time()))
 
-    async def note(self, step: RecordStep) -> None:
-        """Journal a row of a run that goes on; the store counts what it could not write."""
-        with suppress(ActorDead):
-            await self.store.tell(step)
+    async def note(self, run: Run, step: int, row: ChatMessage) -> None:
+        """Journal a row of a run that goes on; what could not be written is counted."""
+        await self.journal.add(run.id, sql.record(run.id, step, row))
+
+    async def context(self, session: str) -> SessionContext:
+        """What a run shows of its session; where that is known, nobody is asked."""
+        known = self.contexts.get(session)
+        return known if known is not None else await self.store.ask(LoadContext(session))
 
     async def announce(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
         """Publish what happened to a session outside of its runs."""

@@ -21,6 +21,7 @@ import trio
 from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.store import AgentProtocol, AgentStore, StoredAgents
 from motet.actors.agents.workbench import Workbench
+from motet.actors.children import Children
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
@@ -48,6 +49,8 @@ from motet.actors.results.messages import ResultProtocol
 from motet.actors.results.store import ResultStore
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.services import Services
+from motet.actors.sessions.behind import WriteBehind
+from motet.actors.sessions.known import KnownContexts
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.sessions.store import SessionStore, SessionStoreMessage
 from motet.actors.sessions.table import RunTable
@@ -93,6 +96,7 @@ class Tree:
     workspace: Path
     table: RunTable
     registry: AgentRegistry
+    children: Children
     resolver: Resolver
     hooks: HookSet
     journal: EventJournal
@@ -188,6 +192,8 @@ class _Stores:
     errors: ActorRef[ErrorProtocol]
     results: ActorRef[ResultProtocol]
     sessions: ActorRef[SessionStoreMessage]
+    journal: WriteBehind
+    contexts: KnownContexts
     agents: ActorRef[AgentProtocol]
     memory: Memory
     tracer: Tracer
@@ -209,7 +215,10 @@ async def _start_stores(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
-    sessions = await system.start(lambda: SessionStore(database, readers), name="sessions")
+    journal, contexts = WriteBehind(), KnownContexts()
+    sessions = await system.start(
+        lambda: SessionStore(database, readers, behind=journal, contexts=contexts), name="sessions"
+    )
     agents = await system.start(lambda: AgentStore(database, readers), name="agents")
     if memory is None:
         memory = StoredMemory(
@@ -218,7 +227,19 @@ async def _start_stores(
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
-    return _Stores(fanout, bus, error_store, results, sessions, agents, memory, tracer, traces)
+    return _Stores(
+        fanout,
+        bus,
+        error_store,
+        results,
+        sessions,
+        journal,
+        contexts,
+        agents,
+        memory,
+        tracer,
+        traces,
+    )
 
 
 async def _plant(
@@ -240,7 +261,8 @@ async def _plant(
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
     channel = ErrorChannel(stores.errors, warn, tracer)
-    context, results = partial(_context, table, workspace), stores.results
+    children = Children(table, hooks)
+    context, results = partial(_context, table, workspace, children), stores.results
     tools = await system.start(
         lambda: ToolExecutor(
             catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
@@ -248,20 +270,12 @@ async def _plant(
         name="tools",
     )
     services = Services(
-        table,
-        catalog,
-        stores.sessions,
-        bus,
-        directory,
-        tools,
-        channel,
-        hooks,
-        breakers,
-        stores.memory,
-        tracer,
+        table, catalog, stores.sessions, bus, directory, tools, channel, hooks, breakers
     )
+    services.memory, services.tracer = stores.memory, tracer
     services.guard, services.shell = config.guard, config.tools.shell
     services.fanout, services.workbench = stores.fanout, Workbench(workspace)
+    services.journal, services.contexts = stores.journal, stores.contexts
     router = await system.start(lambda: Router(services), name="router")
     tree = Tree(
         system=system,
@@ -269,6 +283,7 @@ async def _plant(
         workspace=workspace,
         table=table,
         registry=registry,
+        children=children,
         resolver=Resolver(registry, StoredAgents(stores.agents), limits=config.limits),
         hooks=hooks.hooks,
         journal=EventJournal(readers, stores.fanout),
@@ -337,7 +352,9 @@ def _mark(bus: ActorRef[Publish], fault: HookFault) -> None:
         bus.tell_nowait(Publish(f"session:{event.session}", warned, event.run_id))
 
 
-def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[object]:
+def _context(
+    table: RunTable, workspace: Path, children: Children, request: ExecuteCall
+) -> Context[object]:
     run = table.runs[request.run_id]
     return Context(
         deps=run.deps,
@@ -347,6 +364,7 @@ def _context(table: RunTable, workspace: Path, request: ExecuteCall) -> Context[
         principal=run.principal,
         call_id=request.call.id,
         workspace=run.workspace or workspace,
+        delegate=children.run,
     )
 
 

@@ -14,7 +14,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.escalations import NewEscalation
 from motet.protocols.events import AnyEvent, Terminal
-from motet.protocols.messages import Message, Request
+from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
@@ -82,29 +82,16 @@ class AcceptInput(Request[Accepted], frozen=True, tag="sessions.accept"):
     input: NewInput
 
 
-class RecordStep(Message, frozen=True, tag="sessions.step"):
+class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     """Journal one row of an unfinished run, so that a crash leaves a valid transcript.
 
-    ``step`` counts from 0; an assistant row with calls is the intent of these calls.
+    ``step`` counts from 0; an assistant row with calls is the intent of these calls. Answered after
+    COMMIT, with all that was journalled before: no call starts before its intent is stored.
     """
 
     run_id: str
     step: int
     row: ChatMessage
-
-
-class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
-    """As :class:`RecordStep`, answered after COMMIT: no call starts before its intent is stored."""
-
-    run_id: str
-    step: int
-    row: ChatMessage
-
-
-class BeginRun(Message, frozen=True, tag="sessions.begin"):
-    """A queued run starts now."""
-
-    run_id: str
 
 
 class FinishRun(Request[None], frozen=True, tag="sessions.finish"):

@@ -15,7 +15,7 @@ from motet.actors.sessions.table import Run
 from motet.actors.tools.batch import run_batch
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
-from motet.protocols.sessions import RecordIntent, RecordStep
+from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
 
 PREVIEW = 1_000
@@ -63,7 +63,7 @@ class Batch:
             result = self.record[index] = await self._ask(call)
             span.returned(result)
         row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
-        await self.services.note(RecordStep(self.run.id, self.step + 1 + index, row))
+        await self.services.note(self.run, self.step + 1 + index, row)
         await self._tell_end(result, index)
         return result
 

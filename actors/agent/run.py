@@ -32,7 +32,7 @@ from motet.protocols.errors import AgentError, Internal
 from motet.protocols.escalations import escalation_id
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
-from motet.protocols.sessions import FinishRun, GetSession, LoadContext, RecordIntent, RecordStep
+from motet.protocols.sessions import FinishRun, GetSession, RecordIntent
 from motet.protocols.tools import CallResult
 
 FINISH_BUDGET = 5.0
@@ -53,7 +53,7 @@ class TurnRunner:
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
-            budget=Budget(run.limits, started=trio.current_time()),
+            budget=run.budget or Budget(run.limits, started=trio.current_time()),
             loops=Loops(services.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
@@ -62,7 +62,9 @@ class TurnRunner:
             agent=run.agent.name,
             user=run.principal.user,
             text=run.text,
+            caller=run.caller,
         )
+        run.budget = self.turn.budget
         self.voice = Voice(run, services)
         self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice)
         self.failure: AgentError | None = None
@@ -159,7 +161,7 @@ class TurnRunner:
         admitted = await self.hooks.input(run.text)
         text = admitted if isinstance(admitted, str) else run.text
         decision = self.turn.begin(text)
-        await self.services.note(RecordStep(run.id, 0, self.turn.rows[0]))
+        await self.services.note(run, 0, self.turn.rows[0])
         await self.voice.say("user", run.principal.user, text)
         return decision if isinstance(admitted, str) else await self._take(admitted)
 
@@ -183,7 +185,7 @@ class TurnRunner:
 
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
-        found = await self.services.store.ask(LoadContext(self.run.session))
+        found = await self.services.context(self.run.session)
         late = tuple(row for end in self.slot.unsaved for row in end.rows)
         view = self.thinker.view
         self.thinker.view = attrs.evolve(view, history=found.rows + late, summary=found.summary)
@@ -229,7 +231,7 @@ class TurnRunner:
         if isinstance(decision, CallModel):
             await self.voice.say("user", "hook", text)
             for step in (len(self.turn.rows) - 2, len(self.turn.rows) - 1):
-                await self.services.note(RecordStep(self.run.id, step, self.turn.rows[step]))
+                await self.services.note(self.run, step, self.turn.rows[step])
         return decision
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:

@@ -1,15 +1,19 @@
-"""What the store was told of unfinished runs, on its way to disk: written together, a little later.
+"""What there is to be written of unfinished runs, on its way to disk: together, a little later.
 
-Most of it never needs to be written: a run that ends within :data:`PATIENCE` stores its rows with
-its end, and one that runs calls stores them with the calls. What is left goes in one transaction.
+A plain object that the host makes once: runs add to it by a call, the store writes, and what waits
+stays when the store is restarted. Most of it never needs to be written: a run that ends within
+:data:`PATIENCE` stores its rows with its end, and one that runs calls stores them with the calls.
+What is left goes in one transaction.
 Invariants: a statement is on disk, or counted as lost, at most ``PATIENCE`` and a commit after it
-was added, unless its run took it along; at most :data:`LIMIT` wait, more make the teller wait.
+was added, unless its run took it along; at most :data:`LIMIT` wait, more make who adds wait, or
+are lost where nobody writes any more.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import trio
 
@@ -21,15 +25,20 @@ PATIENCE = 0.005
 """Seconds for which a statement may wait for others. A kill loses at most what is that young."""
 LIMIT = 256
 
+Write: TypeAlias = Callable[[tuple[Statement, ...]], Awaitable[object]]
+
 _log = logging.getLogger(__name__)
 
 
 class WriteBehind:
-    """Collects; :meth:`run` writes with ``write``. ``lost`` counts what could not be written."""
+    """Collects, for :meth:`run` to write.
 
-    def __init__(self, write: Callable[[tuple[Statement, ...]], Awaitable[object]]) -> None:
+    ``lost`` counts what could not be written; ``closed``: whoever wrote has ended.
+    """
+
+    def __init__(self) -> None:
         self.lost = 0
-        self._write = write
+        self.closed = False
         self._waiting: dict[str, list[Statement]] = {}
         self._count = 0
         self._added = trio.Event()
@@ -38,7 +47,11 @@ class WriteBehind:
     async def add(self, run_id: str, statement: Statement) -> None:
         """Have a statement written. A checkpoint only while there is no room."""
         while self._count >= LIMIT:
-            self._room = trio.Event()
+            if self.closed:
+                self._lose(run_id, "nobody writes it")
+                return
+            if self._room.is_set():
+                self._room = trio.Event()
             await self._room.wait()
         self._waiting.setdefault(run_id, []).append(statement)
         self._count += 1
@@ -58,31 +71,39 @@ class WriteBehind:
         self._count -= len(waiting) - len(left)
         self._room.set()
 
-    async def run(self) -> None:
+    async def run(self, write: Write) -> None:
         """Write what has come together, for ever. Cancelled: what waits is not written."""
-        while True:
-            await self._added.wait()
-            self._added = trio.Event()
-            await trio.sleep(PATIENCE)
-            if self._waiting:
-                await self._flush()
+        self.closed = False
+        try:
+            while True:
+                await self._added.wait()
+                self._added = trio.Event()
+                await trio.sleep(PATIENCE)
+                if self._waiting:
+                    await self._flush(write)
+        finally:
+            self.closed = True
+            self._room.set()
 
-    async def _flush(self) -> None:
+    async def _flush(self, write: Write) -> None:
         taken = {run_id: tuple(waiting) for run_id, waiting in self._waiting.items()}
         try:
-            await self._write(tuple(one for waiting in taken.values() for one in waiting))
+            await write(tuple(one for waiting in taken.values() for one in waiting))
         except (StorageError, MotetRuntimeError):
-            await self._one_by_one(taken)
+            await self._one_by_one(taken, write)
         finally:
             for run_id, waiting in taken.items():
                 self.written(run_id, waiting)
 
-    async def _one_by_one(self, taken: dict[str, tuple[Statement, ...]]) -> None:
+    async def _one_by_one(self, taken: dict[str, tuple[Statement, ...]], write: Write) -> None:
         """Only one of them may be what cannot be written."""
         for run_id, waiting in taken.items():
             for statement in waiting:
                 try:
-                    await self._write((statement,))
+                    await write((statement,))
                 except (StorageError, MotetRuntimeError) as error:
-                    self.lost += 1
-                    _log.warning("run %s goes on without a row of its journal: %s", run_id, error)
+                    self._lose(run_id, error)
+
+    def _lose(self, run_id: str, why: object) -> None:
+        self.lost += 1
+        _log.warning("run %s goes on without a row of its journal: %s", run_id, why)

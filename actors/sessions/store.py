@@ -34,12 +34,10 @@ from motet.protocols.escalations import (
     ListEscalations,
 )
 from motet.protocols.events import RunInterrupted
-from motet.protocols.messages import Request
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
     AcceptInput,
-    BeginRun,
     DeleteSession,
     EndsToTell,
     EndToTell,
@@ -56,7 +54,6 @@ from motet.protocols.sessions import (
     NewInput,
     ReadHistory,
     RecordIntent,
-    RecordStep,
     RecoverRuns,
     ResetSession,
     RunInfo,
@@ -68,16 +65,8 @@ from motet.protocols.sessions import (
 from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
 
-
-class AfterSteps(Request[None], frozen=True, tag="sessions.after_steps"):
-    """Answered when every step that was told before it has been taken."""
-
-
 SessionStoreMessage: TypeAlias = (
     AcceptInput
-    | BeginRun
-    | RecordStep
-    | AfterSteps
     | RecordIntent
     | FinishRun
     | ResetSession
@@ -114,6 +103,8 @@ class StoreStatistics:
 class SessionStore(Actor[SessionStoreMessage]):
     """Handles the requests of ``motet.protocols.sessions``; ``clock`` gives Unix seconds.
 
+    ``behind`` and ``contexts`` are the host's, for runs to add to and to read by plain calls.
+
     Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
     that is being committed is waited for, and its outcome is what the asker gets.
     """
@@ -123,16 +114,19 @@ class SessionStore(Actor[SessionStoreMessage]):
         database: ActorRef[Transact],
         readers: Readers,
         clock: Callable[[], float] = time.time,
+        *,
+        behind: WriteBehind | None = None,
+        contexts: KnownContexts | None = None,
     ) -> None:
         self._database = database
         self._readers = readers
         self._clock = clock
-        self._behind = WriteBehind(self._write)
-        self._contexts = KnownContexts()
+        self._behind = WriteBehind() if behind is None else behind
+        self._contexts = KnownContexts() if contexts is None else contexts
         self._unfinished: dict[str, str] = {}  # sessions of the runs that this life has accepted
 
     async def on_start(self) -> None:
-        self.start_soon(self._behind.run, name="journal")
+        self.start_soon(self._behind.run, self._write, name="journal")
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(self._behind.lost)
@@ -172,29 +166,13 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     # ------------------------------------------------------------------ runs
 
-    @handles(BeginRun)
-    async def begin(self, message: BeginRun) -> None:
-        await self._behind.add(message.run_id, sql.begin(message.run_id, self._clock()))
-
-    @handles(RecordStep)
-    async def record_step(self, message: RecordStep) -> None:
-        """Takes its turn, so that a later intent of the run finds it among the unwritten."""
-        await self._behind.add(
-            message.run_id, sql.record(message.run_id, message.step, message.row)
-        )
-
-    @handles(AfterSteps)
-    async def after_steps(self, _: AfterSteps) -> None:
-        """Nothing to do: taking its turn is all that it is for."""
-
     @handles(RecordIntent, concurrent=AT_ONCE)
     async def record_intent(self, request: RecordIntent) -> None:
         """Takes the steps along that are still on their way: to write one twice is harmless.
 
-        So each step told before is on disk with the intent, whichever commit comes first. Raises
+        So each step added before is on disk with the intent, whichever commit comes first. Raises
         ``NotFound`` for a run that is unknown or has ended: its calls must not start.
         """
-        await self.ref.ask(AfterSteps())  # this handler stands beside the turn that takes them
         steps = self._behind.of(request.run_id)
         intent = sql.record(request.run_id, request.step, request.row, must=True)
         try:

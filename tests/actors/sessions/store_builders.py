@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import attrs
 
+from motet.actors.sessions import store_sql as sql
+from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.store import SessionStore, SessionStoreMessage
 from motet.actors.storage.location import Location
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
@@ -49,9 +51,16 @@ class Store:
     actor: SessionStore
     database: Opened
     clock: Clock
+    journal: WriteBehind
 
     async def accept(self, run_id: str, *, session: str = "s", user: str = "alice") -> Accepted:
         return await self.ref.ask(new_input(run_id, session=session, user=user))
+
+    async def begin(self, run_id: str) -> None:
+        await self.journal.add(run_id, sql.begin(run_id, self.clock()))
+
+    async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
+        await self.journal.add(run_id, sql.record(run_id, step, row))
 
     async def complete(self, run_id: str, *, session: str = "s") -> None:
         await self.accept(run_id, session=session)
@@ -65,11 +74,12 @@ class Store:
 async def open_store(location: Location, *, check_messages: bool = True) -> AsyncGenerator[Store]:
     async with open_database(location, check_messages=check_messages) as database:
         clock = Clock()
-        actors: list[SessionStore] = []
+        journal, actors = WriteBehind(), list[SessionStore]()
 
         def build() -> SessionStore:
-            actors.append(SessionStore(database.ref, database.readers, clock))
+            store = SessionStore(database.ref, database.readers, clock, behind=journal)
+            actors.append(store)
             return actors[-1]
 
         ref = await database.system.start(build, name="sessions")
-        yield Store(ref, actors[0], database, clock)
+        yield Store(ref, actors[0], database, clock, journal)

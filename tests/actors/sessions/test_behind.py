@@ -29,8 +29,8 @@ async def test_what_comes_together_is_one_transaction(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind(disk.write)
-    nursery.start_soon(behind.run)
+    behind = WriteBehind()
+    nursery.start_soon(behind.run, disk.write)
     for name in ("a", "b", "c"):
         await behind.add(f"run_{name}", Statement(name))
         await wait_all_tasks_blocked()
@@ -45,8 +45,8 @@ async def test_what_a_run_took_along_is_not_written_again(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind(disk.write)
-    nursery.start_soon(behind.run)
+    behind = WriteBehind()
+    nursery.start_soon(behind.run, disk.write)
     await behind.add("r1", Statement("a"))
     taken = behind.of("r1")
     await behind.add("r1", Statement("b"))
@@ -60,8 +60,8 @@ async def test_one_that_cannot_be_written_takes_no_other_with_it(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk(lambda statement: statement.sql == "bad")
-    behind = WriteBehind(disk.write)
-    nursery.start_soon(behind.run)
+    behind = WriteBehind()
+    nursery.start_soon(behind.run, disk.write)
     for name in ("a", "bad", "b"):
         await behind.add(name, Statement(name))
     await trio.sleep(2 * PATIENCE)
@@ -74,13 +74,59 @@ async def test_more_than_the_limit_wait_for_room(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind(disk.write)
+    behind = WriteBehind()
     for n in range(LIMIT):
         await behind.add("r1", Statement(str(n)))
     nursery.start_soon(behind.add, "r1", Statement("late"))
     await wait_all_tasks_blocked()
     assert len(behind.of("r1")) == LIMIT
-    nursery.start_soon(behind.run)
+    nursery.start_soon(behind.run, disk.write)
     await trio.sleep(4 * PATIENCE)
     assert [len(one) for one in disk.written] == [LIMIT, 1]
     nursery.cancel_scope.cancel()
+
+
+async def test_all_who_wait_for_room_get_it(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk, behind = Disk(), WriteBehind()
+    for n in range(LIMIT):
+        await behind.add("r1", Statement(str(n)))
+    for n in range(3):
+        nursery.start_soon(behind.add, f"late_{n}", Statement("late"))
+        await wait_all_tasks_blocked()
+    nursery.start_soon(behind.run, disk.write)
+    await trio.sleep(4 * PATIENCE)
+    assert [len(one) for one in disk.written] == [LIMIT, 3]
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_is_written_by_the_next_writer_and_nobody_waits_for_none(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk, behind = Disk(), WriteBehind()
+    with trio.move_on_after(0):
+        await behind.run(disk.write)
+    assert behind.closed
+    for n in range(LIMIT + 2):
+        await behind.add("r1", Statement(str(n)))
+    assert behind.lost == 2
+    nursery.start_soon(behind.run, disk.write)
+    await trio.sleep(2 * PATIENCE)
+    assert [len(one) for one in disk.written] == [LIMIT]
+    assert not behind.closed
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_for_room_is_let_go_when_the_writer_ends(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk, behind = Disk(lambda _: True), WriteBehind()
+    for n in range(LIMIT):
+        await behind.add("r1", Statement(str(n)))
+    nursery.start_soon(behind.add, "late", Statement("late"))
+    await wait_all_tasks_blocked()
+    with trio.move_on_after(PATIENCE / 2):
+        await behind.run(disk.write)
+    await wait_all_tasks_blocked()
+    assert (behind.lost, nursery.child_tasks) == (1, frozenset())

@@ -18,7 +18,6 @@ from motet.protocols.errors import NotFound
 from motet.protocols.models import Usage
 from motet.protocols.sessions import (
     Accepted,
-    BeginRun,
     FinishRun,
     GetRun,
     GetSession,
@@ -27,7 +26,6 @@ from motet.protocols.sessions import (
     ListSessions,
     ReadHistory,
     RecordIntent,
-    RecordStep,
     ResetSession,
     RunInfo,
     SessionInfo,
@@ -135,8 +133,8 @@ async def test_accepts_share_commits(tmp_path: Path) -> None:
 async def test_a_finished_run_is_its_rows_its_status_and_its_usage(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
         await store.accept("r1")
-        await store.ref.tell(BeginRun("r1"))
-        await store.ref.tell(RecordStep("r1", 1, RESULT))
+        await store.begin("r1")
+        await store.note("r1", 1, RESULT)
         await store.ref.ask(RecordIntent("r1", 0, ASKS))
         usage = Usage(3, 4, 1, 0.25)
         await store.ref.ask(FinishRun("r1", "limited", ROWS, usage, "steps"))
@@ -162,8 +160,8 @@ async def test_finishing_again_changes_nothing(tmp_path: Path) -> None:
 async def test_what_comes_after_the_end_of_a_run_is_not_kept(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
         await store.complete("r1")
-        await store.ref.tell(BeginRun("r1"))
-        await store.ref.tell(RecordStep("r1", 7, ANSWER))
+        await store.begin("r1")
+        await store.note("r1", 7, ANSWER)
         with pytest.raises(NotFound):
             await store.ref.ask(RecordIntent("r1", 8, ASKS))
         await wait_all_tasks_blocked()
@@ -205,7 +203,7 @@ async def test_half_a_surrogate_pair_does_not_keep_a_run_from_ending(tmp_path: P
         async with open_store(location, check_messages=False) as store:
             await store.ref.ask(new_input("r1", text="bad \ud800"))
             rows = (UserMessage("bad \ud800"), AssistantMessage("\udfff good"))
-            await store.ref.tell(RecordStep("r1", 0, rows[1]))
+            await store.note("r1", 0, rows[1])
             await store.ref.ask(FinishRun("r1", "completed", rows, detail="\ud800"))
             assert await store.transcript() == (UserMessage("bad ?"), AssistantMessage("? good"))
 
@@ -228,7 +226,7 @@ async def test_a_lost_step_is_counted_and_the_store_goes_on(tmp_path: Path) -> N
     async with store_in(tmp_path) as store:
         await store.accept("r1")
         await store.database.execute("PRAGMA max_page_count = 60")
-        await store.ref.tell(RecordStep("r1", 0, AssistantMessage("x" * 400_000)))
+        await store.note("r1", 0, AssistantMessage("x" * 400_000))
         while not store.actor.statistics().lost:
             await store.database.execute("SELECT 1")
         await store.ref.ask(RecordIntent("r1", 1, ASKS))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from motet.actors.agent.transcript import violations
 from motet.actors.events.rows import append, storable
 from motet.actors.sessions import store_sql as sql
+from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.store import SessionStore
 from motet.actors.sessions.store_rows import INTERRUPTED, recovered
 from motet.actors.sessions.store_sql import encode
@@ -29,7 +30,6 @@ from motet.protocols.chat import (
 from motet.protocols.events import EventRecord, RunCompleted, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.sessions import (
-    BeginRun,
     EndsToTell,
     EndToTell,
     FinishRun,
@@ -37,7 +37,6 @@ from motet.protocols.sessions import (
     ListRuns,
     ReadHistory,
     RecordIntent,
-    RecordStep,
     RecoverRuns,
     RunInfo,
 )
@@ -51,7 +50,7 @@ CLOSING = AssistantMessage(INTERRUPTED, note="interrupted")
 HOST = """
 import sys, trio
 from motet.actors.storage.location import Location
-from motet.protocols.sessions import BeginRun, RecordIntent
+from motet.protocols.sessions import RecordIntent
 from tests.actors.sessions.store_builders import ASKS, open_store
 
 async def main():
@@ -59,7 +58,7 @@ async def main():
         async with open_store(location) as store:
             await store.complete("done")
             await store.accept("working")
-            await store.ref.tell(BeginRun("working"))
+            await store.begin("working")
             await store.ref.ask(RecordIntent("working", 0, ASKS))
             await store.accept("queued")
             print("acknowledged", flush=True)
@@ -107,13 +106,13 @@ async def test_recovering_again_finds_nothing(tmp_path: Path) -> None:
             assert await store.database.execute("SELECT * FROM steps WHERE step >= 0") == ()
 
 
-async def test_a_step_told_before_an_intent_is_on_disk_with_it(tmp_path: Path) -> None:
+async def test_a_step_noted_before_an_intent_is_on_disk_with_it(tmp_path: Path) -> None:
     with Location.directory(tmp_path) as location:
         async with open_store(location) as store:
             await store.accept("r1")
-            await store.ref.tell(BeginRun("r1"))
+            await store.begin("r1")
             await store.ref.ask(RecordIntent("r1", 0, ASKS))
-            await store.ref.tell(RecordStep("r1", 1, RESULT))
+            await store.note("r1", 1, RESULT)
             await store.ref.ask(RecordIntent("r1", 2, AssistantMessage("", (Call("c2", "t"),))))
             await store.ref.ask(RecoverRuns())
             rows = await store.ref.ask(ReadHistory("s"))
@@ -135,16 +134,19 @@ class Recording(Actor[Transact]):
         return ()
 
 
-async def test_no_schedule_writes_an_intent_before_a_step_that_was_told_before_it() -> None:
+async def test_no_schedule_writes_an_intent_before_a_step_that_was_noted_before_it() -> None:
     """The order of tasks is Trio's choice, and another one in each of these rounds."""
     with Location.memory() as location:
         async with open_system() as system:
             database, readers = Recording(), Readers(location)
             ref = await system.start(lambda: database, name="database")
-            store = await system.start(lambda: SessionStore(ref, readers), name="store")
+            journal = WriteBehind()
+            store = await system.start(
+                lambda: SessionStore(ref, readers, behind=journal), name="store"
+            )
             for number in range(40):
                 run = f"r{number}"
-                await store.tell(RecordStep(run, 1, RESULT))
+                await journal.add(run, sql.record(run, 1, RESULT))
                 await store.ask(RecordIntent(run, 2, ASKS))
                 written = [one.params for one in database.statements]
                 places = [
