@@ -36,6 +36,7 @@ class Thinker:
         view: what the run shows it of the conversation.
         recalled: what the memory has found, for the system prompt.
         prepared: the folder and the files of the agent and its user.
+        model: the provider's own name of it.
         around: estimated tokens of the system prompt and the tools.
     """
 
@@ -52,6 +53,8 @@ class Thinker:
         self._voice = voice
         self.around = 0
         self._tokens = 0
+        self._full_name = run.agent.model_name
+        self.model = self._full_name.partition(":")[2] or self._full_name
         self._prompt: Written | None = None
         self._trace = services.tracer.of(run.id)
 
@@ -158,15 +161,6 @@ class Thinker:
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
         return self._prompt.text
-
-    @property
-    def _full_name(self) -> str:
-        return self._run.agent.model_name
-
-    @property
-    def model(self) -> str:
-        """The provider's own name of the model."""
-        return self._full_name.partition(":")[2] or self._full_name
 
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
         """The tools the model may call, and a line for each that is taken out for a while."""

@@ -98,28 +98,31 @@ class EventBus(Actor[Publish]):
 
     async def _process(self) -> None:
         batch = self._feed.batch
-        durable = [storable(record) for record in batch if is_durable(record.event)]
+        lasting = [is_durable(record.event) for record in batch]
+        durable = [storable(r) for r, lasts in zip(batch, lasting, strict=True) if lasts]
         if not durable:
             return
         journalled = iter(await self._journalled(durable))
-        self._deliver([next(journalled) if is_durable(r.event) else r for r in batch])
+        both = zip(batch, lasting, strict=True)
+        self._deliver([next(journalled) if lasts else r for r, lasts in both])
 
     def _deliver(self, records: list[EventRecord]) -> None:
         """Fan out what stands first in the batch, without a checkpoint: it happens once."""
         del self._feed.batch[: len(records)]
-        for record in records:
+        for record in records if self._fanout.is_heard else ():
             self._fanout.deliver(record)
 
     async def _journalled(self, durable: list[tuple[EventRecord, str]]) -> list[EventRecord]:
         """The records with their numbers; without, when the journal fails."""
+        records = [record for record, _ in durable]
         try:
-            records = numbered(durable, await self._transact(append(durable)))
+            answer = await self._transact(append(durable))
         except Exception as error:
-            records = [record for record, _ in durable]
             self._warn(records, error)
-        else:
+            return records
+        if self._warned:
             self._warned.difference_update(record.stream for record in records)
-        return records
+        return numbered(durable, answer) if self._fanout.is_heard else records
 
     async def _transact(self, transaction: Transact) -> Sequence[Sequence[Row]]:
         try:

@@ -65,6 +65,11 @@ class Fanout:
         self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
         return lambda: self._detach(listener)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to anything."""
+        return bool(self._listeners)
+
     def listeners(self, stream: str) -> int:
         return len(self._listeners.get(stream, ()))
 

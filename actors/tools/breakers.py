@@ -7,9 +7,8 @@ Invariant: each attempt ends exactly once, whatever became of it; one that says 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, Self, TypeAlias
 
 import attrs
 import trio
@@ -22,14 +21,27 @@ Ending: TypeAlias = Literal["succeeded", "failed", "abandoned"]
 
 @attrs.define
 class Attempt:
-    """One call under its breaker. ``refusal``: why it must not run; ``ending``: what it said.
+    """One call under its breaker, for as long as its block takes.
 
-    ``opened`` is set at its end: what people are told when this was the failure too many.
+    Attributes:
+        refusal: why it must not run.
+        ending: what it said of its tool.
+        opened: at its end, what people are told when this was the failure too many.
     """
 
+    _breakers: Breakers
+    _key: Key
+    _epoch: int | None
     refusal: str = ""
     ending: Ending = "abandoned"
     opened: str = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._epoch is not None:
+            self.opened = self._breakers.end(self._key, self._epoch, self.ending)
 
 
 class Breakers:
@@ -45,20 +57,13 @@ class Breakers:
     def __repr__(self) -> str:
         return f"<Breakers { ({'/'.join(key): b.state for key, b in self._breakers.items()}) }>"
 
-    @contextmanager
-    def attempt(self, agent: str, tool: str) -> Generator[Attempt]:
+    def attempt(self, agent: str, tool: str) -> Attempt:
         """A place for one call; the block says by ``ending`` what became of it."""
-        key = (agent, tool)
-        breaker, epoch = self._of(key).admit(trio.current_time())
+        key, now = (agent, tool), trio.current_time()
+        breaker, epoch = self._of(key).admit(now)
         self._keep(key, breaker)
-        if epoch is None:
-            yield Attempt(breaker.refusal(tool, trio.current_time()))
-            return
-        attempt = Attempt()
-        try:
-            yield attempt
-        finally:
-            attempt.opened = self._end(key, epoch, attempt.ending)
+        refusal = breaker.refusal(tool, now) if epoch is None else ""
+        return Attempt(self, key, epoch, refusal)
 
     def taken_out(self, agent: str) -> dict[str, str]:
         """The tools that the agent is not offered now, each with what its model is told."""
@@ -69,7 +74,8 @@ class Breakers:
             if owner == agent and not breaker.offers(now)
         }
 
-    def _end(self, key: Key, epoch: int, ending: Ending) -> str:
+    def end(self, key: Key, epoch: int, ending: Ending) -> str:
+        """Take what an attempt says; for :class:`Attempt` only."""
         now, before = trio.current_time(), self._of(key)
         match ending:
             case "succeeded":

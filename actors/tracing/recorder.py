@@ -229,6 +229,8 @@ class RunTrace:
         )
 
     def _tell(self, span: OpenSpan) -> None:
+        if span.listed and not self._quiet:
+            return  # it is news already
         if not span.listed:
             span.listed = True
             self._news.append(span)
