@@ -76,7 +76,7 @@ class Host:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._intake = Intake(tree)
+        self._intake = tree.children.intake = Intake(tree)
         self.on = On(tree.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.tool import Tool
@@ -113,6 +113,9 @@ class AgentRegistry:
         self._catalog.put(agent.name, tools)
         self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
         self._agents[agent.name] = agent
+        for child in (tool.agent for tool in tools):
+            if isinstance(child, Agent):
+                self.add(child)
 
     def _complete(self, agent: AnyAgent) -> list[Tool]:
         """The tools that an agent is offered."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from motet.actors.result import RunResult
     from motet.actors.stream import RunStream
     from motet.actors.tools.context import Context
-    from motet.actors.tools.tool import Range, Tool, ToolRetry, tool
+    from motet.actors.tools.tool import Range, Tool, ToolDenied, ToolRetry, tool
     from motet.protocols.config import GatewayConfig, HostConfig
     from motet.protocols.errors import (
         Aborted,
@@ -53,11 +53,13 @@ if TYPE_CHECKING:
     )
     from motet.protocols.hooks import (
         Abort,
+        AfterChild,
         AfterCompact,
         AfterModel,
         AfterTool,
         Allow,
         Ask,
+        BeforeChild,
         BeforeCompact,
         BeforeInput,
         BeforeModel,
@@ -91,6 +93,7 @@ _HOMES = {
     "motet.actors.tools.tool": (
         "Range",
         "Tool",
+        "ToolDenied",
         "ToolRetry",
         "tool",
     ),
@@ -132,6 +135,7 @@ _HOMES = {
     ),
     "motet.protocols.hooks": (
         "Abort",
+        "AfterChild",
         "AfterCompact",
         "AfterModel",
         "AfterTool",
@@ -139,6 +143,7 @@ _HOMES = {
         "Ask",
         "BeforeInput",
         "BeforeModel",
+        "BeforeChild",
         "BeforeCompact",
         "BeforeOutput",
         "BeforeTool",
@@ -173,6 +178,7 @@ __all__ = [
     "Aborted",
     "Ack",
     "Activity",
+    "AfterChild",
     "AfterCompact",
     "AfterModel",
     "AfterTool",
@@ -181,6 +187,7 @@ __all__ = [
     "Allow",
     "AnyEvent",
     "Ask",
+    "BeforeChild",
     "BeforeCompact",
     "BeforeInput",
     "BeforeModel",
@@ -229,6 +236,7 @@ __all__ = [
     "ThinkingDelta",
     "Tool",
     "ToolCall",
+    "ToolDenied",
     "ToolResult",
     "ToolRetry",
     "UnknownName",

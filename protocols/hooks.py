@@ -26,6 +26,8 @@ Point: TypeAlias = Literal[
     "before_tool",
     "after_tool",
     "before_output",
+    "before_child",
+    "after_child",
     "before_compact",
     "after_compact",
     "run_end",
@@ -100,6 +102,23 @@ class BeforeOutput(HookEvent, frozen=True, tag="before_output"):
     continued: int
 
 
+class BeforeChild(HookEvent, frozen=True, tag="before_child"):
+    """The run is about to start the agent ``child`` as a run of its own, with this text."""
+
+    child: str
+    text: str
+
+
+class AfterChild(HookEvent, frozen=True, tag="after_child"):
+    """A child of the run has ended; ``child_run`` is its id."""
+
+    child: str
+    child_run: str
+    status: RunStatus
+    output: str
+    usage: Usage
+
+
 class BeforeCompact(HookEvent, frozen=True, tag="before_compact"):
     """The conversation is too long: ``rows`` of it are about to be summarised.
 
@@ -150,6 +169,8 @@ AnyHookEvent: TypeAlias = (
     | BeforeTool
     | AfterTool
     | BeforeOutput
+    | BeforeChild
+    | AfterChild
     | BeforeCompact
     | AfterCompact
     | RunEnd

@@ -9,9 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+import attrs
 import trio
 
-from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, tool
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, ToolFailure, tool
 from motet.protocols.agents import PLAIN, AgentProfile
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
@@ -30,6 +32,9 @@ R = TypeVar("R")
 
 ToolLike: TypeAlias = "Tool | str | Callable[..., object]"
 """A tool, a plain type-hinted function, or the name of a built-in (``read_file``, ``group:fs``)."""
+
+CHILD_TIMEOUT = 600.0
+"""Seconds that a run which is a tool's work may take."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -179,6 +184,35 @@ class Agent(Generic[D]):
 
         return add if fn is None else add(fn)
 
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float = CHILD_TIMEOUT,
+        effects: Effects = "read",
+    ) -> Tool:
+        """This agent as a tool of another: each call is a run below the run that calls.
+
+        It gets the task and the caller's ``deps``, and nothing of the conversation. It has its own
+        limits; what it spends the caller spends too. A run that did not complete is a failed call.
+        """
+
+        async def delegate(ctx: Context[Any], task: str) -> str:
+            """Args:
+            task: what is to be done, with all that has to be known for it.
+            """
+            return _answer(await ctx.run(self, task))
+
+        made = tool(
+            delegate,
+            name=name or self.name,
+            description=description or self.description or f"Ask the agent {self.name}.",
+            timeout=timeout,
+            effects=effects,
+        )
+        return attrs.evolve(made, agent=self)
+
     async def run(self, text: str, *, deps: D | None = None, check: bool = True) -> RunResult:
         """One answer from a host in memory that lives for this call only.
 
@@ -208,6 +242,15 @@ class Agent(Generic[D]):
 
 
 AnyAgent: TypeAlias = Agent[Any]
+
+
+def _answer(result: RunResult) -> str:
+    """What the caller of a child reads. Raises ``ToolFailure`` when it did not complete."""
+    if result.status == "completed":
+        return result.output or "[It has nothing to say]"
+    said = f" It said: {result.output}" if result.output else ""
+    why = f": {result.detail}" if result.detail else ""
+    raise ToolFailure(f"agent {result.agent!r} did not finish, {result.status}{why}.{said}")
 
 
 def _as_tool(item: ToolLike) -> Tool | str:

@@ -296,7 +296,7 @@ class TurnRunner:
         detail = self._detail(finish)
         if self.failure is not None:
             await self.hooks.failed(type(self.failure).__name__, detail, self.error_id)
-        await self.hooks.end(finish.status, finish.output, detail, self.turn.usage)
+        await self.hooks.end(finish.status, finish.output, detail, self.turn.spent)
 
     async def _flush(self, finish: Finish, end: events.Terminal) -> None:
         """Store what earlier runs could not, then this run; keep what still can't be stored."""
@@ -305,7 +305,7 @@ class TurnRunner:
             run_id=run.id,
             status=finish.status,
             rows=tuple(turn.rows),
-            usage=turn.usage,
+            usage=turn.spent,
             detail=self._detail(finish),
             escalation=finish.escalation,
             event=end,
@@ -325,7 +325,7 @@ class TurnRunner:
         return self._why if finish.status == "cancelled" else finish.detail
 
     def _terminal(self, finish: Finish) -> events.Terminal:
-        usage = self.turn.usage
+        usage = self.turn.spent
         match finish.status:
             case "completed":
                 return events.RunCompleted(usage)
@@ -349,7 +349,7 @@ class TurnRunner:
             agent=run.agent.name,
             status=finish.status,
             output=finish.output,
-            usage=turn.usage,
+            usage=turn.spent,
             limit=finish.detail if finish.status == "limited" else "",
             detail=self._detail(finish),
             error=self.failure,

@@ -118,6 +118,11 @@ class Turn:
         return self.budget.turns
 
     @property
+    def spent(self) -> Usage:
+        """What this run and those below it have used."""
+        return self.budget.usage
+
+    @property
     def draft(self) -> str:
         """What there is of an answer that was cut off and goes on."""
         return self.rows[-1].text if self._drafting else ""

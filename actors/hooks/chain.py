@@ -22,6 +22,7 @@ from motet.protocols.hooks import (
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeChild,
     BeforeTool,
     Continue,
     Deny,
@@ -49,7 +50,9 @@ class HookFault:
         if self.tool:
             after = isinstance(self.event, AfterTool)
             where, what = f"on tool {self.tool!r}", "the result" if after else "the call"
-        refused = "was denied" if what == "the call" else "was withheld" if self.tool else "ended"
+        elif isinstance(self.event, BeforeChild):
+            where, what = f"on child {self.event.child!r}", "the child"
+        refused = {"the result": "was withheld", "the run": "ended"}.get(what, "was denied")
         meant = f"{what} {refused}" if self.on_error == "block" else f"{what} went on"
         return f"hook {self.hook!r} failed {where}, {meant}: {self.message}"
 

@@ -13,6 +13,7 @@ import msgspec
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import (
     Abort,
+    AfterChild,
     AfterCompact,
     AfterModel,
     AfterTool,
@@ -20,6 +21,7 @@ from motet.protocols.hooks import (
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeChild,
     BeforeCompact,
     BeforeInput,
     BeforeModel,
@@ -46,6 +48,8 @@ NAMES: dict[Point, str] = {
     "before_tool": "PreToolUse",
     "after_tool": "PostToolUse",
     "before_output": "Stop",
+    "before_child": "SubagentStart",
+    "after_child": "SubagentStop",
     "before_compact": "PreCompact",
     "after_compact": "PostCompact",
     "run_end": "RunEnd",
@@ -117,6 +121,16 @@ def _fields(event: AnyHookEvent) -> JsonObject:
                 "stop_hook_active": event.continued > 0,
                 "last_assistant_message": event.text,
             }
+        case BeforeChild():
+            return {"agent_type": event.child, "prompt": event.text}
+        case AfterChild():
+            return {
+                "agent_type": event.child,
+                "agent_id": event.child_run,
+                "status": event.status,
+                "last_assistant_message": event.output,
+                "usage": event.usage,
+            }
         case BeforeCompact():
             return {"trigger": "auto", "rows": event.rows, "tokens": event.tokens}
         case AfterCompact():
@@ -187,7 +201,7 @@ def _refuse_misplaced(event: AnyHookEvent, more: _Specific) -> None:
 def _blocked(event: AnyHookEvent, reason: str) -> AnyDecision:
     """What blocking means at each point, as in Claude Code where it has that point."""
     match event:
-        case BeforeTool() | BeforeInput() | BeforeCompact():
+        case BeforeTool() | BeforeInput() | BeforeChild() | BeforeCompact():
             return Deny(reason)
         case BeforeOutput():
             return Continue(reason)

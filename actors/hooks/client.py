@@ -11,6 +11,7 @@ from motet.protocols.hooks import (
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeChild,
     BeforeTool,
     Deny,
     Point,
@@ -81,8 +82,8 @@ class HooksClient:
             log.warning("hooks not told", run=event.run_id, what=repr(event)[:200], why=str(error))
 
     def _silence(self, hooks: tuple[Hook, ...], event: AnyHookEvent, why: str) -> Verdict:
-        """A call is denied even if all its gates fail open: none of them has failed yet."""
-        if isinstance(event, BeforeTool):
+        """Calls and children are denied even if all gates fail open: none has failed yet."""
+        if isinstance(event, BeforeTool | BeforeChild):
             return Verdict(Deny(f"its gates gave no verdict ({why})"), cause="error")
         for hook in hooks:
             if hook.on_error == "block":

@@ -14,6 +14,7 @@ import attrs
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
+    AfterChild,
     AfterCompact,
     AfterModel,
     AfterTool,
@@ -21,6 +22,7 @@ from motet.protocols.hooks import (
     AnyDecision,
     AnyHookEvent,
     Ask,
+    BeforeChild,
     BeforeCompact,
     BeforeInput,
     BeforeModel,
@@ -75,6 +77,8 @@ POINTS: Mapping[Point, PointRule] = MappingProxyType(
         "before_output": PointRule(
             BeforeOutput, (Abort, Deny, Continue, Replace, Allow), "block", "text"
         ),
+        "before_child": PointRule(BeforeChild, (Abort, Deny, Allow), "block"),
+        "after_child": PointRule(AfterChild),
         "before_compact": PointRule(BeforeCompact, (Abort, Deny, Allow)),
         "after_compact": PointRule(AfterCompact),
         "run_end": PointRule(RunEnd),

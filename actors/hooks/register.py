@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeAlias, TypeVar, Unpack, overload
 from motet.actors.hooks.hookset import HookFn, HookOptions, HookSet
 from motet.protocols.hooks import (
     Abort,
+    AfterChild,
     AfterCompact,
     AfterModel,
     AfterTool,
     Allow,
+    BeforeChild,
     BeforeCompact,
     BeforeInput,
     BeforeModel,
@@ -81,6 +83,14 @@ class On:
     def __call__(
         self, point: Literal["before_output"], **options: Unpack[HookOptions]
     ) -> Decorator[BeforeOutput, Allow | Deny | Replace | Continue | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_child"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeChild, Allow | Deny | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_child"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterChild, None]: ...
     @overload
     def __call__(
         self, point: Literal["before_compact"], **options: Unpack[HookOptions]

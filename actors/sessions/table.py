@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import attrs
 import trio
 
+from motet.actors.agent.budget import Budget
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.protocols.limits import Limits
@@ -35,6 +37,8 @@ class Run:
 
     Attributes:
         workspace: what its tools see; None until it has been prepared.
+        caller: the run that this one is a child of, and the call that asked for it.
+        budget: what it may spend; None until it starts, if it is nobody's child.
         generation: higher than that of every run admitted before it.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
@@ -49,6 +53,8 @@ class Run:
     deps: object = None
     key: str | None = None
     workspace: Path | None = None
+    caller: tuple[str, str] | None = None
+    budget: Budget | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -57,6 +63,11 @@ class Run:
     soft_stop: bool = False
     result: RunResult | None = attrs.field(default=None, repr=False)
     ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
+
+    @cached_property
+    def places(self) -> trio.CapacityLimiter:
+        """For children that work at once."""
+        return trio.CapacityLimiter(self.limits.parallel_children)
 
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now; whether nobody had before.

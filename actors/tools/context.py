@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
 from motet.protocols.sessions import Principal
 
+if TYPE_CHECKING:
+    from motet.actors.agent.definition import AnyAgent
+    from motet.actors.result import RunResult
+
 D = TypeVar("D", covariant=True)
+Delegate: TypeAlias = "Callable[[Context[Any], AnyAgent, str], Awaitable[RunResult]]"
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +27,7 @@ class Context(Generic[D]):
         principal: for whom the run acts. A tool that reads foreign data checks it (G16).
         call_id: the id the model gave this call.
         workspace: the folder this session may work in.
+        delegate: what :meth:`run` does; the host's.
     """
 
     deps: D
@@ -30,3 +37,15 @@ class Context(Generic[D]):
     principal: Principal
     call_id: str
     workspace: Path
+    delegate: Delegate | None = attrs.field(default=None, repr=False)
+
+    async def run(self, agent: AnyAgent, text: str) -> RunResult:
+        """Have another agent do a part of the work: a run in this one's scope and budget.
+
+        It sees ``text`` and nothing of this conversation. The result tells how it ended, whatever
+        that was. Cancelling, by the tool's time-out too, ends it and waits. Raises ``ToolDenied``,
+        ``ToolRetry`` (the limits do not allow it), and ``RuntimeError`` outside of a host.
+        """
+        if self.delegate is None:
+            raise RuntimeError("only a tool that a host runs can run another agent")
+        return await self.delegate(self, agent, text)

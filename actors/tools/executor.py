@@ -24,7 +24,7 @@ from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry
+from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry
 from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
@@ -261,6 +261,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             error = only_error(raised)
             if isinstance(error, ToolRetry):
                 return _End(str(error), "failed", "retry")
+            if isinstance(error, ToolDenied):
+                return _denied(str(error))
             attempt.ending = "failed"
             return await self._failed(work.request, error)
         attempt.ending = "failed"

@@ -39,6 +39,10 @@ class ToolRetry(MotetError):
     """Raised by a tool: the model gets ``message`` as it is and can try again. Not stored."""
 
 
+class ToolDenied(MotetError):
+    """Raised by a tool that may not do this; the model reads why. It says nothing of the tool."""
+
+
 class ToolFailure(MotetError):
     """Raised by a tool that knows how it failed; stored like any other error.
 
@@ -101,6 +105,7 @@ class Tool:
         max_output: bytes of a result that a model gets at once, at most the default; a larger one
             is stored, and the model reads on in pages.
         run: gets arguments that ``accepts`` has checked; what it returns is the result.
+        agent: the agent that does its work, if one does.
         accepts: the check; made from ``parameters`` unless given.
     """
 
@@ -114,6 +119,7 @@ class Tool:
     polling: bool = False
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
+    agent: object = attrs.field(default=None, repr=False)
     accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
 
     @property

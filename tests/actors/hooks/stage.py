@@ -77,7 +77,8 @@ class Happened:
 
 async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Happened:
     model = Scripted()
-    agent = motet.Agent("a", model=model)
+    helper = motet.Agent("helper", model=Scripted(say("helped"), name="helper"))
+    agent = motet.Agent("a", model=model, tools=[helper.as_tool()])
     executed: list[str] = []
 
     @agent.tool
@@ -88,6 +89,8 @@ async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Hap
     async with motet.open_host(check_messages=True) as host:
         if point in ("before_compact", "after_compact"):
             await talk_until_it_is_too_long(host, agent, model)
+        if point in ("before_child", "after_child"):
+            model.then(call(("helper", {"task": "help"})))
         model.then(call(("act", {})), say("do", "ne"), say("really done"), say("enough"))
         register(host, point, hook, on_error=on_error, timeout=2, name="h")
         async with host.stream(agent, "go", session="s") as run:

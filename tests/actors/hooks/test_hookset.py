@@ -86,7 +86,7 @@ def test_every_point_has_its_row_and_its_event() -> None:
         ("before_input", allow, {"match": "shell"}, "before_input is not about one"),
         ("before_tool", allow, {"fail_open": True, "on_error": "block"}, "contradict each other"),
         ("before_lunch", allow, {}, "no such point 'before_lunch': hooks stand at session_start"),
-        ("before_child", allow, {}, "no such point 'before_child'"),
+        ("before_meal", allow, {}, "no such point 'before_meal'"),
     ],
 )
 def test_a_hook_that_could_never_work_is_refused(

@@ -95,7 +95,7 @@ async def test_a_failing_hook_that_continues_leaves_its_mark_and_nothing_else(
     assert (happened.outcome, happened.executed) == (WENT_ON, 1)
     assert all(message in mark for mark in happened.marks)
     # What happens when the run is over is marked behind its last event.
-    over = point in ("session_end", "after_compact", "run_end", "error", "warning")
+    over = point in ("session_end", "after_child", "after_compact", "run_end", "error", "warning")
     assert len(happened.marks) >= (0 if over else 1)
     del autojump_clock
 
@@ -103,8 +103,8 @@ async def test_a_failing_hook_that_continues_leaves_its_mark_and_nothing_else(
 @pytest.mark.parametrize("point", [p for p in EVERY_POINT if POINTS[p].on_error == "block"])
 async def test_where_the_default_blocks_a_hook_that_says_nothing_has_failed(point: Point) -> None:
     happened = await turn(point, returning(None))
-    if point == "before_tool":
-        assert (happened.outcome, happened.executed) == (WENT_ON, 0)
+    if point in ("before_tool", "before_child"):
+        assert (happened.outcome, happened.executed) == (WENT_ON, int(point == "before_child"))
     else:
         assert happened.outcome.startswith("failed: Aborted: hook 'h' aborted the run: it failed")
 
@@ -127,8 +127,8 @@ async def test_a_decision_that_its_point_does_not_allow_is_a_failure(
     assert all("TypeError: a hook at" in mark for mark in open_.marks)
     assert open_.marks
     closed = await turn(point, returning(decision), "block")
-    if point in ("before_tool", "after_tool"):
-        assert (closed.outcome, closed.executed) == (WENT_ON, int(point == "after_tool"))
+    if point in ("before_tool", "after_tool", "before_child"):
+        assert (closed.outcome, closed.executed) == (WENT_ON, int(point != "before_tool"))
     else:
         assert isinstance(closed.result.error, Aborted)
 
@@ -150,6 +150,7 @@ FAILED_CLOSED = (
 )
 SUMMED_UP = "completed: The sum of it: they spoke of what was long ago."
 USUAL = ["go", "", "acted", "done"]
+HELPED = ["go", "", "helped", *USUAL[1:]]
 TABLE = [
     Row("session_start", returning(None), WENT_ON, USUAL),
     Row("session_end", returning(None), WENT_ON, USUAL),
@@ -241,6 +242,15 @@ TABLE = [
         ["go", "", "acted", "done", "are you sure?", "really done"],
         3,
     ),
+    Row("before_child", returning(motet.Allow()), WENT_ON, HELPED, 3),
+    Row(
+        "before_child",
+        returning(Deny("no")),
+        WENT_ON,
+        ["go", "", "Permission denied: no", *USUAL[1:]],
+        3,
+    ),
+    Row("after_child", returning(None), WENT_ON, HELPED, 3),
     Row("before_compact", returning(motet.Allow()), WENT_ON, USUAL, 3),
     Row("before_compact", returning(Deny("not now")), SUMMED_UP, ["go", "The sum"], 1, 0),
     Row("after_compact", returning(None), WENT_ON, USUAL, 3),
