@@ -29,7 +29,7 @@ class Voice:
         self._services = services
         self._message = 0
         self._thought = 0
-        self._filter = StreamFilter()
+        self._filter: StreamFilter | None = None
 
     async def emit(self, event: events.AnyEvent) -> None:
         await self._services.emit(self._run, event)
@@ -43,6 +43,8 @@ class Voice:
         """More of the answer that a model is making, or its withdrawal."""
         match part:
             case TextPart(text=text):
+                if self._filter is None:
+                    self._filter = StreamFilter()
                 await self._show(self._filter.feed(text))
             case ThinkingPart(text=text):
                 at = self._thought
@@ -58,12 +60,13 @@ class Voice:
 
     async def end(self) -> None:
         """The answer is complete: show what was held back, and begin the next one."""
-        await self._show(self._filter.close())
+        if self._filter is not None:
+            await self._show(self._filter.close())
         self.forget()
 
     def forget(self) -> None:
         """Whatever was streamed of an answer belongs to none any more."""
-        self.partial, self._thought, self._filter = "", 0, StreamFilter()
+        self.partial, self._thought, self._filter = "", 0, None
 
     async def _show(self, text: str) -> None:
         if text:

@@ -61,7 +61,10 @@ class Assembler:
                 self._reason = reason
 
     def _call(self, index: int) -> _CallParts:
-        return self._calls.setdefault(index, _CallParts())
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = _CallParts()
+        return call
 
     def response(self) -> ModelResponse:
         """The whole answer; :class:`ModelFailure` ``cut`` when it never finished."""

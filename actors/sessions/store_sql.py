@@ -18,7 +18,7 @@ from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import Terminal
 from motet.protocols.sessions import FinishRun, NewInput
-from motet.protocols.storage import Row, Statement
+from motet.protocols.storage import Row, SqlValue, Statement
 
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
@@ -118,7 +118,7 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
     return (
         Statement(END_RUN, end, expect=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
-        *(Statement(ADD_MESSAGE, (run_id, now, role(row), encode(row))) for row in rows),
+        *((Statement(ADD_MESSAGE, each=_stored(run_id, rows, now)),) if rows else ()),
         Statement(CLEAR_STEPS, (run_id,)),
         *((_to_tell(run_id, request.event),) if request.event else ()),
         Statement(TOUCH_SESSION, (run_id, now)),
@@ -127,7 +127,13 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
 
 def bodies(statements: Sequence[Statement]) -> list[str]:
     """The rows that :func:`finish` has stored, as they are on disk."""
-    return [str(one.params[3]) for one in statements if one.sql is ADD_MESSAGE]
+    return [str(row[3]) for one in statements if one.sql is ADD_MESSAGE for row in one.each]
+
+
+def _stored(
+    run_id: str, rows: Sequence[ChatMessage], now: float
+) -> tuple[tuple[SqlValue, ...], ...]:
+    return tuple([(run_id, now, role(row), encode(row)) for row in rows])
 
 
 def _to_tell(run_id: str, event: Terminal) -> Statement:

@@ -162,7 +162,10 @@ class RunTable:
         return f"<RunTable runs={len(self.runs)} sessions={len(self.slots)}>"
 
     def slot(self, session: str) -> Slot:
-        return self.slots.setdefault(session, Slot(session))
+        slot = self.slots.get(session)
+        if slot is None:
+            slot = self.slots[session] = Slot(session)
+        return slot
 
     def actor(self, session: str) -> ActorRef[Submit] | None:
         """The session's actor if it is known and alive; else the router is to be asked."""
