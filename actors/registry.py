@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
-from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.agent.definition import AnyAgent
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.tool import Tool
@@ -113,9 +114,10 @@ class AgentRegistry:
         self._catalog.put(agent.name, tools)
         self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
         self._agents[agent.name] = agent
-        for child in (tool.agent for tool in tools):
-            if isinstance(child, Agent):
-                self.add(child)
+        for tool in tools:
+            if tool.agent is not None:
+                # Tools know nothing of agents, whose module needs theirs.
+                self.add(cast("AnyAgent", tool.agent))
 
     def _complete(self, agent: AnyAgent) -> list[Tool]:
         """The tools that an agent is offered."""
