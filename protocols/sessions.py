@@ -110,7 +110,7 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
-    """The rows a model is shown: those since the last reset."""
+    """The rows since the last reset, those included that a summary stands for."""
 
     session: str
 

@@ -32,7 +32,7 @@ from motet.protocols.errors import AgentError, Internal
 from motet.protocols.escalations import escalation_id
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
-from motet.protocols.sessions import FinishRun, GetSession, RecordIntent
+from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript, RecordIntent
 from motet.protocols.tools import CallResult
 
 FINISH_BUDGET = 5.0
@@ -191,13 +191,19 @@ class TurnRunner:
         self.thinker.view = attrs.evolve(view, history=found.rows + late, summary=found.summary)
 
     async def _failures(self) -> Failures:
-        """What the session's transcript counts against this run."""
-        needs_review = False
-        notes = {row.note for row in self.history if isinstance(row, AssistantMessage)}
-        if "escalated" in notes:
+        """What the session's transcript counts against this run.
+
+        What nobody has answered yet counts, also when its rows have a summary by now.
+        """
+        rows, summary, needs_review = self.history, self.thinker.view.summary, False
+        notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
+        if summary or "escalated" in notes:
             session = await self.services.store.ask(GetSession(self.run.session))
             needs_review = session is not None and session.needs_review
-        return failures_before(self.history, self.run.limits, needs_review=needs_review)
+        if summary and needs_review:
+            late = tuple(row for end in self.slot.unsaved for row in end.rows)
+            rows = await self.services.store.ask(LoadTranscript(self.run.session)) + late
+        return failures_before(rows, self.run.limits, needs_review=needs_review)
 
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""

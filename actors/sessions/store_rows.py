@@ -34,9 +34,14 @@ INTERRUPTED = "[Interrupted: the host stopped before this was answered]"
 
 FIND_KEY = "SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = ? AND key = ?"
 
+# Each summary names the start that it has moved; a reset leaves none.
 TRANSCRIPT = """
+WITH RECURSIVE starts (at) AS (
+    SELECT start_pos FROM sessions WHERE session = ?1
+    UNION SELECT from_pos FROM summaries JOIN starts ON session = ?1 AND start_pos = at
+)
 SELECT pos, run_id, ts, body FROM messages
-WHERE session = ?1 AND pos >= (SELECT start_pos FROM sessions WHERE session = ?1)
+WHERE session = ?1 AND pos >= (SELECT min(at) FROM starts)
 ORDER BY pos"""
 
 HISTORY = """

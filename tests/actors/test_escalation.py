@@ -294,3 +294,25 @@ async def test_a_tool_that_is_taken_out_is_not_offered_and_the_model_is_told(
     assert "'deploy' is taken out after 5 failures in a row" in said.text
     assert "deploy" in [tool.name for tool in back.tools]
     assert back.messages[-1] == UserMessage("go")
+
+
+async def test_an_escalation_behind_a_summary_still_counts_until_it_is_answered() -> None:
+    """The rows that it counts from are not shown any more; they are still there."""
+    agent = stubborn(calls=3)
+    model = model_of(agent)
+    async with motet.open_host() as host:
+        assert (await host.run(agent, "deploy it", session="s", check=False)).status == "escalated"
+        for _ in range(4):
+            model.then(say("I wait."))
+            await host.run(agent, "well?", session="s")
+        model.then(say("It failed thrice."))
+        assert await host.compact("s") is not None
+        model.then(call(("deploy", {"to": "prod"})))
+        again = await host.run(agent, "once more", session="s", check=False)
+        assert (again.status, len(again.errors)) == ("escalated", 1)
+
+        for waiting in await host.escalations(state="open"):
+            await host.resolve(waiting.id, "give_up")
+        model.then(call(("deploy", {"to": "prod"})), say("so what"))
+        forgiven = await host.run(agent, "and now", session="s", check=False)
+        assert (forgiven.status, len(forgiven.errors)) == ("completed", 1)

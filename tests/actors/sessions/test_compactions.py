@@ -55,9 +55,25 @@ async def test_a_summary_takes_the_place_of_the_rows_before_it(location: Locatio
         assert await store.ref.ask(StoreSummary("s", 1, 5, "they said hi"))
 
         assert await context(store) == SessionContext(5, "they said hi", ROWS)
-        assert await store.transcript() == ROWS
+        assert await store.transcript() == ROWS + ROWS
         history = await store.ref.ask(ReadHistory("s"))
         assert tuple(item.row for item in history) == ROWS + ROWS
+
+
+async def test_the_rows_behind_all_summaries_are_there_up_to_the_last_reset(
+    location: Location,
+) -> None:
+    async with open_store(location) as store:
+        await store.complete("r1")
+        await store.complete("r2")
+        assert await store.ref.ask(StoreSummary("s", 1, 5, "before the reset"))
+        await store.ref.ask(ResetSession("s"))
+        for run in ("r3", "r4", "r5"):
+            await store.complete(run)
+        assert await store.ref.ask(StoreSummary("s", 9, 13, "one"))
+        assert await store.ref.ask(StoreSummary("s", 13, 17, "two"))
+        assert (await context(store)).rows == ROWS
+        assert await store.transcript() == ROWS * 3
 
 
 async def test_rows_that_arrive_during_a_summary_are_kept(location: Location) -> None:
