@@ -35,9 +35,10 @@ from motet.runtime.errors import only_error
 
 log = logger(__name__)
 
-AT_ONCE = 256
-"""Calls of all runs together. Generous: a call that runs another agent keeps its place while that
-agent's calls need places too."""
+AT_ONCE = 1 << 20
+"""Calls of all runs together: no bound. What bounds them is how many runs there are and how many
+calls each makes at once. Any number that can be reached could be filled by calls that run another
+agent, and wait for calls of its that have no place."""
 
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
 Warn: TypeAlias = Callable[[str, AnyEvent], None]

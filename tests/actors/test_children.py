@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
 from motet.actors.agent.transcript import violations
-from motet.protocols.chat import ToolMessage
-from motet.protocols.models import Usage
+from motet.protocols.chat import ToolMessage, UserMessage
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextPart,
+    Usage,
+)
 from tests.scripted import Scripted, call, say
 
 ALICE = motet.Principal("alice")
@@ -144,3 +155,46 @@ async def test_a_gate_may_be_against_a_child() -> None:
     assert seen == ["lead -> worker: rm"]
     (row,) = [row for row in result.rows if isinstance(row, ToolMessage)]
     assert (row.outcome, row.text) == ("denied", "Permission denied: nobody works today")
+
+
+class Delegating:
+    """Calls the first tool it is offered, once, and is done."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        asked = isinstance(request.messages[-1], UserMessage)
+        yield self._answer(request.tools[-1].name if asked else "")
+
+    async def _answer(self, tool: str) -> AsyncIterator[ModelEvent]:
+        if tool:
+            yield CallStart(0, "c0", tool)
+            yield CallArguments(0, '{"task": "go"}' if tool == "worker" else "{}")
+            yield Finished("tool_calls")
+        else:
+            yield TextPart("done")
+            yield Finished("stop")
+
+
+async def test_callers_that_wait_take_no_place_from_what_they_wait_for() -> None:
+    """More runs at once than an executor would have places for: their children's calls run."""
+    worker = motet.Agent("worker", model=Delegating("child"))
+    lead = motet.Agent("lead", model=Delegating("parent"), tools=[worker.as_tool()])
+    everybody = 300
+    waiting, all_there = list[int](), trio.Event()
+
+    @worker.tool
+    async def zz_meet() -> str:
+        waiting.append(1)
+        if len(waiting) == everybody:
+            all_there.set()
+        await all_there.wait()
+        return "met"
+
+    with trio.fail_after(60):
+        async with motet.open_host(agents=[lead]) as host, trio.open_nursery() as nursery:
+            for _ in range(everybody):
+                nursery.start_soon(host.run, "lead", "go")
+    assert len(waiting) == everybody
