@@ -17,7 +17,7 @@ from motet.actors.gateway.command_answers import answer_command
 from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.protocols import gateway as wire
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import Principal, Role
@@ -156,7 +156,13 @@ async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer
     )
     kept = tuple(reversed(_fitting(tuple(reversed(rows)))))
     before = kept[0].pos if kept and kept[0].pos > 1 else None
-    return Answer(wire.SessionsHistory(params.session, kept, before))
+    shown = tuple(row for row in kept if not _is_silent(row.row))
+    return Answer(wire.SessionsHistory(params.session, shown, before))
+
+
+def _is_silent(row: ChatMessage) -> bool:
+    """An answer by which the agent said that it has none; it is stored, and shown to nobody."""
+    return isinstance(row, AssistantMessage) and row.note == "silent"
 
 
 async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:

@@ -14,11 +14,11 @@ from trio_websocket import ConnectionClosed
 from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import AssistantMessage, JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import Warned
 from motet.protocols.host import HostStatus
-from motet.protocols.sessions import QueueFull
+from motet.protocols.sessions import HistoryRow, QueueFull
 from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
 
 ALICE, BOB, VERA = new_token(), new_token(), new_token()
@@ -324,6 +324,19 @@ async def test_history_comes_in_pages(nursery: trio.Nursery) -> None:
         assert (await client.result("status"))["instance"] == "boot_1"
         runs = await client.result("runs.list", session="a", status="completed")
         assert "t2" in str(runs["runs"])
+
+
+async def test_an_answer_that_says_it_is_none_is_in_no_history(nursery: trio.Nursery) -> None:
+    host = FakeHost(nursery)
+    async with connected(context_of(host)) as client:
+        await client.result("subscribe", stream="session:a")
+        await client.result("chat.send", session="a", text="just so you know", key="k")
+        await client.until("run.completed")
+        silent = AssistantMessage("NO_REPLY", note="silent")
+        host.rows["a"].append(HistoryRow(3, "r", 1.0, silent))
+        page = await client.result("sessions.history", session="a")
+    assert "just so you know" in str(page["rows"])
+    assert "NO_REPLY" not in str(page["rows"])
 
 
 async def test_an_escalation_is_listed_and_answered_once() -> None:
