@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
 
@@ -57,6 +57,12 @@ def _must(be: str, holds: Callable[[Any], bool], *, secret: bool = False) -> Val
     return check
 
 
+def _one_of(choices: object) -> Validator:
+    """For a ``Literal`` that safety hangs on: a typing error in code must not mean "off"."""
+    known = get_args(choices)
+    return _must(f"one of {', '.join(map(repr, known))}", lambda value: value in known)
+
+
 def _is_listen(value: str) -> bool:
     found = _LISTEN.fullmatch(value)
     return found is not None and int(found[3]) <= 65_535
@@ -101,7 +107,7 @@ class TokenConfig:
 
     token: str = attrs.field(repr=False, validator=_TOKEN)
     user: str = attrs.field(default="local", validator=_NOT_EMPTY)
-    role: Role = "operator"
+    role: Role = attrs.field(default="operator", validator=_one_of(Role))
 
 
 @attrs.frozen(kw_only=True)
@@ -137,7 +143,7 @@ class ShellConfig:
         network: whether the sandbox reaches the network.
     """
 
-    mode: ShellMode = "sandbox"
+    mode: ShellMode = attrs.field(default="sandbox", validator=_one_of(ShellMode))
     timeout: float = attrs.field(default=60.0, validator=_POSITIVE)
     memory_mb: int = attrs.field(default=2048, validator=_must("at least 64", _is_room_enough))
     output_chars: int = attrs.field(default=15_000, validator=_POSITIVE)
@@ -217,7 +223,7 @@ class AgentConfig:
     prompt_mode: PromptMode = "full"
     bootstrap: bool | None = None
     files: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
-    workspace: WorkspaceMode = "shared"
+    workspace: WorkspaceMode = attrs.field(default="shared", validator=_one_of(WorkspaceMode))
     sharing: Sharing = attrs.field(factory=Sharing)
     window: int = attrs.field(default=WINDOW, validator=_POSITIVE)
 
@@ -249,10 +255,12 @@ class HookConfig:
         env: names of the environment variables that it gets to know.
     """
 
-    point: Point
+    point: Point = attrs.field(validator=_one_of(Point))
     command: tuple[str, ...] = attrs.field(validator=_must("a program and its arguments", bool))
     match: str = attrs.field(default="*", validator=_NOT_EMPTY)
-    on_error: OnError | None = None
+    on_error: OnError | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_one_of(OnError))
+    )
     fail_open: bool | None = None
     timeout: float = attrs.field(default=5.0, validator=_POSITIVE)
     priority: int = 100
@@ -314,7 +322,7 @@ class HostConfig:
         default=None, validator=attrs.validators.optional(_NOT_EMPTY)
     )
     limits: Limits = attrs.field(factory=Limits)
-    guard: GuardAction = "warn"
+    guard: GuardAction = attrs.field(default="warn", validator=_one_of(GuardAction))
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)

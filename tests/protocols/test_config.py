@@ -1,6 +1,7 @@
 """A configuration file is read strictly, and all that is wrong with it is said at once."""
 
 import copy
+from collections.abc import Callable
 
 import attrs
 import pytest
@@ -11,8 +12,10 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.config import (
     AgentConfig,
     GatewayConfig,
+    HookConfig,
     HostConfig,
     ShellConfig,
+    TokenConfig,
     parse_config,
     split_listen,
 )
@@ -135,6 +138,24 @@ def test_a_program_that_builds_a_configuration_is_held_to_the_same_rules() -> No
         GatewayConfig(listen="nowhere")
     with pytest.raises(ValueError, match="timeout must be above 0"):
         ShellConfig(timeout=-1)
+
+
+UNSAFE: list[tuple[Callable[..., object], JsonObject]] = [
+    (HostConfig, {"guard": "blok"}),
+    (ShellConfig, {"mode": "sandboxed"}),
+    (HookConfig, {"point": "before_tool", "command": ("check",), "on_error": "deny"}),
+    (HookConfig, {"point": "before_tools", "command": ("check",)}),
+    (TokenConfig, {"token": "mtt_" + "0" * 32, "role": "reader"}),
+    (AgentConfig, {"workspace": "per-user"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), UNSAFE)
+def test_a_misspelt_choice_of_code_does_not_switch_a_protection_off(
+    kind: Callable[..., object], values: JsonObject
+) -> None:
+    with pytest.raises(ValueError, match="must be one of"):
+        kind(**values)
 
 
 def test_split_listen_refuses_what_is_no_address() -> None:
