@@ -217,7 +217,8 @@ async def _start_stores(
     results = await system.start(lambda: ResultStore(database, readers), name="results")
     journal, contexts = WriteBehind(), KnownContexts()
     sessions = await system.start(
-        lambda: SessionStore(database, readers, behind=journal, contexts=contexts), name="sessions"
+        lambda: SessionStore(writer.submit, readers, behind=journal, contexts=contexts),
+        name="sessions",
     )
     agents = await system.start(lambda: AgentStore(database, readers), name="agents")
     if memory is None:
@@ -302,8 +303,8 @@ def _builtin(config: HostConfig, stores: _Stores) -> dict[str, Tool]:
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)
-        with trace.store("get", error_id=wanted, call_id=ctx.call_id):
-            return await error_detail(stores.errors, ctx.session, error_id)
+        with trace.store("get", error_id=wanted, call_id=ctx.call_id) as span:
+            return await error_detail(stores.errors, ctx.session, error_id, span)
 
     async def read_result(
         session: str, result_id: object, offset: object, limit: object

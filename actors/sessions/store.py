@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import attrs
@@ -24,6 +24,7 @@ from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.known import KnownContexts
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (
@@ -62,8 +63,8 @@ from motet.protocols.sessions import (
     SessionInfo,
     StoreSummary,
 )
-from motet.protocols.storage import Row, Statement, Transact
-from motet.runtime import Actor, ActorRef, handles
+from motet.protocols.storage import Statement
+from motet.runtime import Actor, handles
 
 SessionStoreMessage: TypeAlias = (
     AcceptInput
@@ -103,7 +104,8 @@ class StoreStatistics:
 class SessionStore(Actor[SessionStoreMessage]):
     """Handles the requests of ``motet.protocols.sessions``; ``clock`` gives Unix seconds.
 
-    ``behind`` and ``contexts`` are the host's, for runs to add to and to read by plain calls.
+    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``. ``behind``
+    and ``contexts`` are the host's, for runs to add to and to read by plain calls.
 
     Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
     that is being committed is waited for, and its outcome is what the asker gets.
@@ -111,14 +113,14 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
         clock: Callable[[], float] = time.time,
         *,
         behind: WriteBehind | None = None,
         contexts: KnownContexts | None = None,
     ) -> None:
-        self._database = database
+        self._transact = transact
         self._readers = readers
         self._clock = clock
         self._behind = WriteBehind() if behind is None else behind
@@ -344,8 +346,8 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     # ------------------------------------------------------------------ writing
 
-    async def _write(self, statements: tuple[Statement, ...]) -> tuple[tuple[Row, ...], ...]:
-        return await self._database.ask(Transact(statements))
+    async def _write(self, statements: Transaction) -> Rows:
+        return await self._transact(statements)
 
     async def _moves(self, statements: tuple[Statement, ...]) -> bool:
         """Whether what the statements expect of the start pointer still held."""

@@ -77,7 +77,7 @@ async def open_store(location: Location, *, check_messages: bool = True) -> Asyn
         journal, actors = WriteBehind(), list[SessionStore]()
 
         def build() -> SessionStore:
-            store = SessionStore(database.ref, database.readers, clock, behind=journal)
+            store = SessionStore(database.writer.submit, database.readers, clock, behind=journal)
             actors.append(store)
             return actors[-1]
 

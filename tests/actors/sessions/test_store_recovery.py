@@ -20,6 +20,7 @@ from motet.actors.sessions.store_rows import INTERRUPTED, recovered
 from motet.actors.sessions.store_sql import encode
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.chat import (
     AssistantMessage,
     Call,
@@ -40,8 +41,8 @@ from motet.protocols.sessions import (
     RecoverRuns,
     RunInfo,
 )
-from motet.protocols.storage import Row, Statement, Transact
-from motet.runtime import Actor, handles, open_system
+from motet.protocols.storage import Statement
+from motet.runtime import open_system
 from tests.actors.sessions.store_builders import ANSWER, ASKS, CALL, RESULT, ROWS, open_store
 
 CLOSING = AssistantMessage(INTERRUPTED, note="interrupted")
@@ -122,15 +123,15 @@ async def test_a_step_noted_before_an_intent_is_on_disk_with_it(tmp_path: Path) 
             assert run.detail == "the host stopped"
 
 
-class Recording(Actor[Transact]):
-    """A database that writes nothing and knows the order of what it was asked to write."""
+class Recording:
+    """A writer that writes nothing and knows the order of what it was asked to write."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
 
-    @handles(Transact)
-    async def transact(self, request: Transact) -> tuple[tuple[Row, ...], ...]:
-        self.statements += request.statements
+    async def submit(self, transaction: Transaction) -> Rows:
+        await trio.lowlevel.checkpoint()
+        self.statements += transaction
         return ()
 
 
@@ -138,17 +139,15 @@ async def test_no_schedule_writes_an_intent_before_a_step_that_was_noted_before_
     """The order of tasks is Trio's choice, and another one in each of these rounds."""
     with Location.memory() as location:
         async with open_system() as system:
-            database, readers = Recording(), Readers(location)
-            ref = await system.start(lambda: database, name="database")
-            journal = WriteBehind()
+            writer, readers, journal = Recording(), Readers(location), WriteBehind()
             store = await system.start(
-                lambda: SessionStore(ref, readers, behind=journal), name="store"
+                lambda: SessionStore(writer.submit, readers, behind=journal), name="store"
             )
             for number in range(40):
                 run = f"r{number}"
                 await journal.add(run, sql.record(run, 1, RESULT))
                 await store.ask(RecordIntent(run, 2, ASKS))
-                written = [one.params for one in database.statements]
+                written = [one.params for one in writer.statements]
                 places = [
                     sql.record(run, step, row).params for step, row in ((1, RESULT), (2, ASKS))
                 ]

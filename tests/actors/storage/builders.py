@@ -10,6 +10,7 @@ import attrs
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.writer import Writer
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import ActorRef, System, open_system
 
@@ -22,6 +23,7 @@ class Opened:
     ref: ActorRef[Transact]
     actor: Database
     readers: Readers
+    writer: Writer
 
     async def execute(self, sql: str, *params: SqlValue) -> tuple[Row, ...]:
         (rows,) = await self.ref.ask(Transact((Statement(sql, params),)))
@@ -41,15 +43,15 @@ async def open_database(
 ) -> AsyncGenerator[Opened]:
     """A database with a table ``notes (text UNIQUE)`` beside the tables of the schema."""
     async with open_system(check_messages=check_messages) as system:
-        actors: list[Database] = []
+        actors, writer = list[Database](), Writer(location)
 
         def build() -> Database:
-            actors.append(Database(location))
+            actors.append(Database(location, writer))
             return actors[-1]
 
         ref = await system.start(build, name="database")
         readers = Readers(location)
-        opened = Opened(system, ref, actors[0], readers)
+        opened = Opened(system, ref, actors[0], readers, writer)
         await opened.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT UNIQUE)")
         try:
             yield opened
