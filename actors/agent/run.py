@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 
-import attrs
 import trio
 from msgspec.structs import replace
 
@@ -96,8 +95,9 @@ class TurnRunner:
                 with trio.CancelScope(shield=True):
                     await self._tell_end(finish)
             self._end_trace(finish)
-            self.services.table.finish(self.run, self._result(finish))
-        return self._result(finish)
+            result = self._result(finish)
+            self.services.table.finish(self.run, result)
+        return result
 
     async def _bounded(self) -> Finish:
         """The turn under its scope, which a stop cancels, and the wall time if it has one."""
@@ -188,7 +188,7 @@ class TurnRunner:
         found = await self.services.context(self.run.session)
         late = tuple(row for end in self.slot.unsaved for row in end.rows)
         view = self.thinker.view
-        self.thinker.view = attrs.evolve(view, history=found.rows + late, summary=found.summary)
+        self.thinker.view = replace(view, history=found.rows + late, summary=found.summary)
 
     async def _failures(self) -> Failures:
         """What the session's transcript counts against this run.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.agent.compaction import COMPACTING, Compacting, cut, due_in_run, request_before
 from motet.actors.agent.history import last_turns, sendable
@@ -58,8 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
         return summary_request(model, self.rows, self.previous, self.window)
 
 
-@attrs.frozen
-class View:
+class View(msgspec.Struct, frozen=True):
     """``rows`` of the methods are those of the running turn; they stand behind ``history``.
 
     Attributes:
@@ -126,7 +125,7 @@ class View:
         """Learn what the provider counted for this very request."""
         if input_tokens <= 0:
             return self
-        return attrs.evolve(self, calibration=Calibration(sent.estimated, input_tokens))
+        return replace(self, calibration=Calibration(sent.estimated, input_tokens))
 
     def plan(
         self, sent: Sent, rows: Sequence[ChatMessage], *, overflow: bool = False
@@ -160,14 +159,14 @@ class View:
         before = self.sent(rows, around).estimated
         written = summary_of(response, plan.rows, plan.previous)
         for text in (written, extract(plan.rows, plan.previous)):
-            after = attrs.evolve(self, summary=text, covered=plan.covered, pinned=plan.pinned)
+            after = replace(self, summary=text, covered=plan.covered, pinned=plan.pinned)
             left = after.sent(rows, around).estimated
             if left <= PROGRESS * before:
-                return attrs.evolve(after, stalled=0)
+                return replace(after, stalled=0)
             if left < before:
                 return after.without_progress()
         return self.without_progress()
 
     def without_progress(self) -> View:
         """The view after a compaction that did not help; it counts those."""
-        return attrs.evolve(self, stalled=self.stalled + 1)
+        return replace(self, stalled=self.stalled + 1)

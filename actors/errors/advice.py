@@ -31,6 +31,8 @@ class RepeatedCalls(msgspec.Struct, frozen=True):
         return RepeatedCalls({**self.rows, tool: (digest, times)}), advice(times)
 
     def succeeded(self, tool: str) -> RepeatedCalls:
+        if tool not in self.rows:
+            return self
         return RepeatedCalls({name: row for name, row in self.rows.items() if name != tool})
 
 

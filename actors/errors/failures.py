@@ -34,7 +34,10 @@ class Failures(msgspec.Struct, frozen=True):
         match counts_as(outcome):
             case "success":
                 tracker = self.tracker.succeeded(call.name)
-                return Failures(tracker, self.repeated.succeeded(call.name)), ""
+                repeated = self.repeated.succeeded(call.name)
+                if tracker is self.tracker and repeated is self.repeated:
+                    return self, ""
+                return Failures(tracker, repeated), ""
             case "error":
                 error = compacted_error(call.name, text, kind, now)
                 repeated, advice = self.repeated.failed(call.name, call.arguments)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.agent.compaction import cut, due_after_run, request_before
 from motet.actors.agent.summary import DEADLINE, one_line, summary_of, summary_request
@@ -82,7 +83,7 @@ class Afterwards:
 
     def tokens(self, context: SessionContext) -> int:
         """What the next run would send."""
-        view = attrs.evolve(
+        view = replace(
             self.view,
             history=context.rows,
             summary=context.summary,

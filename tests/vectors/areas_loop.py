@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import attrs
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 import motet
@@ -179,7 +180,7 @@ def _window(used: str) -> Facts:
     beside = {">": 1, "<": -1}.get(used.strip()[0], 0)
     share = (int(number[0]) + beside) / 100
     view = View(rows_of("uct" + "ua" * 20, 9_000), window=100_000)
-    whole = attrs.evolve(view, window=0).sent(())
+    whole = replace(view, window=0).sent(())
     view = view.counted(whole, int(share * view.window))
     sent = view.sent(())
     return {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from motet.actors.agent.summary import HEADER
 from motet.actors.agent.tokens import estimate
@@ -62,7 +62,7 @@ def test_a_compaction_shrinks_the_request_or_says_that_it_cannot(
         now = after.sent(running)
         assert violations(now.messages) == ()
         if after.covered == view.covered:
-            assert after == attrs.evolve(view, stalled=view.stalled + 1)
+            assert after == replace(view, stalled=view.stalled + 1)
         else:
             assert now.estimated < sent.estimated
             kept = after.shown(running)
