@@ -381,11 +381,15 @@ class Host:
         limit: int = 50,
     ) -> tuple[StoredError, ...]:
         """Stored errors of all sessions, newest first: for operators. ``since``: Unix seconds."""
-        return await self._tree.error_store.ask(ListErrors(session, tool, since, None, limit))
+        with self._tree.services.tracer.operation("list", session=session or "", tool=tool or ""):
+            return await self._tree.error_store.ask(ListErrors(session, tool, since, None, limit))
 
     async def error(self, error_id: str) -> StoredError:
         """One stored error, whole. Raises ``NotFound``."""
-        found = await self._tree.error_store.ask(GetError(error_id))
+        with self._tree.services.tracer.operation("get", error_id=error_id) as trace:
+            found = await self._tree.error_store.ask(GetError(error_id))
+            if found is not None:
+                trace.session, trace.root.tool = found.session_id, found.tool_name
         if found is None:
             raise NotFound(f"no stored error {error_id!r}")
         return found

@@ -52,7 +52,7 @@ class Aborted(AgentError):
 
 
 class OutputSerialization(AgentError):
-    """After the run: the answer does not have the declared form."""
+    """After the run: the answer does not have the declared form. No agent can declare one yet."""
 
 
 class Internal(AgentError):

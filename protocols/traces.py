@@ -70,6 +70,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
 
     Attributes:
         trace_id: 32 hex digits; runs that were called by another share that one's.
+        agent: empty for an operation of the error store outside of runs, which is its only span.
         parent: the span of another run that called this one.
         status: of the run.
         usage: sum of the model spans.
@@ -100,7 +101,10 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class ListTraces(Request[tuple[TraceInfo, ...]], frozen=True, tag="traces.list"):
-    """Newest first; absent filters match all. ``since`` and ``until``: Unix seconds of starts."""
+    """Newest first; absent filters match all runs. ``since``, ``until``: Unix seconds of starts.
+
+    ``agent=""``: what was done in the error store outside of runs.
+    """
 
     user: str | None = None
     session: str | None = None

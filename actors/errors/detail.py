@@ -11,6 +11,7 @@ from motet.actors.errors.ids import find_id
 from motet.actors.errors.store import ErrorProtocol
 from motet.actors.errors.summary import summarize
 from motet.actors.errors.text import first_line, shorten, type_name
+from motet.actors.tracing.spans import OpenSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, StoredError
 from motet.runtime import ActorRef
@@ -22,11 +23,12 @@ _SHOWN = 100
 
 
 async def error_detail(
-    store: ActorRef[ErrorProtocol], session: str, error_id: object
+    store: ActorRef[ErrorProtocol], session: str, error_id: object, span: OpenSpan | None = None
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 
     The id may stand in the decoration it was shown with. Raises nothing; cancellation passes.
+    ``span`` is told what was looked up; it fails when the store does, not when there is nothing.
     """
     if not isinstance(error_id, str):
         given = "null" if error_id is None else type_name(error_id)
@@ -37,9 +39,13 @@ async def error_detail(
     try:
         stored = await store.ask(GetError(found, session)) if found else None
     except Exception as error:
+        if span is not None:
+            span.failed(DATABASE_ERROR)
         return _failure(DATABASE_ERROR, f"the error store cannot be read: {summarize(error)}")
     if stored is None:
         return _failure(ERROR_NOT_FOUND, f"no error {found or shown} in this session")
+    if span is not None:
+        span.error_id, span.tool = stored.id, stored.tool_name
     return {"success": True, "data": detail_data(stored)}
 
 

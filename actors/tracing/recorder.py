@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b
+from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -72,6 +73,7 @@ class RunTrace:
         user: str,
         within: tuple[str, str] | None = None,
         quiet: bool = False,
+        operation: str = "",
     ) -> None:
         self.run_id = run_id
         self.session = session
@@ -90,7 +92,8 @@ class RunTrace:
         self._quiet = quiet
         own, self._prefix = identity(run_id)
         self.trace_id, parent = within or (own, None)
-        self.root = self._begin("agent", agent, parent)
+        kind: SpanKind = "store" if operation else "agent"
+        self.root = self._begin(kind, operation or agent, parent)
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +153,7 @@ class RunTrace:
         self, operation: str, *, tool: str = "", error_id: str | None = None, call_id: str = ""
     ) -> OpenSpan:
         """``store``, ``get`` or ``list`` of the error store, as a part of the call if one is."""
-        span = self._begin("store", f"error_store.{operation}", self.span_of(call_id).id)
+        span = self._begin("store", _of_store(operation), self.span_of(call_id).id)
         span.tool, span.error_id = tool, error_id
         return span
 
@@ -192,7 +195,7 @@ class RunTrace:
         if self.status != "running":
             return
         root = self.root
-        root.output, root.error, root.error_id = output, error, error_id
+        root.output, root.error, root.error_id = output, error, error_id or root.error_id
         for span in reversed(list(self._open.values())):
             if span is not root:
                 span.cut()
@@ -237,6 +240,10 @@ class RunTrace:
         self._quiet = self._quiet and self._count == 1
         if not self._quiet:
             self._tracer.changed(self)
+
+
+def _of_store(operation: str) -> str:
+    return f"error_store.{operation}"
 
 
 def _nobody() -> None:
@@ -298,6 +305,19 @@ class Tracer:
         own = f"{run_id}.{purpose}"
         above = (run_id, "")
         return self.begin(own, session=session, agent=agent, user=user, caller=above, quiet=True)
+
+    def operation(
+        self, operation: str, *, session: str = "", tool: str = "", error_id: str | None = None
+    ) -> RunTrace:
+        """The trace of an operation of the error store outside of all runs: this one span.
+
+        It has no agent, by which it is told from runs.
+        """
+        name, run_id = _of_store(operation), f"host_{token_hex(8)}"
+        trace = RunTrace(self, run_id, session=session, agent="", user="", operation=name)
+        trace.root.tool, trace.root.error_id = tool, error_id
+        self.live[run_id] = trace
+        return trace
 
     def _place(self, run_id: str, call_id: str) -> tuple[str, str]:
         """The trace and the span of a call, or of the run where the call is not known."""

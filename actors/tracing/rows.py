@@ -170,7 +170,7 @@ def prune(before: float) -> tuple[Statement, ...]:
 
 
 def search(request: ListTraces) -> Query:
-    """Newest first."""
+    """Newest first; operations outside of runs only for who asks for those without an agent."""
     filters: tuple[tuple[str, SqlValue], ...] = (
         ("user = ?", request.user),
         ("session = ?", request.session),
@@ -180,7 +180,9 @@ def search(request: ListTraces) -> Query:
         ("started < ?", request.until),
     )
     used = [(sql, value) for sql, value in filters if value is not None]
-    where = f" WHERE {' AND '.join(sql for sql, _ in used)}" if used else ""
+    runs = ["+agent <> ''"] if request.agent is None else []
+    conditions = [*runs, *(sql for sql, _ in used)]
+    where = f" WHERE {' AND '.join(conditions)}"
     values = [well_formed(value) if isinstance(value, str) else value for _, value in used]
     sql = f"SELECT {_COLUMNS} FROM traces{where} ORDER BY started DESC, run_id DESC LIMIT ?"
     return sql, (*values, max(1, min(request.limit, LIST_LIMIT)))

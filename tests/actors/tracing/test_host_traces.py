@@ -13,10 +13,12 @@ import trio
 
 import motet
 from motet.actors.storage.connection import Connection
+from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import DATABASE_FILE
 from motet.protocols.errors import NotFound
 from motet.protocols.models import ModelFailure, Usage
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import Statement, Transact
 from motet.protocols.traces import Span, Trace
 from tests.actors.tracing.stage import named
 from tests.scripted import Scripted, call, say
@@ -69,6 +71,71 @@ async def test_a_looked_up_error_is_a_part_of_the_call_that_looked() -> None:
     (found,) = (span for span in trace.spans if span.name == "error_store.get")
     looked = named(trace.spans, "get_error_detail")
     assert (found.parent, found.error_id) == (looked.id, run.errors[0].error_id)
+
+
+async def of_the_host(host: motet.Host) -> list[tuple[str, Span]]:
+    """The spans outside of runs, oldest first, each with the session that its trace names."""
+    infos = reversed(await host.traces(agent=""))
+    traces = [await host.trace(info.run_id) for info in infos]
+    return [(trace.info.session, span) for trace in traces for span in trace.spans]
+
+
+async def test_every_operation_of_the_error_store_leaves_one_span(tmp_path: Path) -> None:
+    """In a run or outside of one, whether it succeeds or fails; runs are listed without them."""
+
+    async def fail() -> None:
+        raise OSError("the door is shut")
+
+    model = Scripted(call(("fail", {})), say("oh"))
+    agent = motet.Agent("helper", model=model, tools=[fail, "get_error_detail"])
+    async with motet.open_host(tmp_path, agents=[agent]) as host:
+        run = await host.run(agent, "go", session="s", check=False)
+        error_id = str(run.errors[0].error_id)
+        await host.errors(session="s", tool="fail")
+        await host.errors()
+        await host.error(error_id)
+        with pytest.raises(NotFound):
+            await host.error("err_20200101_000000_ffffff")
+
+        await drop_errors(host)
+        with pytest.raises(StorageError):
+            await host.errors(session="s")
+        with pytest.raises(StorageError):
+            await host.error(error_id)
+        model.then(call(("fail", {}), ("get_error_detail", {"error_id": error_id})), say("so"))
+        broken = await host.run(agent, "again", session="s", check=False)
+
+        spans = await of_the_host(host)
+        in_runs = [await host.trace(one.run_id) for one in (run, broken)]
+        assert {info.agent for info in await host.traces()} == {"helper"}
+    assert [attributes_of(session, span) for session, span in spans] == [
+        ("error_store.list", "ok", "s", "fail", None),
+        ("error_store.list", "ok", "", "", None),
+        ("error_store.get", "ok", "s", "fail", error_id),
+        ("error_store.get", "ok", "", "", "err_20200101_000000_ffffff"),
+        ("error_store.list", "error", "s", "", None),
+        ("error_store.get", "error", "", "", error_id),
+    ]
+    first, second = ([span for span in t.spans if span.kind == "store"] for t in in_runs)
+    assert [attributes_of("s", span) for span in first] == [
+        ("error_store.store", "ok", "s", "fail", error_id)
+    ]
+    assert sorted(attributes_of("s", span)[:4] for span in second) == [
+        ("error_store.get", "error", "s", ""),
+        ("error_store.store", "error", "s", "fail"),
+    ]
+
+
+def attributes_of(session: str, span: Span) -> tuple[str, str, str, str, str | None]:
+    assert span.ended is not None
+    return span.name, span.status, session, span.tool, span.error_id
+
+
+async def drop_errors(host: motet.Host) -> None:
+    """What a damaged file is to the error store: it fails, and all else goes on."""
+    database = host.system.find("/host/database")
+    assert database is not None
+    await database.ask(Transact((Statement("DROP TABLE agent_errors"),)))
 
 
 async def test_every_span_of_a_stopped_run_is_cancelled(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.tracing import recorder, rows
+from motet.actors.tracing.genai import attributes
 from motet.actors.tracing.recorder import root_id
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunInfo
@@ -56,6 +57,37 @@ async def test_a_trace_comes_back_as_it_was_recorded(memory: Location) -> None:
         assert (root.name, root.output, model.output) == ("helper", "done", "x" * 500)
         assert (model.usage, tool.outcome) == (Usage(10, 5, cost=0.25), "done")
         assert await opened.ref.ask(GetTrace("run_2")) is None
+
+
+async def test_an_operation_outside_of_runs_is_one_span_stored_and_exported(
+    memory: Location,
+) -> None:
+    async with open_traces(memory) as opened:
+        begun(opened.tracer).finish("completed")
+        with opened.tracer.operation("list", session="s", tool="t"):
+            pass
+        with (
+            pytest.raises(OSError, match="gone"),
+            opened.tracer.operation("get", error_id="err_1"),
+        ):
+            raise OSError("gone")
+        await opened.flush()
+        assert not opened.tracer.live
+        runs = await opened.ref.ask(ListTraces())
+        others = await opened.ref.ask(ListTraces(agent=""))
+    assert [info.run_id for info in runs] == ["run_1"]
+    assert {(info.status, info.spans) for info in others} == {("failed", 1), ("completed", 1)}
+    _, listed, got = opened.exported
+    assert attributes(listed.info, *listed.spans) == {
+        "gen_ai.conversation.id": "s",
+        "motet.run_id": listed.info.run_id,
+        "motet.status": "ok",
+        "tool_name": "t",
+        "session_id": "s",
+    }
+    (span,) = got.spans
+    assert (span.name, span.status, span.error) == ("error_store.get", "error", "OSError")
+    assert attributes(got.info, span)["error_id"] == "err_1"
 
 
 async def test_a_run_that_goes_on_is_seen_with_what_it_is_at(memory: Location) -> None:
