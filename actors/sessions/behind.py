@@ -74,6 +74,8 @@ class WriteBehind:
     async def run(self, write: Write) -> None:
         """Write what has come together, for ever. Cancelled: what waits is not written."""
         self.closed = False
+        if self._waiting:
+            self._added.set()
         try:
             while True:
                 await self._added.wait()
