@@ -210,7 +210,7 @@ async def _start_stores(
     fanout, errors = Fanout(), config.errors
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
-    bus = await system.start(lambda: EventBus(database, fanout), name="events")
+    bus = await system.start(lambda: EventBus(writer.submit, fanout), name="events")
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )

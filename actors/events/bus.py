@@ -9,7 +9,7 @@ run or another sink. Source: seed 001 (event class), gateway specification secti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
 from motet.actors.errors.summary import summarize
@@ -18,9 +18,9 @@ from motet.actors.events.feed import EventFeed
 from motet.actors.events.rows import append, numbered, storable
 from motet.actors.log import logger
 from motet.actors.storage.errors import DatabaseLocked
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.events import EventRecord, Publish, Warned, is_durable
-from motet.protocols.storage import Row, Transact
-from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.runtime import Actor, MailboxSpec, handles
 
 CAPACITY = 10_000
 PATIENCE = 0.02
@@ -31,6 +31,8 @@ log = logger(__name__)
 
 class EventBus(Actor[Publish]):
     """Journals and delivers what has come together in the feed, in a task of its own.
+
+    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``.
 
     Those who have no feed at hand tell it :class:`Publish`. Ephemeral events are dropped when more
     than ``capacity`` events wait; for durable ones the teller waits. Counters are kept in
@@ -43,12 +45,12 @@ class EventBus(Actor[Publish]):
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        transact: Callable[[Transaction], Awaitable[Rows]],
         fanout: Fanout,
         clock: Callable[[], float] = time.time,
         capacity: int = CAPACITY,
     ) -> None:
-        self._database = database
+        self._transact = transact
         self._fanout = fanout
         self._clock = clock
         self._feed = fanout.feed = fanout.feed or EventFeed(fanout, clock, capacity)
@@ -116,7 +118,7 @@ class EventBus(Actor[Publish]):
         """The records with their numbers; without, when the journal fails."""
         records = [record for record, _ in durable]
         try:
-            answer = await self._transact(append(durable))
+            answer = await self._written(append(durable).statements)
         except Exception as error:
             self._warn(records, error)
             return records
@@ -124,11 +126,11 @@ class EventBus(Actor[Publish]):
             self._warned.difference_update(record.stream for record in records)
         return numbered(durable, answer) if self._fanout.is_heard else records
 
-    async def _transact(self, transaction: Transact) -> Sequence[Sequence[Row]]:
+    async def _written(self, transaction: Transaction) -> Rows:
         try:
-            return await self._database.ask(transaction)
+            return await self._transact(transaction)
         except DatabaseLocked:
-            return await self._database.ask(transaction)
+            return await self._transact(transaction)
 
     def _warn(self, records: list[EventRecord], error: Exception) -> None:
         """Say on each stream, once until the journal works again, that numbers are missing."""

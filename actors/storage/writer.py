@@ -2,8 +2,9 @@
 
 Invariants: a transaction that was answered is on disk (synchronous=FULL, answered after COMMIT);
 one whose asker was told of a cancellation or an error left no trace. The actor ``Database`` opens
-and closes it, and is how most reach it; the stores of sessions and errors submit what they have
-without an ask, since a message to and fro is a fifth of what a commit takes beside the disk.
+and closes it, and is how most reach it; the stores of sessions and errors and the event bus submit
+what they have without an ask, since a message to and fro is a fifth of what a commit takes beside
+the disk.
 """
 
 from __future__ import annotations

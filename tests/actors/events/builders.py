@@ -15,6 +15,7 @@ from motet.actors.events.journal import EventJournal
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
 from motet.protocols.storage import Row, Transact
 from motet.runtime import ActorRef, System, handles, open_system
@@ -56,9 +57,13 @@ class Opened:
     async def start(self, system: System, location: Location, capacity: int) -> None:
         database = await system.start(lambda: FaultyDatabase(location, self), name="database")
         self._database = database
+
+        async def transact(transaction: Transaction) -> Rows:
+            return await database.ask(Transact(transaction))
+
         clock = itertools.count(1_000.0).__next__
         self._bus = await system.start(
-            lambda: EventBus(database, self.fanout, clock, capacity), name="events"
+            lambda: EventBus(transact, self.fanout, clock, capacity), name="events"
         )
 
     async def publish(self, *events: AnyEvent, stream: str = STREAM) -> None:
