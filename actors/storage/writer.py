@@ -33,12 +33,13 @@ class Writer:
 
     async def open(self) -> None:
         """Bring the database to the newest version. Raises ``StorageError``."""
-        self._jobs = self._location.jobs()
+        jobs = self._location.jobs()
         try:
-            self._connection = await self._jobs.run(self._connect)
+            self._connection = await jobs.run(self._connect)
         except BaseException:
-            self._jobs.end()
+            jobs.end()
             raise
+        self._jobs = jobs
 
     async def aclose(self) -> None:
         """End what is under way and fold the log into the database. Is not cancelled half-way."""
