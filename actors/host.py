@@ -20,6 +20,7 @@ from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
 from motet.actors.intake import Intake
+from motet.actors.records import Records
 from motet.actors.result import RunResult
 from motet.actors.sessions.review import follow_up, resolved
 from motet.actors.sessions.router import Retire
@@ -30,16 +31,14 @@ from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
 from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
+from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (
     Answer,
     AnswerEscalation,
     EscalationInfo,
-    EscalationState,
     GetEscalation,
-    ListEscalations,
 )
-from motet.protocols.events import SessionCompacted, SessionReset
+from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.limits import Limits
@@ -49,25 +48,16 @@ from motet.protocols.sessions import (
     Ack,
     DeleteSession,
     GetRun,
-    GetSession,
-    HistoryRow,
-    ListRuns,
-    ListSessions,
     Principal,
-    ReadHistory,
-    ResetSession,
     RunInfo,
-    RunStatus,
-    SessionInfo,
     StopReport,
 )
-from motet.protocols.traces import GetTrace, ListTraces, Trace, TraceInfo
 from motet.runtime import System
 
 D = TypeVar("D")
 
 
-class Host:
+class Host(Records):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -75,7 +65,7 @@ class Host:
     """
 
     def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+        super().__init__(tree)
         self._intake = tree.children.intake = Intake(tree)
         self.on = On(tree.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
@@ -240,18 +230,6 @@ class Host:
 
     # Answering
 
-    async def escalations(
-        self,
-        *,
-        session: str | None = None,
-        state: EscalationState | None = None,
-        limit: int = 50,
-        principal: Principal = LOCAL,
-    ) -> tuple[EscalationInfo, ...]:
-        """Runs that were handed to a person, newest first."""
-        request = ListEscalations(_scope(principal), session, state, limit)
-        return await self._tree.store.ask(request)
-
     async def resolve(
         self,
         escalation: str,
@@ -286,46 +264,6 @@ class Host:
             await self._follow_up(run, info.next_run)
         return info
 
-    # Looking
-
-    async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
-        info = await self._owned_session(session, principal)
-        if info is None:
-            raise NotFound(f"no session {session!r}")
-        return info
-
-    async def sessions(
-        self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
-    ) -> tuple[SessionInfo, ...]:
-        return await self._tree.store.ask(ListSessions(_scope(principal), limit, cursor))
-
-    async def history(
-        self,
-        session: str,
-        *,
-        before: int | None = None,
-        limit: int = 50,
-        principal: Principal = LOCAL,
-    ) -> tuple[HistoryRow, ...]:
-        await self.session(session, principal=principal)
-        return await self._tree.store.ask(ReadHistory(session, before, limit))
-
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        status: RunStatus | None = None,
-        limit: int = 50,
-        principal: Principal = LOCAL,
-    ) -> tuple[RunInfo, ...]:
-        return await self._tree.store.ask(ListRuns(_scope(principal), session, status, limit))
-
-    async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
-        """The model starts from an empty history; nothing stored is deleted."""
-        await self.session(session, principal=principal)
-        await self._tree.store.ask(ResetSession(session))
-        await self._tree.services.announce(session, SessionReset())
-
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
@@ -349,50 +287,6 @@ class Host:
         await self._tree.journal.settle()
         await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
         return await self._tree.store.ask(DeleteSession(session))
-
-    async def traces(
-        self,
-        *,
-        session: str | None = None,
-        agent: str | None = None,
-        status: RunStatus | None = None,
-        since: float | None = None,
-        limit: int = 50,
-        principal: Principal = LOCAL,
-    ) -> tuple[TraceInfo, ...]:
-        """What runs did and took, in short, newest first. ``since``: Unix seconds."""
-        user = _scope(principal)
-        request = ListTraces(user, session, agent, status, since, None, limit)
-        return await self._tree.traces.ask(request)
-
-    async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace:
-        """The spans of one run, also while it goes on. Raises ``NotFound`` (also for a foreign)."""
-        found = await self._tree.traces.ask(GetTrace(run_id))
-        if found is None or _scope(principal) not in (None, found.info.user):
-            raise NotFound(f"no trace of a run {run_id!r}")
-        return found
-
-    async def errors(
-        self,
-        *,
-        session: str | None = None,
-        tool: str | None = None,
-        since: float | None = None,
-        limit: int = 50,
-    ) -> tuple[StoredError, ...]:
-        """Stored errors of all sessions, newest first: for operators. ``since``: Unix seconds."""
-        with self._tree.services.tracer.operation("list", session=session or "", tool=tool or ""):
-            return await self._tree.error_store.ask(ListErrors(session, tool, since, None, limit))
-
-    async def error(self, error_id: str) -> StoredError:
-        """One stored error, whole. Raises ``NotFound``."""
-        with self._tree.services.tracer.operation("get", error_id=error_id) as trace:
-            found = await self._tree.error_store.ask(GetError(error_id))
-            if found is not None:
-                trace.session, trace.root.tool = found.session_id, found.tool_name
-        if found is None:
-            raise NotFound(f"no stored error {error_id!r}")
-        return found
 
     async def serve(self, config: GatewayConfig) -> str:
         """Start the gateway; returns the URL it listens on. Raises ``ConfigError``, ``OSError``."""
@@ -418,13 +312,6 @@ class Host:
         stored = await self._tree.store.ask(GetRun(run_id))
         if stored is None and run_id not in self._tree.table.runs:
             await self._intake.deliver(run)
-
-    async def _owned_session(self, session: str, principal: Principal) -> SessionInfo | None:
-        """The session, None if there is none; raises ``NotFound`` if it is another's (G16)."""
-        info = await self._tree.store.ask(GetSession(session))
-        if info is not None and principal.role != "admin" and info.owner != principal.user:
-            raise NotFound(f"no session {session!r}")
-        return info
 
 
 @asynccontextmanager
@@ -460,8 +347,3 @@ async def open_host(
         for agent in agents:
             host.add(agent)
         yield host
-
-
-def _scope(principal: Principal) -> str | None:
-    """Whose things a principal sees: None is everybody's."""
-    return None if principal.role == "admin" else principal.user

@@ -19,15 +19,13 @@ import attrs
 import trio
 
 from motet.actors.agents.resolver import Resolver
-from motet.actors.agents.store import AgentProtocol, AgentStore, StoredAgents
+from motet.actors.agents.store import StoredAgents
 from motet.actors.agents.workbench import Workbench
 from motet.actors.children import Children
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
-from motet.actors.errors.retention import ErrorRetention, Keep
-from motet.actors.errors.store import ErrorProtocol, ErrorStore
-from motet.actors.events.bus import EventBus
+from motet.actors.errors.store import ErrorProtocol
 from motet.actors.events.fanout import Fanout
 from motet.actors.events.journal import EventJournal
 from motet.actors.hooks.actor import Hooks
@@ -36,7 +34,6 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
-from motet.actors.memory.store import MemoryStore, StoredMemory
 from motet.actors.memory.tools import GROUP as MEMORY_GROUP
 from motet.actors.memory.tools import memory_tools
 from motet.actors.models.anthropic import AnthropicModel
@@ -45,27 +42,20 @@ from motet.actors.models.directory import Models
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.registry import AgentRegistry
 from motet.actors.results.detail import result_page
-from motet.actors.results.messages import ResultProtocol
-from motet.actors.results.store import ResultStore
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.services import Services
-from motet.actors.sessions.behind import WriteBehind
-from motet.actors.sessions.known import KnownContexts
 from motet.actors.sessions.router import Router, RouterMessage
-from motet.actors.sessions.store import SessionStore, SessionStoreMessage
+from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import RunTable
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Writer
+from motet.actors.stores import Stores, start_stores
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
-from motet.actors.tracing.recorder import Tracer
-from motet.actors.tracing.start import start_tracing
 from motet.actors.tracing.store import TraceProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
@@ -183,66 +173,6 @@ def _workspace(location: Location, chosen: str | Path | None) -> Path:
     return folder
 
 
-@attrs.frozen
-class _Stores:
-    """The actors that keep things: they start first and stop last."""
-
-    fanout: Fanout
-    bus: ActorRef[Publish]
-    errors: ActorRef[ErrorProtocol]
-    results: ActorRef[ResultProtocol]
-    sessions: ActorRef[SessionStoreMessage]
-    journal: WriteBehind
-    contexts: KnownContexts
-    agents: ActorRef[AgentProtocol]
-    memory: Memory
-    tracer: Tracer
-    traces: ActorRef[TraceProtocol]
-
-
-async def _start_stores(
-    system: System,
-    location: Location,
-    readers: Readers,
-    config: HostConfig,
-    memory: Memory | None,
-) -> _Stores:
-    fanout, errors = Fanout(), config.errors
-    writer = Writer(location)
-    database = await system.start(lambda: Database(location, writer), name="database")
-    bus = await system.start(lambda: EventBus(writer.submit, fanout), name="events")
-    error_store = await system.start(
-        lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
-    )
-    results = await system.start(lambda: ResultStore(database, readers), name="results")
-    journal, contexts = WriteBehind(), KnownContexts()
-    sessions = await system.start(
-        lambda: SessionStore(writer.submit, readers, behind=journal, contexts=contexts),
-        name="sessions",
-    )
-    agents = await system.start(lambda: AgentStore(database, readers), name="agents")
-    if memory is None:
-        memory = StoredMemory(
-            await system.start(lambda: MemoryStore(database, readers), name="memory")
-        )
-    tracer, traces = await start_tracing(system, database, readers, config.tracing)
-    if keep := Keep(errors.keep_days, errors.keep_mb):
-        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
-    return _Stores(
-        fanout,
-        bus,
-        error_store,
-        results,
-        sessions,
-        journal,
-        contexts,
-        agents,
-        memory,
-        tracer,
-        traces,
-    )
-
-
 async def _plant(
     system: System,
     location: Location,
@@ -255,7 +185,7 @@ async def _plant(
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     catalog, breakers = ToolCatalog(), Breakers()
-    stores = await _start_stores(system, location, readers, config, memory)
+    stores = await start_stores(system, location, readers, config, memory)
     bus, tracer = stores.bus, stores.tracer
     registry = AgentRegistry(catalog, models, _builtin(config, stores), {**GROUPS, **MEMORY_GROUP})
     directory = await system.start(lambda: Models(registry.model), name="models")
@@ -299,7 +229,7 @@ async def _plant(
     return tree
 
 
-def _builtin(config: HostConfig, stores: _Stores) -> dict[str, Tool]:
+def _builtin(config: HostConfig, stores: Stores) -> dict[str, Tool]:
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)
