@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from motet.protocols.chat import Call, ChatMessage
+from motet.protocols.chat import Call, ChatMessage, JsonObject
 from motet.protocols.messages import StreamRequest
 from motet.protocols.tools import ToolSpec
 
@@ -53,8 +53,23 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
+class OutputSchema(msgspec.Struct, frozen=True):
+    """The form an answer must have. ``schema``: a JSON Schema of type object; ``name`` is its own.
+
+    An adapter sends as much of the schema as its provider takes. What comes back is checked
+    against all of it by the run, which has a wrong answer repaired.
+    """
+
+    name: str
+    schema: JsonObject
+
+
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One request to a model. ``model`` is the provider's own name of it."""
+    """One request to a model. ``model`` is the provider's own name of it.
+
+    ``output``: what the text of the last answer must be; only ever given to a model that takes it,
+    see :class:`NativeOutput`. An answer may still be calls of ``tools``.
+    """
 
     model: str
     messages: tuple[ChatMessage, ...]
@@ -62,6 +77,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
     temperature: float | None = None
+    output: OutputSchema | None = None
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
@@ -170,3 +186,18 @@ class Model(Protocol):
     def request(
         self, request: ModelRequest
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]: ...
+
+
+@runtime_checkable
+class NativeOutput(Protocol):
+    """A :class:`Model` whose provider can hold an answer to a form (``ModelRequest.output``).
+
+    A model without this method is asked for a call of the tool ``final_answer`` in place of it.
+    """
+
+    def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
+        """Whether ``output`` may be part of a request, where ``tools`` are offered or not.
+
+        Asked once for each run, without a connection. False: the tool is used.
+        """
+        ...
