@@ -142,18 +142,22 @@ class Host(Records):
         session: str | None = None,
         deps: D | None = None,
         limits: Limits | None = None,
+        max_turns: int | None = None,
         principal: Principal = LOCAL,
         key: str | None = None,
         check: bool = True,
     ) -> RunResult:
         """Answer one input and wait for it.
 
-        ``session`` None: a new one. Cancelling ends the run and waits for its clean-up. Raises
+        ``session`` None: a new one; ``max_turns`` stands for ``limits.turns``. Cancelling ends
+        the run and waits for its clean-up. Raises
         with ``check`` as :meth:`RunResult.check` does; always ``UnknownName``, ``QueueFull``,
         ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
         could not be accepted.
         """
-        run = await self._intake.new_run(agent, text, session, deps, limits, principal, key)
+        run = await self._intake.new_run(
+            agent, text, session, deps, limits, principal, key, max_turns
+        )
         async with self._intake.owned(run) as ack:
             if ack.status == "duplicate":
                 run = await self._intake.twin(ack.run_id, run)

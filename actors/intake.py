@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from secrets import token_hex
 
 import trio
+from msgspec.structs import replace
 
 from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
@@ -40,6 +41,7 @@ class Intake:
         limits: Limits | None,
         principal: Principal,
         key: str | None,
+        max_turns: int | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
@@ -54,7 +56,10 @@ class Intake:
         run_id = f"run_{token_hex(6)}"
         key_of_session = session or f"{agent.name}:{run_id}"
         safe = text.encode("utf-8", "replace").decode()
-        run = Run(run_id, key_of_session, agent, principal, safe, limits or agent.limits, deps, key)
+        limits = limits or agent.limits
+        if max_turns is not None:
+            limits = replace(limits, turns=max_turns)
+        run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
         self._screen(run)
         return run
 

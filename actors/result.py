@@ -38,6 +38,11 @@ class RunResult:
     errors: tuple[CallResult, ...] = ()
     rows: tuple[ChatMessage, ...] = ()
 
+    @property
+    def final_output(self) -> str:
+        """Another name of ``output``."""
+        return self.output
+
     def check(self) -> RunResult:
         """Itself when completed; otherwise raises.
 

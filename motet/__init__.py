@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from motet.actors.result import RunResult
     from motet.actors.stream import RunStream
     from motet.actors.tools.context import Context
-    from motet.actors.tools.tool import Range, Tool, ToolDenied, ToolRetry, tool
+    from motet.actors.tools.tool import (
+        Length,
+        ModelRetry,
+        Pattern,
+        Range,
+        Tool,
+        ToolDenied,
+        ToolRetry,
+        tool,
+    )
     from motet.protocols.config import GatewayConfig, HostConfig
     from motet.protocols.errors import (
         Aborted,
@@ -76,7 +85,7 @@ if TYPE_CHECKING:
         SessionEnd,
         SessionStart,
     )
-    from motet.protocols.limits import Limits
+    from motet.protocols.limits import Limits, UsageLimits
     from motet.protocols.models import Model, Usage
     from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 
@@ -91,6 +100,9 @@ _HOMES = {
     "motet.actors.stream": ("RunStream",),
     "motet.actors.tools.context": ("Context",),
     "motet.actors.tools.tool": (
+        "Length",
+        "ModelRetry",
+        "Pattern",
         "Range",
         "Tool",
         "ToolDenied",
@@ -158,7 +170,10 @@ _HOMES = {
         "SessionEnd",
         "SessionStart",
     ),
-    "motet.protocols.limits": ("Limits",),
+    "motet.protocols.limits": (
+        "Limits",
+        "UsageLimits",
+    ),
     "motet.protocols.models": (
         "Model",
         "Usage",
@@ -204,15 +219,18 @@ __all__ = [
     "HostConfig",
     "InputValidation",
     "Internal",
+    "Length",
     "LimitReached",
     "Limits",
     "Llm",
     "MessageAdded",
     "MissingExtra",
     "Model",
+    "ModelRetry",
     "MotetError",
     "NotFound",
     "OutputSerialization",
+    "Pattern",
     "Principal",
     "Range",
     "Replace",
@@ -241,6 +259,7 @@ __all__ = [
     "ToolRetry",
     "UnknownName",
     "Usage",
+    "UsageLimits",
     "Warned",
     "open_host",
     "tool",

@@ -61,3 +61,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises ``ValueError`` for less than 1.
         """
         return self if turns is None else replace(self, turns=min(turns, self.turns))
+
+
+UsageLimits = Limits
+"""The name it has elsewhere."""

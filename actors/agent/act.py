@@ -46,7 +46,7 @@ class Batch:
             self.calls,
             self._call,
             limit=self.run.limits.parallel,
-            serial=self.services.catalog.any_writes(self.run.agent.name, self.calls),
+            serial=self.services.catalog.in_order(self.run.agent.name, self.calls),
             record=self.record,
         )
 

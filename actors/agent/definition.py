@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 import trio
 
 from motet.actors.tools.context import Context
-from motet.actors.tools.tool import MAX_OUTPUT, TIMEOUT, Tool, ToolFailure, tool
+from motet.actors.tools.options import ToolOptions
+from motet.actors.tools.tool import Tool, ToolFailure, tool
 from motet.protocols.agents import PLAIN, AgentProfile
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
@@ -140,28 +141,11 @@ class Agent(Generic[D]):
 
     @overload
     def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        timeout: float = TIMEOUT,
-        max_output: int = MAX_OUTPUT,
-        effects: Effects = "read",
-        polling: bool = False,
+        self, /, **options: Unpack[ToolOptions]
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def tool(
-        self,
-        fn: Callable[P, R] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        timeout: float = TIMEOUT,
-        max_output: int = MAX_OUTPUT,
-        effects: Effects = "read",
-        polling: bool = False,
+        self, fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Give the agent a type-hinted function as a tool. The function stays what it was.
 
@@ -169,17 +153,7 @@ class Agent(Generic[D]):
         """
 
         def add(function: Callable[P, R]) -> Callable[P, R]:
-            self._tools.append(
-                tool(
-                    function,
-                    name=name,
-                    description=description,
-                    timeout=timeout,
-                    max_output=max_output,
-                    effects=effects,
-                    polling=polling,
-                )
-            )
+            self._tools.append(tool(function, **options))
             return function
 
         return add if fn is None else add(fn)
@@ -213,7 +187,14 @@ class Agent(Generic[D]):
         )
         return attrs.evolve(made, agent=self)
 
-    async def run(self, text: str, *, deps: D | None = None, check: bool = True) -> RunResult:
+    async def run(
+        self,
+        text: str,
+        *,
+        deps: D | None = None,
+        max_turns: int | None = None,
+        check: bool = True,
+    ) -> RunResult:
         """One answer from a host in memory that lives for this call only.
 
         Raises and is cancelled as :meth:`motet.Host.run`.
@@ -221,12 +202,19 @@ class Agent(Generic[D]):
         from motet.actors.host import open_host  # the host knows agents, not the other way round
 
         async with open_host() as host:
-            return await host.run(self, text, deps=deps, check=check)
+            return await host.run(self, text, deps=deps, max_turns=max_turns, check=check)
 
-    def run_sync(self, text: str, *, deps: D | None = None, check: bool = True) -> RunResult:
+    def run_sync(
+        self,
+        text: str,
+        *,
+        deps: D | None = None,
+        max_turns: int | None = None,
+        check: bool = True,
+    ) -> RunResult:
         """As :meth:`run`, for programs without a loop. Raises ``RuntimeError`` inside one."""
         _refuse_inside_loop()
-        return trio.run(partial(self.run, text, deps=deps, check=check))
+        return trio.run(partial(self.run, text, deps=deps, max_turns=max_turns, check=check))
 
     def stream(self, text: str, *, deps: D | None = None) -> AbstractAsyncContextManager[RunStream]:
         """The events of one answer, from a host in memory that lives for this block only."""

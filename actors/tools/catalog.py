@@ -77,10 +77,11 @@ class ToolCatalog:
         rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         return ", ".join(names[:LISTED]) + rest if names else "none"
 
-    def any_writes(self, agent: str, calls: Iterable[Call]) -> bool:
-        """Whether a batch has to run in call order (G8)."""
+    def in_order(self, agent: str, calls: Iterable[Call]) -> bool:
+        """Whether a batch has to run in call order, one call at a time (G8)."""
         tools = self._agents.get(agent, {})
-        return any(call.name in tools and tools[call.name].effects == "write" for call in calls)
+        known = [tools[call.name] for call in calls if call.name in tools]
+        return any(tool.effects == "write" or not tool.parallel for tool in known)
 
     def kinds(self, agent: str) -> Mapping[str, Kind]:
         """What its tools are to someone who looks for loops in their calls."""

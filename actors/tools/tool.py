@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias, cast, overload
+from typing import TypeAlias, Unpack, cast, overload
 
 import attrs
 import msgspec
@@ -20,6 +20,7 @@ from trio.lowlevel import RunVar
 from motet.actors.tools.arguments import Arguments
 from motet.actors.tools.context import Context
 from motet.actors.tools.foreign import from_schema
+from motet.actors.tools.options import Approval, ToolOptions, traits
 from motet.actors.tools.schema import Described, Function, describe
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
@@ -37,6 +38,10 @@ _threads: RunVar[trio.CapacityLimiter] = RunVar("motet tool threads")
 
 class ToolRetry(MotetError):
     """Raised by a tool: the model gets ``message`` as it is and can try again. Not stored."""
+
+
+ModelRetry = ToolRetry
+"""The name it has elsewhere."""
 
 
 class ToolDenied(MotetError):
@@ -100,6 +105,8 @@ class Tool:
     Attributes:
         parameters: a JSON Schema of type object.
         effects: a ``write`` makes the batch it is in run in call order (G8).
+        parallel: False: no other call of a batch runs beside a call of this tool.
+        approval: whether a person has to approve a call, or a function that says so.
         polling: to be called again and again in the same way is its use: that is no loop.
         timeout: seconds one call may take.
         max_output: bytes of a result that a model gets at once, at most the default; a larger one
@@ -116,6 +123,8 @@ class Tool:
     effects: Effects = attrs.field(
         default="read", validator=attrs.validators.in_(("read", "write"))
     )
+    parallel: bool = True
+    approval: Approval = attrs.field(default=False, repr=False)
     polling: bool = False
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
@@ -128,43 +137,15 @@ class Tool:
 
 
 @overload
-def tool(
-    fn: Function,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float = TIMEOUT,
-    max_output: int = MAX_OUTPUT,
-    effects: Effects = "read",
-    polling: bool = False,
-) -> Tool: ...
+def tool(fn: Function, /, **options: Unpack[ToolOptions]) -> Tool: ...
 
 
 @overload
-def tool(
-    fn: None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float = TIMEOUT,
-    max_output: int = MAX_OUTPUT,
-    effects: Effects = "read",
-    polling: bool = False,
-) -> Callable[[Function], Tool]: ...
+def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[Function], Tool]: ...
 
 
 def tool(
-    fn: Function | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float = TIMEOUT,
-    max_output: int = MAX_OUTPUT,
-    effects: Effects = "read",
-    polling: bool = False,
+    fn: Function | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, as ``@tool``, ``@tool(timeout=5)`` or ``tool(fn)``.
 
@@ -172,8 +153,10 @@ def tool(
     or Sphinx style). A first parameter annotated ``Context[...]`` is given by the host.
 
     Raises:
-        TypeError: for what cannot be described to a model; the message names it.
+        TypeError: for what cannot be described to a model, and for an unknown option; the message
+            names it.
     """
+    name, description, how = options.get("name"), options.get("description"), traits(options)
 
     def build(fn: Function) -> Tool:
         described = describe(fn)
@@ -183,10 +166,7 @@ def tool(
             parameters=described.parameters,
             accepts=described.accepts,
             run=_runner(fn, described),
-            effects=effects,
-            polling=polling,
-            timeout=timeout,
-            max_output=max_output,
+            **how,
         )
 
     return build if fn is None else build(fn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from motet.actors.tools.catalog import ToolCatalog
@@ -52,5 +53,10 @@ def test_a_duplicate_is_refused_and_nothing_is_added(catalog: ToolCatalog) -> No
 
 def test_one_write_makes_a_batch_serial(catalog: ToolCatalog) -> None:
     read, write = Call("1", "read_file"), Call("2", "write_file")
-    assert not catalog.any_writes("helper", [read, Call("3", "unknown")])
-    assert catalog.any_writes("helper", [read, write])
+    assert not catalog.in_order("helper", [read, Call("3", "unknown")])
+    assert catalog.in_order("helper", [read, write])
+
+
+def test_a_tool_that_runs_beside_no_other_makes_a_batch_serial(catalog: ToolCatalog) -> None:
+    catalog.add("helper", [attrs.evolve(named("lonely"), parallel=False)])
+    assert catalog.in_order("helper", [Call("1", "read_file"), Call("2", "lonely")])
