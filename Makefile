@@ -23,7 +23,7 @@ run: $(VENV)/.runtime  ## chat with an agent in this terminal
 	@$(BIN)/motet chat $(ARGS)
 
 test: $(VENV)/.dev node_modules/.installed  ## run the test suite
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n auto --maxprocesses=4 $(ARGS)
 
 guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for planted defects
 	@PYTHONPATH=. $(BIN)/python -m tests.guarantees.report $(ARGS)

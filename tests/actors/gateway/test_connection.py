@@ -64,7 +64,9 @@ async def test_a_right_token_is_its_user_with_its_methods() -> None:
         assert "chat.send" not in str(result["methods"])
 
 
-@pytest.mark.parametrize("token", [None, new_token(), "rubbish", ""])
+@pytest.mark.parametrize(
+    "token", [None, new_token(), "rubbish", ""], ids=["none", "another", "rubbish", "empty"]
+)
 async def test_a_wrong_token_is_refused_and_the_socket_closed(token: str | None) -> None:
     async with opened(guarded(FakeHost())) as client:
         error = await client.error("connect", auth={"token": token})
