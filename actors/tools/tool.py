@@ -113,6 +113,8 @@ class Tool:
             is stored, and the model reads on in pages.
         run: gets arguments that ``accepts`` has checked; what it returns is the result.
         agent: the agent that does its work, if one does.
+        groups: what policies know it by besides its name, such as ``group:fs`` or ``mcp:git``;
+            none is ``group:own``, a tool of the program.
         accepts: the check; made from ``parameters`` unless given.
     """
 
@@ -129,6 +131,7 @@ class Tool:
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
     agent: object = attrs.field(default=None, repr=False)
+    groups: tuple[str, ...] = ()
     accepts: Arguments = attrs.field(default=attrs.Factory(_accepting, takes_self=True), repr=False)
 
     @property
