@@ -150,8 +150,8 @@ class Host(Records):
         """Answer one input and wait for it.
 
         ``session`` None: a new one; ``max_turns`` stands for ``limits.turns``. Cancelling ends
-        the run and waits for its clean-up. Raises
-        with ``check`` as :meth:`RunResult.check` does; always ``UnknownName``, ``QueueFull``,
+        the run and waits for its clean-up. Raises with ``check`` as :meth:`RunResult.check` does;
+        always ``UnknownName``, ``QueueFull``,
         ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
         could not be accepted.
         """

@@ -2,7 +2,8 @@
 
 It is run by path, ``python -I -S guard.py GRACE LIMITS COMMAND...``, with the standard library
 only. Its standard input is the lifeline: a pipe that the host holds open. When the host closes it,
-or dies in whatever way, the guard ends the command.
+or dies in whatever way, the guard ends the command. LIMITS is ``NAME=NUMBER`` with commas between;
+``STDIN=7`` among them makes descriptor 7 the standard input of the command, which is else empty.
 
 Invariants:
     - Every descendant of the command is a descendant of the guard, also after a double fork or a
@@ -96,7 +97,12 @@ class Guard:
 
     def __init__(self, grace: float, limits: str, argv: list[str]) -> None:
         self._grace = grace
-        self._limits = limits
+        self._limits = {
+            name: int(value)
+            for name, _, value in (one.partition("=") for one in limits.split(","))
+            if name
+        }
+        self._stdin = self._limits.pop("STDIN", None)
         self._argv = argv
         self._alone = False
         self._status: int | None = None
@@ -109,25 +115,30 @@ class Guard:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             return _fail("the system has no subreaper (Linux 3.4 or newer is needed)")
+        guard = os.getpid()
         self._child = os.fork()
         if self._child == 0:
-            self._become_command(libc)
+            self._become_command(libc, guard)
+        if self._stdin is not None:
+            os.close(self._stdin)  # whoever writes to it has to learn when the command is gone
         self._wait_for_command()
         self._end_all()
         if not self._alone:
             return _fail("some processes could not be killed: " + _names())
         return 128 if self._status is None else _code(self._status)
 
-    def _become_command(self, libc: ctypes.CDLL) -> None:
+    def _become_command(self, libc: ctypes.CDLL, guard: int) -> None:
         try:
             os.setsid()
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            null = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(null, 0)
-            for limit in filter(None, self._limits.split(",")):
-                name, value = limit.split("=")
+            if os.getppid() != guard:
+                os._exit(128 + signal.SIGKILL)  # it died before the kernel was told to watch it
+            stdin = os.open(os.devnull, os.O_RDONLY) if self._stdin is None else self._stdin
+            os.dup2(stdin, 0)
+            os.close(stdin)
+            for name, value in self._limits.items():
                 _, hard = resource.getrlimit(getattr(resource, name))
-                wanted = int(value) if hard < 0 else min(int(value), hard)
+                wanted = value if hard < 0 else min(value, hard)
                 resource.setrlimit(getattr(resource, name), (wanted, wanted))
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(self._argv[0], self._argv)

@@ -1,0 +1,138 @@
+"""A program beside the host: three streams, an end, and nothing left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from secrets import randbelow
+
+import pytest
+import trio
+
+from motet.actors import processes
+from motet.actors.processes import Child, open_child
+from tests.processes import alive, wait_alive
+
+HOST = """
+import sys, trio
+from motet.actors.processes import open_child
+
+async def main():
+    async with open_child(sys.argv[1:]) as child:
+        await child.wait()
+
+trio.run(main)
+"""
+
+
+def marked() -> str:
+    return f"1000.{randbelow(10**9):09}"
+
+
+async def all_of(stream: trio.abc.ReceiveStream) -> bytes:
+    return b"".join([chunk async for chunk in stream])
+
+
+@pytest.fixture(params=["guard", "group"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "GUARDED", request.param == "guard")
+
+
+@pytest.mark.usefixtures("both_ways")
+class TestBothWays:
+    async def test_what_is_written_is_read_and_errors_are_apart(self) -> None:
+        async with open_child(["sh", "-c", "cat; echo oops >&2; exit 3"]) as child:
+            await child.stdin.send_all(b"hello")
+            await child.stdin.aclose()
+            assert await all_of(child.stdout) == b"hello"
+            assert await all_of(child.stderr) == b"oops\n"
+            assert await child.wait() == child.returncode == 3
+
+    async def test_a_program_killed_by_a_signal_has_128_and_its_number(self) -> None:
+        async with open_child(["sh", "-c", "kill -TERM $$"]) as child:
+            assert await child.wait() == 128 + signal.SIGTERM
+
+    async def test_it_gets_the_environment_and_the_folder_it_is_given(self, tmp_path: Path) -> None:
+        env = {"PATH": os.environ["PATH"], "ONLY": "this"}
+        async with open_child(["sh", "-c", "pwd; echo $ONLY$HOME"], cwd=tmp_path, env=env) as child:
+            assert await all_of(child.stdout) == f"{tmp_path}\nthis\n".encode()
+
+    @pytest.mark.parametrize("program", ["no-such-program", "./none", "/no/such/program"])
+    async def test_a_program_that_is_not_there_is_named(self, program: str) -> None:
+        with pytest.raises(FileNotFoundError, match=program):
+            async with open_child([program]):
+                pass
+
+    async def test_leaving_the_block_ends_it_and_its_children(self) -> None:
+        mark = marked()
+        async with open_child(["sh", "-c", f"sleep {mark} & sleep {mark}"]):
+            await wait_alive(mark, 2)
+        assert alive(mark) == []
+
+    async def test_cancelling_ends_one_that_ignores_being_asked(self) -> None:
+        mark = marked()
+        with trio.CancelScope() as scope:
+            async with open_child(["sh", "-c", f"trap '' TERM; sleep {mark}; :"]):
+                await wait_alive(mark, 1)
+                scope.cancel()
+                await trio.sleep_forever()
+        assert alive(mark) == []
+
+    async def test_writing_to_one_that_has_gone_is_an_error(self) -> None:
+        async with open_child(["true"]) as child:
+            await child.wait()
+            with pytest.raises(trio.BrokenResourceError):
+                await child.stdin.send_all(b"x")
+
+    async def test_ending_it_twice_does_nothing_more(self) -> None:
+        async with open_child(["sleep", marked()]) as child:
+            await child.end()
+            code = child.returncode
+            await child.end()
+        assert code == child.returncode == 128 + signal.SIGTERM
+
+
+async def test_one_that_left_its_session_is_ended_too() -> None:
+    """G2: neither a double fork nor a session of its own gets out of reach."""
+    mark = marked()
+    async with open_child(["sh", "-c", f"(setsid sleep {mark} &) ; sleep {mark}"]):
+        await wait_alive(mark, 2)
+    assert alive(mark) == []
+
+
+@pytest.mark.parametrize("killed", ["host", "guard"])
+async def test_none_is_left_when_it_is_killed_hard(killed: str) -> None:
+    """Of what the program has started only the guard knows: its own death is the program's."""
+    mark = marked()
+    command = ["sleep", mark] if killed == "guard" else ["sh", "-c", f"sleep {mark} & sleep {mark}"]
+    host = subprocess.Popen([sys.executable, "-c", HOST, *command])
+    try:
+        await wait_alive(mark, 3 if killed == "guard" else 5)  # host, guard and command carry it
+        (guard,) = (pid for pid in alive(mark) if "guard.py" in _line(pid))
+        os.kill(host.pid if killed == "host" else guard, signal.SIGKILL)
+        with trio.fail_after(10):
+            while alive(mark):
+                await trio.sleep(0.01)
+    finally:
+        host.kill()
+        host.wait()
+        for pid in alive(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+
+
+async def test_limits_hold_for_the_program() -> None:
+    async with open_child(["sh", "-c", "ulimit -f"], limits={"RLIMIT_FSIZE": 512}) as child:
+        assert (await all_of(child.stdout)).strip() == b"1"
+
+
+async def test_its_repr_says_which_it_is() -> None:
+    async with open_child(["true"]) as child:
+        assert isinstance(child, Child)
+        assert child.pid > 0
