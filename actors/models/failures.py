@@ -44,10 +44,16 @@ KIND_OF_WORD = {
     "timeout_error": "timeout",
     "api_error": "server",
     "server_error": "server",
+    "RESOURCE_EXHAUSTED": "rate_limit",
+    "UNAUTHENTICATED": "auth",
+    "PERMISSION_DENIED": "auth",
+    "UNAVAILABLE": "overloaded",
+    "DEADLINE_EXCEEDED": "timeout",
+    "INTERNAL": "server",
     "not_found_error": "bad_request",
     "invalid_request_error": "bad_request",
 }
-"""What the ``code`` or ``type`` of an error's body says, the most telling first."""
+"""What the ``code``, ``type`` or ``status`` of an error's body says."""
 
 KIND_OF_STATUS = {
     401: "auth",
@@ -72,12 +78,16 @@ QUOTA_WORDS = re.compile(
     re.I,
 )
 
+AUTH_WORDS = re.compile(r"API key (not valid|not found|expired)|invalid API key", re.I)
+"""Google reports a wrong key as a mistake in the request."""
+
 
 class Wording(msgspec.Struct, frozen=True):
-    """What an error's body says: its sentence, and its code and type in that order."""
+    """What an error's body says: its sentence; its code, type and status; the seconds to wait."""
 
     message: str = ""
     words: tuple[str, ...] = ()
+    wait: float | None = None
 
 
 def failure_of(
@@ -97,7 +107,7 @@ def failure_of(
         return lost_connection(error, started=started)
     if names & {"APIError", "APIStatusError"}:
         return refusal(error, now)
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | msgspec.ValidationError):
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | msgspec.DecodeError):
         return ModelFailure(f"the answer could not be read: {one_line(str(error))}", kind="server")
     return None
 
@@ -112,17 +122,24 @@ def lost_connection(error: Exception, *, started: bool) -> ModelFailure:
 
 def refusal(error: Exception, now: Now) -> ModelFailure:
     """A failure that the provider reported itself, by status or inside the stream."""
-    status = getattr(error, "status_code", None)
-    body: object = getattr(error, "body", None)
+    status = getattr(error, "status_code", getattr(error, "code", None))
+    body: object = getattr(error, "body", getattr(error, "details", None))
     # An error inside a stream carries the 200 that the stream began with.
     known = status if isinstance(status, int) and status >= 400 else None
+    return refused(known, body, str(error), retry_after(headers_of(error), now))
+
+
+def refused(
+    status: int | None, body: object, said: str = "", wait: float | None = None
+) -> ModelFailure:
+    """The failure that a status and the body of an error mean; ``said`` is for lack of words."""
     wording = wording_of(body)
-    message = one_line(wording.message or str(error))
+    message = one_line(wording.message or said or "the provider reported an error")
     return ModelFailure(
-        f"HTTP {known}: {message}" if known else message,
-        kind=kind_of(known, wording),
-        status=known,
-        retry_after=retry_after(headers_of(error), now),
+        f"HTTP {status}: {message}" if status else message,
+        kind=kind_of(status, wording),
+        status=status,
+        retry_after=wording.wait if wait is None else wait,
     )
 
 
@@ -133,11 +150,21 @@ def wording_of(body: object) -> Wording:
     outer = json_object(body)
     inner = json_object(outer.get("error", outer)) or {"message": outer.get("error")}
     message = inner.get("message")
-    words = (inner.get("code"), inner.get("type"))
+    words = (inner.get("code"), inner.get("type"), inner.get("status"))
     return Wording(
         message if isinstance(message, str) else "",
         tuple(word for word in words if isinstance(word, str)),
+        delay_in(inner.get("details")),
     )
+
+
+def delay_in(details: object) -> float | None:
+    """The ``retryDelay`` that Google puts among the details of an error, such as ``7.5s``."""
+    # The cast holds since a JSON decoder made the list.
+    items = cast("list[object]", details) if isinstance(details, list) else []
+    delays = (json_object(item).get("retryDelay") for item in items)
+    texts = (delay for delay in delays if isinstance(delay, str))
+    return next((number(text.removesuffix("s")) for text in texts), None)
 
 
 def headers_of(error: Exception) -> Mapping[str, str]:
@@ -148,6 +175,10 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 
 def kind_of(status: int | None, wording: Wording) -> str:
     """The kind of a failure by text, then by word, then by status."""
+    if wording.wait is not None and "RESOURCE_EXHAUSTED" in wording.words:
+        return "rate_limit"  # Google calls the requests of a minute a quota, too
+    if AUTH_WORDS.search(wording.message):
+        return "auth"
     said = {KIND_OF_WORD[word] for word in wording.words if word in KIND_OF_WORD}
     if "quota" in said or QUOTA_WORDS.search(wording.message):
         return "quota"

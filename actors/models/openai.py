@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_tool
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.sse import SseStream
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI, AsyncStream
-    from openai.types.chat import ChatCompletionChunk
+    from openai import AsyncOpenAI
 
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
@@ -22,6 +22,8 @@ BASE_URL = "OPENAI_BASE_URL"
 
 class OpenAIModel:
     """A chat completions model.
+
+    ``provider`` and ``key_variable`` are those of the servers that a class is for.
 
     Args:
         name: the provider's name of the model, ``gpt-5.2``.
@@ -34,6 +36,9 @@ class OpenAIModel:
     :class:`MissingExtra` without the package and :class:`ModelFailure` for everything else.
     Cancelling it, or leaving its block, closes its connection at once.
     """
+
+    provider: ClassVar = "openai"
+    key_variable: ClassVar = KEY
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class OpenAIModel:
 
     @property
     def name(self) -> str:
-        return f"openai:{self._model}"
+        return f"{self.provider}:{self._model}"
 
     @property
     def base_url(self) -> str | None:
@@ -73,23 +78,24 @@ class OpenAIModel:
         try:
             from openai import AsyncOpenAI, Timeout
         except ModuleNotFoundError as error:
-            raise MissingExtra("openai", f"the model {self.name!r}") from error
+            raise MissingExtra(self.provider, f"the model {self.name!r}") from error
         base_url = self.base_url
-        key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
+        variable = self.key_variable
+        key = self._api_key or os.environ.get(variable) or ("none" if base_url else None)
         if key is None:
-            raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")
+            raise ModelFailure(f"no API key: set the variable {variable}", kind="auth")
         timeout = Timeout(None, connect=CONNECT_TIMEOUT)
         return AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
 
-    async def _create(self, request: ModelRequest) -> AsyncStream[ChatCompletionChunk]:
+    async def _create(self, request: ModelRequest) -> SseStream:
         client = await self._client.get()
         from openai import omit
 
         limit = omit if request.max_output_tokens is None else request.max_output_tokens
         # OpenAI's newer models refuse the old name of the limit, other servers the new one.
         at_openai = client.base_url.host.endswith("api.openai.com")
-        return await client.chat.completions.create(
-            model=wire_model(request.model, self._model, "openai"),
+        response = client.chat.completions.with_streaming_response.create(
+            model=wire_model(request.model, self._model, self.provider),
             messages=wire_messages(request),
             tools=[wire_tool(tool) for tool in request.tools] or omit,
             temperature=omit if request.temperature is None else request.temperature,
@@ -98,3 +104,5 @@ class OpenAIModel:
             stream=True,
             stream_options={"include_usage": True},
         )
+        opened = await response.__aenter__()
+        return SseStream(opened.iter_lines(), opened.close)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
+from motet.actors.models.failures import refused
 from motet.actors.models.wire import arguments_object, cut, user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
@@ -128,6 +129,7 @@ class Chunk(msgspec.Struct):
 
     choices: list[Choice] | None = None
     usage: ChunkUsage | None = None
+    error: object = None
 
 
 @attrs.define
@@ -155,6 +157,8 @@ class OpenAIReader:
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         read = msgspec.convert(chunk, Chunk, from_attributes=True)
+        if read.error:
+            raise refused(None, {"error": read.error})
         if read.usage is not None:
             self._usage = usage_of(read.usage)
         first = (choice for choice in read.choices or () if not choice.index)

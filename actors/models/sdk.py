@@ -1,6 +1,6 @@
 """The thin Trio shell around a provider's SDK: lazy client, deadlines, translated failures.
 
-Both SDKs take half a second and more to import, so they are loaded on first use and in a
+The SDKs take half a second and more to import, so they are loaded on first use and in a
 thread: the event loop never stalls. Their own retries are off and their read timeouts unset.
 A deadline here is Trio's, so a test's virtual clock rules it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -48,7 +48,10 @@ class Client(Protocol):
 
 
 class ChunkStream(Protocol):
-    """What is used of an SDK's stream. Leaving it closes the connection."""
+    """What is used of an SDK's stream. Leaving it closes the connection.
+
+    Its ``__anext__`` must be a checkpoint wherever it waits for the connection.
+    """
 
     async def __aenter__(self) -> Self: ...
 
@@ -157,7 +160,22 @@ async def answer(
     with deadline(first, first_silence(deadlines)), failures(started=False):
         stream = await create()
     async with stream:
-        yield EventStream(stream, reader, deadlines, first)
+        try:
+            yield EventStream(stream, reader, deadlines, first)
+        finally:
+            await unwind(stream)
+
+
+async def unwind(stream: ChunkStream) -> None:
+    """Bring the generators under a stream to their end; one that has ended is left as it is.
+
+    The SDKs nest half a dozen of them, and closing the outermost leaves the others, with their
+    connection, to the garbage collector. Resumed in a cancelled scope, each ends where it waits.
+    """
+    with trio.CancelScope(shield=True) as scope, suppress(Exception):
+        scope.cancel()
+        while True:
+            await stream.__anext__()
 
 
 def first_silence(deadlines: Deadlines) -> str:
