@@ -7,7 +7,7 @@ stored. Source: agent loop specification, section 12.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -33,7 +33,7 @@ class Children:
         self._table = table
         self._hooks = hooks
 
-    async def run(self, ctx: Context[object], agent: AnyAgent, text: str) -> RunResult:
+    async def run(self, ctx: Context[object], agent: AnyAgent, text: str) -> RunResult[Any]:
         """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
 
         Raises ``ToolDenied`` when a gate is against it, ``ToolRetry`` when the limits of its
@@ -64,10 +64,10 @@ class Children:
         if isinstance(verdict.decision, Abort | Deny):
             raise ToolDenied(verdict.decision.reason)
 
-    def _tell_end(self, ctx: Context[object], result: RunResult) -> None:
+    def _tell_end(self, ctx: Context[object], result: RunResult[Any]) -> None:
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
         ended = AfterChild(
-            *base, result.agent, result.run_id, result.status, result.output, result.usage
+            *base, result.agent, result.run_id, result.status, result.text, result.usage
         )
         self._hooks.notify(ended)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Generic, Self, cast
+
 import attrs
+from msgspec import UNSET
+from typing_extensions import TypeVar
 
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import AgentError, Escalated, Internal, LimitReached, RunCancelled
@@ -11,39 +15,59 @@ from motet.protocols.models import Usage
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 
+O_co = TypeVar("O_co", covariant=True, default=str)
+
 
 @attrs.frozen
-class RunResult:
-    """One finished run.
+class RunResult(Generic[O_co]):
+    """One finished run. ``O_co`` is what its agent declared with ``output_type``, else a text.
 
     Attributes:
-        output: the answer; also what a limited run managed to say.
+        text: the answer as it was said, JSON where a type was declared; also what a limited run
+            managed to say.
         status: how it ended.
         limit: name of the limit, for ``limited``.
         detail: who stopped it, what failed, or why a person has to look at it, in words.
         error: why it failed, for ``failed``.
         errors: the calls that failed; the model saw them, the run went on.
         rows: what the run added to the transcript.
+        structured: whether its agent declared a type of output.
     """
 
     run_id: str
     session: str
     agent: str
     status: RunStatus
-    output: str = ""
+    text: str = ""
     usage: Usage = attrs.field(factory=Usage)
     limit: str = ""
     detail: str = ""
     error: AgentError | None = None
     errors: tuple[CallResult, ...] = ()
     rows: tuple[ChatMessage, ...] = ()
+    structured: bool = False
+    _value: object = attrs.field(default=UNSET, repr=False)
 
     @property
-    def final_output(self) -> str:
+    def output(self) -> O_co:
+        """The answer. Where no type was declared it is :attr:`text`, however the run ended.
+
+        An answer of a declared type is there when the run completed, or reached a limit with it;
+        otherwise this raises as :meth:`check` does, since there is nothing of that type to give.
+        """
+        if self._value is not UNSET:
+            return cast(O_co, self._value)  # read by the agent's own form
+        if self.structured:
+            self.check()
+            raise Internal(f"the run {self.run_id} completed without an output")
+        return cast(O_co, self.text)  # the agent declared no type, so that it is str
+
+    @property
+    def final_output(self) -> O_co:
         """Another name of ``output``."""
         return self.output
 
-    def check(self) -> RunResult:
+    def check(self) -> Self:
         """Itself when completed; otherwise raises.
 
         ``AgentError`` (failed), ``LimitReached`` (limited), ``Escalated`` (handed to a person),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Generic, Literal, Self
 
 import trio
+from typing_extensions import TypeVar
 
 from motet.actors.events.subscription import Subscription
 from motet.actors.result import RunResult
@@ -15,8 +16,10 @@ from motet.protocols.events import AnyEvent, Terminal
 # the bus first tries to journal it, and a locked database is waited for, twice over.
 _LAG = 15.0
 
+O_co = TypeVar("O_co", covariant=True, default=str)
 
-class RunStream:
+
+class RunStream(Generic[O_co]):
     """Iterate its events; the last one is terminal. Only this run's events are seen.
 
     Leaving the ``async with`` block early cancels the run and waits until it has ended.
@@ -39,13 +42,13 @@ class RunStream:
         return self._run.session
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[O_co]:
         """The result. Raises ``RuntimeError`` while the run goes on."""
         if self._run.result is None:
             raise RuntimeError(f"run {self.id} has not ended: await wait() first")
         return self._run.result
 
-    async def wait(self) -> RunResult:
+    async def wait(self) -> RunResult[O_co]:
         """Wait until the run and all it started have ended. Cancelling the wait leaves the run."""
         await self._run.ended.wait()
         return self.result

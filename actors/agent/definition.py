@@ -232,11 +232,11 @@ class Agent(Generic[D]):
 AnyAgent: TypeAlias = Agent[Any]
 
 
-def _answer(result: RunResult) -> str:
+def _answer(result: RunResult[Any]) -> str:
     """What the caller of a child reads. Raises ``ToolFailure`` when it did not complete."""
     if result.status == "completed":
-        return result.output or "[It has nothing to say]"
-    said = f" It said: {result.output}" if result.output else ""
+        return result.text or "[It has nothing to say]"
+    said = f" It said: {result.text}" if result.text else ""
     why = f": {result.detail}" if result.detail else ""
     raise ToolFailure(f"agent {result.agent!r} did not finish, {result.status}{why}.{said}")
 

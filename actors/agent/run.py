@@ -354,7 +354,7 @@ class TurnRunner:
             session=run.session,
             agent=run.agent.name,
             status=finish.status,
-            output=finish.output,
+            text=finish.output,
             usage=turn.spent,
             limit=finish.detail if finish.status == "limited" else "",
             detail=self._detail(finish),

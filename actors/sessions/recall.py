@@ -28,7 +28,7 @@ async def recall(run_id: str, session: str, store: ActorRef[SessionStoreMessage]
         session=session,
         agent=info.agent,
         status=info.status,
-        output=answers[-1] if answers else "",
+        text=answers[-1] if answers else "",
         usage=info.usage,
         limit=info.detail if info.status == "limited" else "",
         detail=info.detail,

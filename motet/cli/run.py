@@ -60,7 +60,7 @@ def report(result: RunResult) -> Report:
         session=result.session,
         agent=result.agent,
         status=result.status,
-        output=result.output,
+        output=result.text,
         usage=result.usage,
         errors=result.errors,
         limit=result.limit,
@@ -88,7 +88,7 @@ async def _answer(
             result = await run.wait()
             nursery.cancel_scope.cancel()
     if not quiet and not screen.live:
-        screen.write(result.output)
+        screen.write(result.text)
     screen.end()
     return result
 
