@@ -1,0 +1,1 @@
+"""Rooms: several agents and people, one floor."""
