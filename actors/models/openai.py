@@ -105,4 +105,4 @@ class OpenAIModel:
             stream_options={"include_usage": True},
         )
         opened = await response.__aenter__()
-        return SseStream(opened.iter_lines(), opened.close)
+        return SseStream(opened.iter_bytes(), opened.close)

@@ -1,11 +1,12 @@
-"""Server-sent events as an SDK hands out their lines: decoded here, and read to their very end.
+"""Server-sent events from the bytes of an SDK's response: decoded here, and read to their end.
 
 The SDK's own decoder stops at the end mark and leaves the generators under it to the collector.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -13,38 +14,46 @@ import attrs
 import msgspec
 import trio
 
-END = "[DONE]"
+END = b"[DONE]"
 DRAIN = 1.0
 """Seconds that a server has to end the body behind the end mark."""
 
 
 @attrs.define
 class SseDecoder:
-    """Lines without their ends to the data of events; names, ids and comments are passed over."""
+    """Bytes to the data of events; names, ids and comments are passed over.
 
-    _data: list[str] = attrs.field(factory=list[str], init=False)
+    Lines end with LF or CRLF alone: JSON may hold every other character that ends a line of text.
+    """
 
-    def feed(self, line: str) -> str | None:
-        """The data of the event that this line ends, if it ends one that has data."""
-        if not line:
-            data, self._data = "\n".join(self._data), []
-            return data or None
-        name, _, value = line.partition(":")
-        if name == "data":
-            self._data.append(value.removeprefix(" "))
-        return None
+    _rest: bytes = attrs.field(default=b"", init=False)
+    _data: list[bytes] = attrs.field(factory=list[bytes], init=False)
+
+    def feed(self, received: bytes) -> Iterator[bytes]:
+        """The data of the events that end in these bytes."""
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        for line in lines:
+            name, _, value = line.removesuffix(b"\r").partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            elif not name and not value and self._data:
+                data, self._data = b"\n".join(self._data), []
+                yield data
 
 
 class SseStream:
-    """The JSON values of the events in these lines; leaving it closes the response.
+    """The JSON values of the events in a response; leaving it closes the response.
 
-    Raises ``msgspec.DecodeError`` for data that is no JSON, and what the lines raise.
+    Raises ``msgspec.DecodeError`` for data that is no JSON, and what ``received`` raises.
     """
 
-    def __init__(self, lines: AsyncIterator[str], close: Callable[[], Awaitable[None]]) -> None:
-        self._lines = lines
+    def __init__(
+        self, received: AsyncIterator[bytes], close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._received = received
         self._close = close
         self._decoder = SseDecoder()
+        self._events: deque[bytes] = deque()
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,19 +67,19 @@ class SseStream:
         await self._close()
 
     async def __anext__(self) -> object:
-        while True:
-            data = self._decoder.feed(await anext(self._lines))
-            if data == END:
-                await self._drain()
-                raise StopAsyncIteration
-            if data is not None:
-                return msgspec.json.decode(data)
+        while not self._events:
+            self._events.extend(self._decoder.feed(await anext(self._received)))
+        data = self._events.popleft()
+        if data == END:
+            await self._drain()
+            raise StopAsyncIteration
+        return msgspec.json.decode(data)
 
     async def _drain(self) -> None:
         """Read what is behind the end mark, so that the connection can serve again."""
         with trio.move_on_after(DRAIN):
             while True:
                 try:
-                    await anext(self._lines)
+                    await anext(self._received)
                 except StopAsyncIteration:
                     return
