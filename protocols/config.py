@@ -24,6 +24,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import OnError, Point
 from motet.protocols.limits import Limits
+from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
 from motet.protocols.sessions import Role
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
@@ -86,6 +87,14 @@ def _is_not_empty(value: str | None) -> bool:
 
 def _is_token(value: str) -> bool:
     return re.fullmatch(r"mtt_[0-9a-f]{32}", value) is not None
+
+
+def _is_count(value: int) -> bool:
+    return value >= 0
+
+
+def _are_counts(value: Mapping[str, int]) -> bool:
+    return all(number >= 0 for number in value.values())
 
 
 def _is_room_enough(value: int) -> bool:
@@ -167,10 +176,25 @@ class HttpConfig:
 
 @attrs.frozen(kw_only=True)
 class ToolsConfig:
-    """Settings of the built-in tools."""
+    """Settings of tools: of the built-in ones, and what all agents may do with theirs.
+
+    Attributes:
+        profile: what agents begin with that say nothing else.
+        calls_per_hour: of one tool in one session; 0: any number.
+        per_hour: the same of single tools, groups (``group:web``) and MCP servers.
+        aliases: other names of tools, in calls and in policies, besides the usual ones.
+        prefixes: what models put around the names of tools, such as ``proxy_{tool_name}``.
+    """
 
     shell: ShellConfig = attrs.field(factory=ShellConfig)
     http: HttpConfig = attrs.field(factory=HttpConfig)
+    profile: Profile = attrs.field(default="full", validator=_one_of(Profile))
+    calls_per_hour: int = attrs.field(default=PER_HOUR, validator=_must("0 or more", _is_count))
+    per_hour: Mapping[str, int] = attrs.field(
+        factory=dict[str, int], validator=_must("of numbers that are 0 or more", _are_counts)
+    )
+    aliases: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    prefixes: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -211,6 +235,7 @@ class AgentConfig:
         workspace: one folder for all, or ``per_user``; a shared one shows the folders of all.
         sharing: who shares a folder all the same.
         window: tokens of the model's context window.
+        policy: which of its tools it may call; those of the host come on top.
     """
 
     model: str = attrs.field(default="demo", validator=_NOT_EMPTY)
@@ -226,6 +251,7 @@ class AgentConfig:
     workspace: WorkspaceMode = attrs.field(default="shared", validator=_one_of(WorkspaceMode))
     sharing: Sharing = attrs.field(factory=Sharing)
     window: int = attrs.field(default=WINDOW, validator=_POSITIVE)
+    policy: ToolRules = attrs.field(factory=ToolRules)
 
     def profile(self) -> AgentProfile:
         """How it is set up beyond its instructions."""
@@ -315,6 +341,7 @@ class HostConfig:
             or the current directory for a host in memory. The state may not be inside it.
         limits: of the agents of a file that do not set their own.
         guard: what happens to an input that looks like an attempt to take the agent over.
+        policy: who may call which tools.
     """
 
     state: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
@@ -329,6 +356,7 @@ class HostConfig:
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
     hooks: tuple[HookConfig, ...] = ()
+    policy: tuple[PolicyRule, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
 
 

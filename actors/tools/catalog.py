@@ -6,7 +6,7 @@ the provider's prompt cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from motet.actors.agent.loops import Kind
@@ -63,15 +63,26 @@ class ToolCatalog:
     def names(self, agent: str) -> tuple[str, ...]:
         return tuple(self._agents.get(agent, ()))
 
+    def tools(self, agent: str) -> tuple[Tool, ...]:
+        """Sorted by name."""
+        return tuple(self._agents.get(agent, {}).values())
+
+    def all_names(self) -> frozenset[str]:
+        """The names of the tools of all agents."""
+        return frozenset(name for tools in self._agents.values() for name in tools)
+
     def specs(self, agent: str) -> tuple[ToolSpec, ...]:
         """What the model is told, sorted by name; the same object until the tools are others."""
         return self._specs.get(agent, ())
 
-    def nearest_first(self, agent: str, name: str) -> str:
-        """The names an agent has, most like ``name`` first, for a model that named none of them."""
+    def nearest_first(self, agent: str, name: str, allowed: Sequence[str] | None = None) -> str:
+        """The names an agent has, most like ``name`` first, for a model that named none of them.
+
+        ``allowed``: those of them that it may know of.
+        """
         wanted = name[:_NAME_CHARS].lower()
         names = sorted(
-            self.names(agent),
+            self.names(agent) if allowed is None else allowed,
             key=lambda known: (-SequenceMatcher(None, wanted, known.lower()).ratio(), known),
         )
         rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""

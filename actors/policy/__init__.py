@@ -1,0 +1,1 @@
+"""Which tools may be called: the rules, the limits, and their engines."""

@@ -1,0 +1,226 @@
+"""What a host asks about its tools: which may be offered, may this one be called, how often.
+
+Invariants: a list and a call get the same ruling; of the rules, the engine and all the runs that a
+run is below, the strictest counts, so that a child never gains a tool; an engine that fails denies.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import attrs
+import trio
+
+from motet.actors.log import logger
+from motet.actors.policy.names import Names
+from motet.actors.policy.rates import CallRates
+from motet.actors.policy.rules import Rules, configured, strictest
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.tool import Tool
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.policy import Judged, Policy, Ruling, Subject, ToolFacts, ToolRules
+from motet.protocols.tools import ToolSpec
+
+KEPT = 4_096
+"""Rulings and lists that are remembered."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+_log = logger("motet.policy")
+
+
+@attrs.define(eq=False)
+class PolicyDesk:
+    """The policy of one host. Everything here returns at once.
+
+    A run is asked about as its subjects: those it is below, outermost first, and itself.
+
+    Attributes:
+        rules: those of the configuration and of the agents.
+        engine: another policy beside them.
+        groups: names of groups and MCP servers that rules may use, connected or not.
+    """
+
+    catalog: ToolCatalog = attrs.field(factory=ToolCatalog)
+    rules: Rules = attrs.field(factory=Rules)
+    engine: Policy | None = None
+    rates: CallRates = attrs.field(factory=CallRates)
+    names: Names = attrs.field(factory=Names)
+    groups: Sequence[str] = ()
+    _rulings: OrderedDict[tuple[tuple[Subject, ...], ToolFacts], Ruling] = attrs.field(
+        factory=OrderedDict["tuple[tuple[Subject, ...], ToolFacts]", Ruling], init=False, repr=False
+    )
+    _lists: OrderedDict[tuple[Subject, ...], tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]] = (
+        attrs.field(
+            factory=OrderedDict[
+                "tuple[Subject, ...]", "tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]"
+            ],
+            init=False,
+            repr=False,
+        )
+    )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no policy at all."""
+        return self.engine is None and self.rules.is_open
+
+    def facts(self, tool: Tool, agent: str) -> ToolFacts:
+        return self.names.facts(tool, self.catalog.names(agent))
+
+    def ruling(self, subjects: tuple[Subject, ...], tool: Tool) -> Ruling:
+        """May the last subject call it? The others have to be allowed to, as well."""
+        if self.is_open:
+            return _OPEN
+        facts = self.facts(tool, subjects[-1].agent)
+        found = self._rulings.get((subjects, facts))
+        if found is None:
+            found = strictest(self._rulings_of(subjects, facts))
+            _keep(self._rulings, (subjects, facts), found)
+        return found
+
+    def offered(
+        self, subjects: tuple[Subject, ...], specs: tuple[ToolSpec, ...]
+    ) -> tuple[ToolSpec, ...]:
+        """Those of its tools that the last subject may call; the same object for the same list."""
+        if self.is_open:
+            return specs
+        kept = self._lists.get(subjects)
+        if kept is None or kept[0] is not specs:
+            names = set(self.allowed_names(subjects))
+            left = tuple(spec for spec in specs if spec.name in names)
+            kept = (specs, specs if len(left) == len(specs) else left)
+            _keep(self._lists, subjects, kept)
+        return kept[1]
+
+    def allowed_names(self, subjects: tuple[Subject, ...]) -> tuple[str, ...]:
+        """The tools that the last subject may call, with a person's approval or without."""
+        tools = self.catalog.tools(subjects[-1].agent)
+        return tuple(t.name for t in tools if self.ruling(subjects, t).effect != "deny")
+
+    def judged(self, subjects: tuple[Subject, ...]) -> tuple[Judged, ...]:
+        """All tools of the last subject's agent, by name, with what decides on each."""
+        agent, found = subjects[-1].agent, list[Judged]()
+        for tool in self.catalog.tools(agent):
+            ruling, facts = self.ruling(subjects, tool), self.facts(tool, agent)
+            limit = self.rates.limit(facts)
+            about = (ruling.effect, ruling.rule, ruling.reason)
+            found.append(Judged(tool.name, facts.groups, *about, limit))
+        return tuple(found)
+
+    def wait(self, subjects: tuple[Subject, ...], tool: Tool) -> str:
+        """Count a call; what the model is told when there have been too many, else nothing.
+
+        What children call counts for the session of the run at the top.
+        """
+        facts = self.facts(tool, subjects[-1].agent)
+        seconds = self.rates.take(subjects[0].session, facts, trio.current_time())
+        return _too_often(tool.name, self.rates.limit(facts), seconds) if seconds > 0 else ""
+
+    def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
+        """What the definition of an agent says from now on. Raises as :meth:`check_agent`."""
+        self.check_agent(agent, rules, tools)
+        self.rules.agents[agent] = rules
+        self.forget()
+
+    def drop_agent(self, agent: str) -> None:
+        self.rules.agents.pop(agent, None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Rule anew on everything: rules or groups have changed."""
+        self._rulings.clear()
+        self._lists.clear()
+
+    def check_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
+        """Raises ``ConfigError`` for a name in the agent's rules that nothing has."""
+        known = [*self.catalog.all_names(), *tools]
+        lists = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
+        self._check(
+            {
+                f"agents.{agent}.policy.{key}[{place}]": name
+                for key, named in lists.items()
+                for place, name in enumerate(named)
+            },
+            known,
+        )
+
+    def check(self, builtin: Iterable[str], agents: Sequence[str]) -> None:
+        """Raises ``ConfigError`` for a name in the configuration that nothing has."""
+        known = [*self.catalog.all_names(), *builtin]
+        texts = {f"{rule.where}.tool": rule.tool for rule in self.rules.rules}
+        texts |= {f"tools.per_hour.{name}": name for name in self.rates.limits}
+        self._check(texts, known)
+        for rule in self.rules.rules:
+            for name in rule.condition.agents if rule.condition else ():
+                if "*" not in name and name not in agents:
+                    unknown = UnknownName("agent", name, agents)
+                    raise ConfigError(f"{rule.where}.agents: {unknown}")
+
+    def _check(self, texts: Mapping[str, str], tools: Iterable[str]) -> None:
+        known, problems = tuple(tools), list[str]()
+        for where, text in texts.items():
+            try:
+                self.names.check(text, known, self.groups)
+            except UnknownName as unknown:
+                problems.append(f"{where}: {unknown}")
+        if problems:
+            raise ConfigError("\n  ".join(problems))
+
+    def _rulings_of(self, subjects: Sequence[Subject], facts: ToolFacts) -> Iterable[Ruling]:
+        """The run's own first, so that of equal rulings the nearest is told."""
+        for subject in reversed(subjects):
+            of = "" if subject is subjects[-1] else f" (of {subject.agent}, which it works for)"
+            for ruling in self._asked(subject, facts):
+                yield Ruling(ruling.effect, ruling.rule + of, ruling.reason)
+
+    def _asked(self, subject: Subject, facts: ToolFacts) -> Iterable[Ruling]:
+        if self.engine is not None:
+            yield _decided(self.engine, subject, facts)
+        yield self.rules.decide(subject, facts)
+
+
+_OPEN = Ruling("allow", "default")
+
+
+def desk_of(
+    config: HostConfig, catalog: ToolCatalog, groups: Iterable[str], engine: Policy | None
+) -> PolicyDesk:
+    """The policy of a configuration. ``groups``: names of groups of tools, and of MCP servers."""
+    tools, names = config.tools, Names()
+    names = Names({**names.aliases, **tools.aliases}, (*tools.prefixes, *names.prefixes))
+    rules = Rules(configured(config.policy), tools.profile)
+    rates = CallRates(tools.calls_per_hour, tools.per_hour)
+    return PolicyDesk(catalog, rules, engine, rates, names, tuple(groups))
+
+
+def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
+    """What the engine says; a failure is no permission, nor is anything but a ruling."""
+    name = type(engine).__name__
+    try:
+        ruling: object = engine.decide(subject, facts)
+    except Exception as error:
+        _log.error("a policy engine failed: denied", engine=name, tool=facts.name, exc_info=error)
+        return Ruling("deny", f"{name} failed", type(error).__name__)
+    if isinstance(ruling, Ruling) and ruling.effect in ("allow", "ask", "deny"):
+        return ruling
+    _log.error("a policy engine gave no ruling: denied", engine=name, tool=facts.name)
+    return Ruling("deny", f"{name} failed", f"{type(ruling).__name__} is no ruling")
+
+
+def _too_often(tool: str, limit: int, seconds: float) -> str:
+    minutes, rest = divmod(int(seconds) + 1, 60)
+    when = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"Rate limit: {tool!r} may be called {limit} times an hour in one session. Nothing was "
+        f"done; try again in {when}, or go on without it."
+    )
+
+
+def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    if len(kept) > KEPT:
+        kept.popitem(last=False)

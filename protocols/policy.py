@@ -1,0 +1,150 @@
+"""Which tools somebody may call: rules as data, the question, and the ruling.
+
+Invariants: ``deny`` is stronger than ``ask``, and ``ask`` than ``allow``, wherever the rules stand;
+every ruling names the rule that made it. Source: agent loop specification, section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import attrs
+import msgspec
+
+from motet.protocols.sessions import Role
+from motet.protocols.tools import Effects
+
+Profile: TypeAlias = Literal["minimal", "messaging", "coding", "full"]
+"""A first choice of tools, from none to all."""
+Effect: TypeAlias = Literal["allow", "ask", "deny"]
+"""``ask``: a person is asked before each call. Each is stronger than the one before it."""
+
+PER_HOUR = 150
+"""Calls of one tool that a session may make in an hour, where nothing else is said."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Who calls: an agent, for a user, in a session."""
+
+    agent: str
+    user: str
+    role: Role
+    session: str
+
+
+class ToolFacts(msgspec.Struct, frozen=True):
+    """A tool as policies see it.
+
+    Attributes:
+        groups: such as ``group:fs`` or ``mcp:git``.
+        aliases: other names that models call it by.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    effects: Effects = "read"
+    aliases: tuple[str, ...] = ()
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """May it be called, which rule says so, and why if the rule tells."""
+
+    effect: Effect
+    rule: str
+    reason: str = ""
+
+
+class Policy(Protocol):
+    """Rules on tools, whoever makes them. Their own, a policy engine's, or a service's."""
+
+    def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
+        """Must not block and must depend on nothing else: lists and calls have to agree.
+
+        What it raises counts as ``deny``.
+        """
+        ...
+
+
+class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The policy of one agent. Names are those of tools, groups and MCP servers, and patterns.
+
+    Attributes:
+        profile: what it begins with; None: the profile of the host.
+        allow: if there are any, nothing else is allowed.
+        ask: a person is asked before each call.
+        deny: not allowed, whatever else is said.
+    """
+
+    profile: Profile | None = None
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != _NO_RULES
+
+
+_NO_RULES = ToolRules()
+
+
+def _one_of(choices: object) -> Callable[[object, attrs.Attribute[Any], str], None]:
+    """For code, where nobody reads the ``Literal``: a typing error must not allow anything."""
+    known = get_args(choices)
+
+    def check(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
+        if value not in known:
+            raise ValueError(f"{attribute.name} must be one of {known}, not {value!r}")
+
+    return check
+
+
+def _not_empty(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not value:
+        raise ValueError(f"{attribute.name} must be the name of a tool or a group")
+
+
+def _texts(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    if isinstance(value, str):
+        raise ValueError(f"{attribute.name} must be a tuple of names, not {value!r}")
+
+
+def _roles(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    _texts(_, attribute, value)
+    for role in value:
+        _one_of(Role)(_, attribute, role)
+
+
+@attrs.frozen(kw_only=True)
+class PolicyRule:
+    """One rule of a host, ``[[policy]]`` in a file. Conditions that are empty hold for all.
+
+    ``agents`` makes it a rule of these agents, ``sessions`` one of these sessions (a group chat,
+    say), else it is global. Of the ``allow`` rules of each of these three layers that hold for
+    somebody, one has to name a tool, if there are any.
+
+    Attributes:
+        tool: a name, a group (``group:fs``), an MCP server (``mcp:git``) or a pattern (``read_*``).
+        roles, users: of whom the run acts for; in ``users``, as below, ``*`` stands for anything.
+        agents, sessions: patterns of names and of session keys.
+        reason: for people.
+    """
+
+    tool: str = attrs.field(validator=_not_empty)
+    effect: Effect = attrs.field(validator=_one_of(Effect))
+    roles: tuple[Role, ...] = attrs.field(default=(), validator=_roles)
+    users: tuple[str, ...] = attrs.field(default=(), validator=_texts)
+    agents: tuple[str, ...] = attrs.field(default=(), validator=_texts)
+    sessions: tuple[str, ...] = attrs.field(default=(), validator=_texts)
+    reason: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A tool of an agent, and what becomes of a call of it. ``per_hour`` 0: no limit."""
+
+    name: str
+    groups: tuple[str, ...]
+    effect: Effect
+    rule: str
+    reason: str = ""
+    per_hour: int = 0
