@@ -85,7 +85,7 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
 class Activity(Event, frozen=True, tag="activity"):
     """What a run is doing now."""
 
-    phase: Literal["waiting_model", "tool", "compacting", "queued"]
+    phase: Literal["waiting_model", "tool", "waiting_children", "compacting", "queued"]
     iteration: int = 0
 
 
@@ -100,6 +100,32 @@ class RunRetrying(Event, frozen=True, tag="run.retrying"):
     reason: str
     i: int = 0
     withdrawn: bool = False
+
+
+class AgentChanged(Event, frozen=True, tag="agent.changed"):
+    """The run goes on as another agent, to which ``before`` has handed the conversation."""
+
+    agent: str
+    model: str
+    before: str
+
+
+class ChildStarted(Event, frozen=True, tag="child.started"):
+    """The run has started another one as a part of its work; ``text``: its task, cut to 500."""
+
+    run: str
+    session: str
+    agent: str
+    text: str
+
+
+class ChildEnded(Event, frozen=True, tag="child.ended"):
+    """A child of the run has ended, with all that it had started. ``status``: as of any run."""
+
+    run: str
+    agent: str
+    status: str
+    usage: Usage
 
 
 class RunCompleted(Event, frozen=True, tag="run.completed"):
@@ -218,6 +244,9 @@ AnyEvent: TypeAlias = (
     | ToolResult
     | Activity
     | RunRetrying
+    | AgentChanged
+    | ChildStarted
+    | ChildEnded
     | RunCompleted
     | RunFailed
     | RunCancelled

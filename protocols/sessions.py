@@ -46,7 +46,11 @@ LOCAL = Principal("local", "admin")
 
 
 class NewInput(msgspec.Struct, frozen=True):
-    """An input as it arrived. ``key`` makes a resend harmless, ``body_hash`` shows a reuse."""
+    """An input as it arrived. ``key`` makes a resend harmless, ``body_hash`` shows a reuse.
+
+    ``parent``: the run that started this one, in a session of its own; ``beside``: and did not wait
+    for it, so that it has to be told what comes of it.
+    """
 
     run_id: str
     session: str
@@ -56,6 +60,8 @@ class NewInput(msgspec.Struct, frozen=True):
     key: str | None = None
     body_hash: str = ""
     method: str = "chat.send"
+    parent: str | None = None
+    beside: bool = False
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -107,6 +113,13 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     """For ``escalated``: put on record in the same transaction."""
     event: Terminal | None = None
     """Kept with it until the journal of events has it: see :class:`EndsToTell`."""
+
+
+class HandOver(Request[None], frozen=True, tag="sessions.hand_over"):
+    """The run goes on as ``agent``, which also gets the next input of its session."""
+
+    run_id: str
+    agent: str
 
 
 class LoadTranscript(Request[tuple[ChatMessage, ...]], frozen=True, tag="sessions.load"):
@@ -189,11 +202,15 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 
 class ListSessions(Request[tuple[SessionInfo, ...]], frozen=True, tag="sessions.list"):
-    """Newest first. ``owner`` None: all. ``cursor``: the ``updated`` of the last one seen."""
+    """Newest first. ``owner`` None: all. ``cursor``: the ``updated`` of the last one seen.
+
+    ``children``: also those of runs that other runs have started.
+    """
 
     owner: str | None = None
     limit: int = 50
     cursor: float | None = None
+    children: bool = False
 
 
 class GetSession(Request[SessionInfo | None], frozen=True, tag="sessions.get"):

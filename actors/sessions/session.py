@@ -96,6 +96,8 @@ class Session(Actor[SessionMessage]):
             body_hash=body_hash(run.session, run.agent.name, run.text)
             if run.key is not None
             else "",
+            parent=run.caller[0] if run.caller else None,
+            beside=run.beside,
         )
         # Shielded: the outcome of a commit would be ambiguous to whoever is cancelled during it.
         with trio.CancelScope(shield=True):

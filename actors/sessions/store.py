@@ -45,6 +45,7 @@ from motet.protocols.sessions import (
     FinishRun,
     GetRun,
     GetSession,
+    HandOver,
     HistoryRow,
     KeyConflict,
     ListRuns,
@@ -70,6 +71,7 @@ SessionStoreMessage: TypeAlias = (
     AcceptInput
     | RecordIntent
     | FinishRun
+    | HandOver
     | ResetSession
     | DeleteSession
     | RecoverRuns
@@ -210,6 +212,10 @@ class SessionStore(Actor[SessionStoreMessage]):
         self._unfinished.pop(request.run_id, None)
         self._behind.written(request.run_id, self._behind.of(request.run_id))
         return True
+
+    @handles(HandOver, concurrent=AT_ONCE)
+    async def hand_over(self, request: HandOver) -> None:
+        await self._write(sql.hand_over(request.run_id, request.agent))
 
     @handles(RecoverRuns)
     async def recover(self, _: RecoverRuns) -> tuple[RunInfo, ...]:

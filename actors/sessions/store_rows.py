@@ -83,7 +83,11 @@ def history(session: str, before: int | None, limit: int) -> Query:
 
 def sessions(request: ListSessions) -> Query:
     """A page. Sessions with the time of its last one belong to it too, or the cursor skips them."""
-    where, params = matching(("owner = ?", request.owner), ("updated < ?", request.cursor))
+    where, params = matching(
+        ("(? OR parent IS NULL)", int(request.children)),
+        ("owner = ?", request.owner),
+        ("updated < ?", request.cursor),
+    )
     last = f"SELECT updated FROM sessions{where} ORDER BY updated DESC LIMIT 1 OFFSET ?"
     page = f"updated >= coalesce(({last}), -1)"
     both = f"{where} AND {page}" if where else f" WHERE {page}"

@@ -30,7 +30,8 @@ INSERT INTO idempotency (user, method, key, body_hash, run_id, ts) VALUES (?, ?,
 ON CONFLICT DO NOTHING RETURNING 1"""
 
 CLAIM_SESSION = """
-INSERT INTO sessions (session, agent, owner, created, updated) VALUES (?1, ?2, ?3, ?4, ?4)
+INSERT INTO sessions (session, agent, owner, created, updated, parent, beside)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6)
 ON CONFLICT (session) DO UPDATE
 SET agent = excluded.agent, updated = max(updated, excluded.updated)
 WHERE owner = excluded.owner
@@ -70,6 +71,13 @@ TOUCH_SESSION = """
 UPDATE sessions SET updated = max(updated, ?2)
 WHERE session = (SELECT session FROM runs WHERE run_id = ?1)"""
 
+HAND_OVER = """
+UPDATE runs SET agent = ?2 WHERE run_id = ?1 AND status IN ('queued', 'running')"""
+
+HAND_SESSION_OVER = """
+UPDATE sessions SET agent = ?2
+WHERE session = (SELECT session FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running'))"""
+
 RESET_SESSION = """
 UPDATE sessions
 SET updated = max(updated, ?2),
@@ -80,7 +88,8 @@ RETURNING 1"""
 
 def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
     """Store an input; :data:`CLAIM_KEY` or :data:`CLAIM_SESSION` fails for one it cannot have."""
-    session = Statement(CLAIM_SESSION, (new.session, new.agent, new.user, now), expect=1)
+    whose = (new.session, new.agent, new.user, now, new.parent, int(new.beside))
+    session = Statement(CLAIM_SESSION, whose, expect=1)
     run = Statement(
         ADD_RUN, (new.run_id, new.session, new.agent, new.user, storable(new.text), now)
     )
@@ -98,6 +107,10 @@ def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
 def is_fresh(answer: Sequence[Sequence[Row]]) -> bool:
     """Whether the session of an accepted input has no rows; from what :func:`accept` returned."""
     return answer[-2][0] == (0,)
+
+
+def hand_over(run_id: str, agent: str) -> tuple[Statement, ...]:
+    return (Statement(HAND_OVER, (run_id, agent)), Statement(HAND_SESSION_OVER, (run_id, agent)))
 
 
 def begin(run_id: str, now: float) -> Statement:

@@ -25,6 +25,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
 
 if TYPE_CHECKING:
+    from motet.actors.children.family import Family, StartSoon
     from motet.actors.sessions.session import Submit
     from motet.runtime import ActorRef
 
@@ -38,6 +39,11 @@ class Run:
     Attributes:
         workspace: what its tools see; None until it has been prepared.
         caller: the run that this one is a child of, and the call that asked for it.
+        beside: its caller goes on while it works, and is told of its end.
+        among: the places of its caller's children that work at once; it waits for one.
+        family: the children that work beside it; None until there is one.
+        next_agent: to which its agent has handed the conversation, from the next request on.
+        start_soon: starts a task of its session's actor.
         budget: what it may spend; None until it starts, if it is nobody's child.
         generation: higher than that of every run admitted before it.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
@@ -54,6 +60,11 @@ class Run:
     key: str | None = None
     workspace: Path | None = None
     caller: tuple[str, str] | None = None
+    beside: bool = False
+    among: trio.CapacityLimiter | None = attrs.field(default=None, repr=False)
+    family: Family | None = attrs.field(default=None, repr=False)
+    next_agent: AnyAgent | None = None
+    start_soon: StartSoon | None = attrs.field(default=None, repr=False)
     budget: Budget | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"

@@ -226,6 +226,36 @@ CREATE TABLE agents (                       -- agents that a host finds by name 
 ) WITHOUT ROWID;
 """
 
+_TEAMS = """
+ALTER TABLE sessions ADD COLUMN parent TEXT;            -- the run that started this one's
+ALTER TABLE sessions ADD COLUMN beside INTEGER NOT NULL DEFAULT 0;  -- and did not wait for it
+CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
+
+CREATE TABLE team_tasks (                   -- the board of a team for one of its users
+    team TEXT NOT NULL,
+    user TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    details TEXT NOT NULL,
+    state TEXT NOT NULL,                    -- a claim is void when its run has ended
+    made_by TEXT NOT NULL,
+    agent TEXT,
+    run_id TEXT,
+    result TEXT NOT NULL DEFAULT '',
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    PRIMARY KEY (team, user, number)
+) WITHOUT ROWID;
+
+CREATE TABLE team_task_needs (
+    team TEXT NOT NULL,
+    user TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    needs INTEGER NOT NULL,
+    PRIMARY KEY (team, user, number, needs)
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -235,6 +265,7 @@ MIGRATIONS: tuple[str, ...] = (
     _TRACES,
     _SUMMARIES,
     _AGENTS,
+    _TEAMS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -13,8 +13,8 @@ from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 
 TABLES = {
     "agent_errors", "agents", "escalations", "events", "idempotency", "memories", "messages",
-    "results", "runs", "sessions", "spans", "steps", "streams", "summaries", "tokens",
-    "traces",
+    "results", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
+    "team_tasks", "tokens", "traces",
 }  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""The children that work beside a run: who is alive, and whose end it has not been told of.
+
+Invariants: a child's end is taken once, and in the order in which children end; who waits is woken
+by every end; after :meth:`Family.end` none of them is alive, nor anything that they started (G1).
+Touched by one Trio thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.sessions.table import Run
+
+StartSoon: TypeAlias = Callable[..., None]
+Work: TypeAlias = Callable[[], Awaitable[Any]]
+
+TOGETHER = 1.0
+"""Seconds for which an end waits for others, so that the caller's model is told of all at once."""
+
+
+@attrs.define(eq=False)
+class Child:
+    """One of them. ``label``: what its caller calls the work; ``told``: its caller knows its end."""
+
+    run: Run
+    label: str = ""
+    told: bool = False
+
+
+@attrs.define(eq=False)
+class Family:
+    """The children of one run that it does not wait for, in the order in which they began."""
+
+    members: dict[str, Child] = attrs.field(factory=dict[str, Child])
+    _ended: list[Child] = attrs.field(factory=list[Child])
+    _news: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def alive(self) -> tuple[Child, ...]:
+        return tuple(child for child in self.members.values() if not child.run.ended.is_set())
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a child has ended whose caller has not been told."""
+        return any(not child.told for child in self._ended)
+
+    def begins(self, child: Child) -> None:
+        self.members[child.run.id] = child
+
+    def ends(self, child: Child) -> None:
+        """Its run has ended, with all that it had started."""
+        if child not in self._ended:
+            self._ended.append(child)
+        self._news.set()
+
+    def never_began(self, child: Child) -> None:
+        self.members.pop(child.run.id, None)
+        self._news.set()
+
+    def take(self) -> tuple[Child, ...]:
+        """Those that have ended since the last time, first the one that ended first."""
+        news = tuple(child for child in self._ended if not child.told)
+        for child in news:
+            child.told = True
+        return news
+
+    async def settled(self) -> None:
+        """Wait until there is news or nobody is alive; then a moment for the others. Cancellable."""
+        while self.alive and not self.has_news:
+            await self._next()
+        with trio.move_on_after(TOGETHER):
+            while self.alive:
+                await self._next()
+
+    async def end(self, why: str) -> None:
+        """Ask all of them to end, and wait until they have, without limit: less would break G1."""
+        for child in self.alive:
+            child.run.cancel(why)
+        for child in tuple(self.members.values()):
+            await child.run.ended.wait()
+
+    async def _next(self) -> None:
+        if self._news.is_set():
+            self._news = trio.Event()
+        await self._news.wait()

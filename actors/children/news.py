@@ -1,0 +1,54 @@
+"""What a run is told of the children that worked beside it, and what its transcript says of them.
+
+Pure. Invariant: a child's end is in the transcript of its caller once: in a row that the model was
+shown, or, when the run ended before, in its last row. Source: agent loop specification, section 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.sessions import RunStatus
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A child that has ended. ``detail``: the limit's name, what went wrong, or who stopped it."""
+
+    run_id: str
+    agent: str
+    status: RunStatus
+    output: str = ""
+    detail: str = ""
+
+    @property
+    def head(self) -> str:
+        why = f", {self.detail}" if self.detail else ""
+        return f"{self.agent} ({self.run_id}): {self.status}{why}"
+
+
+def message(ended: Ended) -> UserMessage:
+    """What the caller's model is given of it."""
+    said = ended.output or "[It said nothing]"
+    return UserMessage(f"[Sub-agent {ended.head}]\n{said}", note="injected")
+
+
+def untold(rows: Iterable[ChatMessage], children: Iterable[Ended]) -> tuple[Ended, ...]:
+    """Those whose end no row of their caller tells of."""
+    told = "\n".join(
+        row.text for row in rows if isinstance(row, UserMessage) and row.note == "injected"
+    )
+    return tuple(one for one in children if f"({one.run_id}): " not in told)
+
+
+def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[ChatMessage, ...]:
+    """The rows of a run that has ended, whose last one says what became of these."""
+    last = rows[-1] if rows else None
+    if not children or not isinstance(last, AssistantMessage):
+        return tuple(rows)
+    told = "\n".join(f"- {one.head}" for one in children)
+    text = f"{last.text}\n\n[Its sub-agents, whose results it has not seen:\n{told}]"
+    return (*rows[:-1], replace(last, text=text))
