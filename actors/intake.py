@@ -22,7 +22,7 @@ from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import SessionCompacted
 from motet.protocols.limits import Limits
-from motet.protocols.sessions import Ack, Principal
+from motet.protocols.sessions import LOCAL, Ack, Principal
 from motet.runtime import ActorDead
 
 
@@ -36,11 +36,11 @@ class Intake:
         self,
         agent: AnyAgent | str,
         text: str,
-        session: str | None,
-        deps: object,
-        limits: Limits | None,
-        principal: Principal,
-        key: str | None,
+        session: str | None = None,
+        deps: object = None,
+        limits: Limits | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
         max_turns: int | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
@@ -48,7 +48,7 @@ class Intake:
         What an input is not made of, such as half a surrogate pair, is replaced.
         """
         if isinstance(agent, str):
-            agent = await self._tree.resolver.resolve(agent)
+            agent = await self.agent(agent)
         else:
             self._tree.registry.add(agent)
         if not text.strip():
@@ -62,6 +62,10 @@ class Intake:
         run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
         self._screen(run)
         return run
+
+    async def agent(self, name: str) -> AnyAgent:
+        """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
+        return await self._tree.resolver.resolve(name)
 
     def _screen(self, run: Run) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""

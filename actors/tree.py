@@ -21,7 +21,7 @@ import trio
 from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.store import StoredAgents
 from motet.actors.agents.workbench import Workbench
-from motet.actors.children import Children
+from motet.actors.children.start import Children
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
@@ -81,6 +81,7 @@ SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 class Tree:
     """A grown tree: the refs and the plain objects that a :class:`Host` speaks to."""
 
+    config: HostConfig
     system: System
     location: Location
     workspace: Path
@@ -207,8 +208,10 @@ async def _plant(
     services.guard, services.shell = config.guard, config.tools.shell
     services.fanout, services.workbench = stores.fanout, Workbench(workspace)
     services.journal, services.contexts = stores.journal, stores.contexts
+    children.services = services
     router = await system.start(lambda: Router(services), name="router")
     tree = Tree(
+        config=config,
         system=system,
         location=location,
         workspace=workspace,

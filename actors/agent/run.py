@@ -8,6 +8,7 @@ stored and the one terminal event goes out also when the whole host is being can
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 import trio
 from msgspec.structs import replace
@@ -103,9 +104,10 @@ class TurnRunner:
         """The turn under its scope, which a stop cancels, and the wall time if it has one."""
         run, wall = self.run, self.run.limits.wall
         with run.scope:
-            if wall is not None:
-                run.scope.deadline = trio.current_time() + wall
-            return await self._drive()
+            async with run.among or nullcontext():
+                if wall is not None:
+                    run.scope.deadline = trio.current_time() + wall
+                return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self.voice.partial, self._known())
         return self._stop()

@@ -24,11 +24,21 @@ TOGETHER = 1.0
 
 @attrs.define(eq=False)
 class Child:
-    """One of them. ``label``: what its caller calls the work; ``told``: its caller knows its end."""
+    """One of them.
+
+    Attributes:
+        label: what its caller calls the work.
+        told: its caller knows its end.
+        begun: its input is on disk, or will never be, which is a ``failure``.
+        gone: it has ended, and so has what watches over it.
+    """
 
     run: Run
     label: str = ""
     told: bool = False
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    gone: trio.Event = attrs.field(factory=trio.Event)
+    failure: Exception | None = None
 
 
 @attrs.define(eq=False)
@@ -81,7 +91,7 @@ class Family:
         for child in self.alive:
             child.run.cancel(why)
         for child in tuple(self.members.values()):
-            await child.run.ended.wait()
+            await child.gone.wait()
 
     async def _next(self) -> None:
         if self._news.is_set():

@@ -1,0 +1,1 @@
+"""Runs under runs: sub-agents that are called, that work beside their caller, or take over."""

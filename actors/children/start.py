@@ -1,0 +1,208 @@
+"""Starts runs under runs: for a call that waits for one, or beside the run that goes on.
+
+Invariants: a child that a call waits for is in the block of that call, one beside its caller has
+ended before its caller has, so that a stop of a parent ends all below it and waits (G1); what a
+child spends its parents spend too; its gate is asked before anything of it is stored. Source: agent
+loop specification, section 12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from motet.actors.agent.budget import Budget, OverBudget
+from motet.actors.children.family import Child, Family
+from motet.actors.hooks.client import HooksClient
+from motet.actors.sessions.keys import sub_agent_key
+from motet.actors.sessions.table import Run, RunTable
+from motet.actors.tools.tool import ToolDenied, ToolRetry
+from motet.protocols import events
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
+
+if TYPE_CHECKING:
+    from motet.actors.agent.definition import AnyAgent
+    from motet.actors.intake import Intake
+    from motet.actors.result import RunResult
+    from motet.actors.services import Services
+    from motet.actors.tools.context import Context
+
+TOLD_TASK = 500
+TELL_BUDGET = 1.0
+
+
+class Children:
+    """Starts the children of a host's runs. ``intake`` and ``services`` are there when it is."""
+
+    def __init__(self, table: RunTable, hooks: HooksClient) -> None:
+        self.intake: Intake | None = None
+        self.services: Services | None = None
+        self._table = table
+        self._hooks = hooks
+
+    async def run(self, ctx: Context[object], agent: AnyAgent, text: str) -> RunResult:
+        """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
+
+        Raises ``ToolDenied`` when a gate is against it, ``ToolRetry`` when the limits of its
+        parents do not allow it, and what :meth:`motet.Host.run` raises of an input.
+        """
+        intake, parent = self._intake, self._table.runs[ctx.run_id]
+        run = await self._new(ctx, parent, agent, text)
+        begun = False
+        try:
+            async with intake.owned(run):
+                begun = True
+                await self._tell_start(parent, run)
+                await run.ended.wait()
+        finally:
+            _close(run)
+            if begun:
+                await self._tell_end(ctx, parent, run)
+        assert run.result is not None
+        return run.result
+
+    async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
+        """A child run that goes on beside its caller, once its input is on disk.
+
+        ``agent`` empty: another run of the caller's own. The caller does not end before it.
+        Cancelling withdraws it, or ends it. Raises as :meth:`run`.
+        """
+        parent = self._table.runs[ctx.run_id]
+        start_soon = parent.start_soon
+        assert start_soon is not None
+        run = await self._new(ctx, parent, await self._named(parent, agent), text)
+        run.beside, child = True, Child(run, label)
+        parent.family = parent.family or Family()
+        parent.family.begins(child)
+        start_soon(self._beside, ctx, parent, child, name=run.id)
+        try:
+            await child.begun.wait()
+        except BaseException:
+            run.cancel("the call that started it was cut off")
+            raise
+        if child.failure is not None:
+            raise child.failure
+        return child
+
+    def hand_over(self, ctx: Context[object], agent: AnyAgent) -> str:
+        """Have the run go on as ``agent`` when the calls of this answer have their results.
+
+        Raises ``ToolRetry`` when it has been handed over before.
+        """
+        run = self._table.runs[ctx.run_id]
+        if agent is run.agent:
+            raise ToolRetry(f"You are {agent.name!r} already: answer yourself.")
+        if run.next_agent is not None:
+            raise ToolRetry(f"Not done: {run.next_agent.name!r} takes over, which came first.")
+        run.next_agent = agent
+        return f"{agent.name} takes over the conversation now."
+
+    def family(self, ctx: Context[object]) -> Family:
+        """The children that the caller has started beside itself."""
+        return self._table.runs[ctx.run_id].family or Family()
+
+    async def _beside(self, ctx: Context[object], parent: Run, child: Child) -> None:
+        """A task of the parent's session: the life of one child, which belongs to it."""
+        run, family = child.run, parent.family
+        assert family is not None
+        try:
+            async with self._intake.owned(run):
+                child.begun.set()
+                await self._tell_start(parent, run)
+                await run.ended.wait()
+        except Exception as error:  # its input could not be stored: the call says so
+            child.failure = error
+        finally:
+            _close(run)
+            if child.begun.is_set():
+                await self._tell_end(ctx, parent, run)
+                family.ends(child)
+            else:
+                family.never_began(child)
+            child.begun.set()
+            child.gone.set()
+
+    async def _new(
+        self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str
+    ) -> Run:
+        """A run below another, within its budget; not yet registered."""
+        assert parent.budget is not None
+        await self._allowed(ctx, agent.name, text)
+        run = await self._intake.new_run(agent, text, None, ctx.deps, None, ctx.principal, None)
+        run.session = sub_agent_key(agent.name, run.id)
+        run.caller = (ctx.run_id, ctx.call_id)
+        run.among = parent.places
+        if _one_team(parent.agent, agent):
+            run.workspace = parent.workspace
+        run.budget = _budget(parent.budget, run)
+        return run
+
+    async def _named(self, parent: Run, name: str) -> AnyAgent:
+        """The agent that a model has named. Raises ``ToolRetry`` for one that it cannot have."""
+        if not name or name == parent.agent.name:
+            return parent.agent
+        team = parent.agent.profile.team
+        if team is not None and name not in (known := [member.name for member in team.members]):
+            raise ToolRetry(f"Your team has no {name!r}. Its members: {', '.join(known)}")
+        try:
+            return await self._intake.agent(name)
+        except (UnknownName, ConfigError) as error:
+            raise ToolRetry(str(error)) from None
+
+    async def _allowed(self, ctx: Context[object], child: str, text: str) -> None:
+        if not self._hooks.any_at("before_child"):
+            return
+        base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
+        verdict = await self._hooks.ask(BeforeChild(*base, child, text))
+        if isinstance(verdict.decision, Abort | Deny):
+            raise ToolDenied(verdict.decision.reason)
+
+    async def _tell_start(self, parent: Run, run: Run) -> None:
+        started = events.ChildStarted(run.id, run.session, run.agent.name, run.text[:TOLD_TASK])
+        await self._services.emit(parent, started)
+
+    async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
+        """Awaits while being cancelled: shielded, and bounded."""
+        result = run.result
+        assert result is not None
+        ended = events.ChildEnded(run.id, result.agent, result.status, result.usage)
+        with trio.move_on_after(TELL_BUDGET, shield=True):
+            await self._services.emit(parent, ended)
+        base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
+        told = AfterChild(
+            *base, result.agent, result.run_id, result.status, result.output, result.usage
+        )
+        self._hooks.notify(told)
+
+    @property
+    def _intake(self) -> Intake:
+        assert self.intake is not None
+        return self.intake
+
+    @property
+    def _services(self) -> Services:
+        assert self.services is not None
+        return self.services
+
+
+def _close(run: Run) -> None:
+    assert run.budget is not None
+    run.budget.close()
+
+
+def _budget(parent: Budget, run: Run) -> Budget:
+    try:
+        return parent.child(run.limits, started=trio.current_time())
+    except OverBudget as over:
+        raise ToolRetry(
+            f"No agent can be started here: the limit {over.limit!r} of this run does not allow "
+            "it. Do the work yourself, or wait for the others."
+        ) from None
+
+
+def _one_team(one: AnyAgent, other: AnyAgent) -> bool:
+    """Whether they have a folder in common."""
+    mine, its = one.profile.team, other.profile.team
+    return mine is not None and its is not None and mine.name == its.name and bool(mine.workspace)
