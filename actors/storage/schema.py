@@ -256,6 +256,47 @@ CREATE TABLE team_task_needs (
 ) WITHOUT ROWID;
 """
 
+_APPROVALS = """
+CREATE TABLE approvals (                    -- calls that wait for a person, or did
+    id TEXT PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions,
+    run_id TEXT NOT NULL REFERENCES runs,
+    call_id TEXT NOT NULL,
+    step INTEGER NOT NULL,                  -- the place of the call's result in the run's journal
+    agent TEXT NOT NULL,
+    user TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    args TEXT NOT NULL,                     -- canonical JSON
+    args_hash TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    asked_by TEXT NOT NULL,                 -- a JSON array
+    created REAL NOT NULL,
+    expires REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'pending',
+    decision TEXT,
+    note TEXT NOT NULL DEFAULT '',
+    resolved_by TEXT,
+    resolved REAL,
+    used REAL                               -- when the tool was begun for it
+);
+CREATE INDEX approvals_created ON approvals (created);
+CREATE INDEX approvals_run ON approvals (run_id);
+CREATE INDEX approvals_session ON approvals (session);
+CREATE INDEX approvals_pending ON approvals (expires) WHERE state = 'pending';
+
+CREATE TABLE approval_grants (              -- who asks no more, for what and whom
+    id TEXT PRIMARY KEY,
+    agent TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    user TEXT NOT NULL,
+    asker TEXT NOT NULL,
+    by TEXT NOT NULL,
+    created REAL NOT NULL,
+    approval TEXT NOT NULL,
+    UNIQUE (agent, tool, user, asker)
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -266,6 +307,7 @@ MIGRATIONS: tuple[str, ...] = (
     _SUMMARIES,
     _AGENTS,
     _TEAMS,
+    _APPROVALS,
 )
 VERSION = len(MIGRATIONS)
 

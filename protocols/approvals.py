@@ -1,0 +1,331 @@
+"""Approvals: calls that wait for a person, what the person decided, and for how long that holds.
+
+Invariants: an approval is for one call of one run with exactly the arguments that were shown; it is
+answered at most once; the tool runs at most once for it, and only when it was allowed (G10).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage, UserMessage
+from motet.protocols.errors import MotetError
+from motet.protocols.limits import Limits
+from motet.protocols.messages import Request
+from motet.protocols.models import Usage
+from motet.protocols.tools import CallResult
+
+ApprovalDecision: TypeAlias = Literal["allow-once", "allow-always", "deny"]
+"""``allow-always`` leaves a :class:`Grant` for each of those who asked."""
+
+ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
+"""``expired``: nobody has answered in time. ``withdrawn``: the run has ended before."""
+
+
+def _is_span(_: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{attribute.name} must be 0 or more, not {value!r}")
+
+
+def _is_life(_: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be above 0, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalsConfig:
+    """How long calls wait for a person.
+
+    Attributes:
+        ask: False: there is nobody to be asked, and what needs an approval is denied.
+        hold: seconds for which a run waits where it is; then it is parked, and costs nothing.
+        expires: seconds after which an approval that nobody has answered is one no more.
+    """
+
+    ask: bool = True
+    hold: float = attrs.field(default=60.0, validator=_is_span)
+    expires: float = attrs.field(default=86_400.0, validator=_is_life)
+
+
+class NeedsApproval(MotetError):
+    """Raised by a tool, before it has done anything: a person has to approve this very call.
+
+    Allowed, the tool is run again from its beginning, and finds ``ctx.approved`` true.
+    """
+
+    def __init__(self, reason: str = ""):
+        super().__init__(reason or "the tool asks for an approval")
+        self.reason = reason
+
+
+class ApprovalAnswered(MotetError):
+    """The approval was answered before, and otherwise, or has expired; the message says how."""
+
+
+class ApprovalPending(MotetError):
+    """The run waits for a person. Raised by ``run(check=True)`` only.
+
+    ``approvals`` are the ids that ``Host.approve`` takes.
+    """
+
+    def __init__(self, run_id: str, approvals: tuple[str, ...]):
+        waits = ", ".join(approvals) or "its answered approvals to be taken up"
+        super().__init__(f"the run {run_id} waits for {waits}: answer with host.approve(...)")
+        self.run_id = run_id
+        self.approvals = approvals
+
+
+class ApprovalInfo(msgspec.Struct, frozen=True):
+    """One approval.
+
+    Attributes:
+        agent, user: those of the run.
+        args: the arguments, whole; secrets too.
+        args_hash: SHA-256 of their canonical JSON.
+        asked_by: ``tool`` (its declaration), ``call`` (it raised), or ``hook NAME``.
+        created, expires, resolved: Unix seconds.
+        used: when the tool was begun for it; None until then.
+        blocked: what keeps an answered call from going on, such as an unknown agent.
+    """
+
+    id: str
+    session: str
+    run_id: str
+    call_id: str
+    agent: str
+    user: str
+    tool: str
+    args: JsonObject
+    args_hash: str
+    reason: str
+    asked_by: tuple[str, ...]
+    created: float
+    expires: float
+    state: ApprovalState = "pending"
+    decision: ApprovalDecision | None = None
+    note: str = ""
+    resolved_by: str | None = None
+    resolved: float | None = None
+    used: float | None = None
+    blocked: str = ""
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What ``allow-always`` left: ``asker`` asks no more for this tool, agent and user.
+
+    It holds for all arguments; another asker, such as a hook, asks all the same.
+    """
+
+    id: str
+    agent: str
+    tool: str
+    user: str
+    asker: str
+    by: str
+    created: float
+    approval: str
+
+
+class TurnState(msgspec.Struct, frozen=True):
+    """What a turn knows beyond its rows while its calls are run."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    """Of this run alone."""
+    spent: Usage = Usage()
+    """Of this run and those below it."""
+    usd: float = 0.0
+    closing: str = ""
+    cuts: int = 0
+    not_run: dict[str, CallResult] = {}
+    waiting: tuple[UserMessage, ...] = ()
+
+
+class Suspended(msgspec.Struct, frozen=True):
+    """All that a run needs, beside its journalled rows, to go on in another process.
+
+    Attributes:
+        step: the place of the assistant row whose calls wait, among the rows of the run.
+        last: the place of the last of their results.
+        role: of the principal that it runs for.
+        elapsed: seconds of its wall time that were used up.
+        messages: how many it has told of.
+        spans: how many its trace has; ``started``: when that began, Unix seconds.
+        resumed: how often it was taken up since it last came to a call that waits.
+    """
+
+    step: int
+    last: int
+    role: Literal["viewer", "operator", "admin"]
+    limits: Limits
+    turn: TurnState
+    elapsed: float = 0.0
+    messages: int = 0
+    spans: int = 0
+    started: float = 0.0
+    errors: int = 0
+    resumed: int = 0
+
+
+class NewApproval(msgspec.Struct, frozen=True):
+    """A call that has to wait. ``args``: canonical JSON, of which ``args_hash`` is the hash.
+
+    ``step``: the place of its result among the rows of its run.
+    """
+
+    id: str
+    run_id: str
+    call_id: str
+    step: int
+    tool: str
+    args: str
+    args_hash: str
+    reason: str
+    asked_by: tuple[str, ...]
+    life: float
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A call has begun: unless its result follows, its outcome is unknown."""
+
+    step: int
+    row: ToolMessage
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An approval as it is now. ``fresh``: this request has made it so."""
+
+    info: ApprovalInfo
+    fresh: bool
+
+
+class RequestApproval(Request[Settled], frozen=True, tag="approvals.request"):
+    """Put a waiting call on record, with what its run needs to go on later. Idempotent by its id.
+
+    ``suspended`` None: the run cannot go on later. ``began``: the calls that run now. Raises
+    ``NotFound`` when the run has ended.
+    """
+
+    new: NewApproval
+    suspended: Suspended | None
+    began: tuple[Mark, ...] = ()
+
+
+class AnswerApproval(Request[Settled], frozen=True, tag="approvals.answer"):
+    """Answer it; the same answer again changes nothing. Raises ``NotFound``, ``ApprovalAnswered``.
+
+    ``allow-always`` stores its grants in the same transaction.
+    """
+
+    id: str
+    decision: ApprovalDecision
+    by: str
+    note: str = ""
+
+
+class ExpireApproval(Request[Settled], frozen=True, tag="approvals.expire"):
+    """Its time is over. Raises ``NotFound``; one that was settled before stays as it is."""
+
+    id: str
+
+
+class ClaimApproval(Request[bool], frozen=True, tag="approvals.claim"):
+    """Use an allowed approval for its one call, which begins; False: it is not valid for that."""
+
+    id: str
+    run_id: str
+    args_hash: str
+    mark: Mark
+
+
+class MarkBegun(Request[None], frozen=True, tag="approvals.begun"):
+    """Put on record that a call begins beside others that wait. Raises ``NotFound``."""
+
+    run_id: str
+    mark: Mark
+
+
+class ParkRun(Request[bool], frozen=True, tag="approvals.park"):
+    """A run leaves its task until somebody answers; its journal is on disk then.
+
+    ``rows``: results that are known and perhaps not journalled. False: it has ended.
+    """
+
+    run_id: str
+    suspended: Suspended
+    rows: tuple[Mark, ...] = ()
+
+
+class Resumption(msgspec.Struct, frozen=True):
+    """A parked run as it was stored.
+
+    Attributes:
+        rows: up to the assistant row whose calls wait, that one included.
+        results: of those of its calls that have one.
+        announced, told: ids of calls whose begin, and whose end, everybody knows of.
+    """
+
+    suspended: Suspended
+    rows: tuple[ChatMessage, ...]
+    results: tuple[ToolMessage, ...] = ()
+    announced: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+
+
+class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):
+    """Take up a parked run; of many who ask one gets it, the others None."""
+
+    run_id: str
+
+
+class ParkedRun(msgspec.Struct, frozen=True):
+    """A parked run. ``due``: it has an answer that it has not made use of."""
+
+    run_id: str
+    session: str
+    agent: str
+    user: str
+    text: str
+    resumed: int = 0
+    due: bool = False
+
+
+class ListParked(Request[tuple[ParkedRun, ...]], frozen=True, tag="approvals.parked"):
+    """Once at start, before runs are recovered: those left behind while they waited are parked."""
+
+
+class WithdrawLeft(Request[tuple[ApprovalInfo, ...]], frozen=True, tag="approvals.withdraw_left"):
+    """Once at start, after runs were recovered: withdraw what no run waits for any more."""
+
+
+class ListApprovals(Request[tuple[ApprovalInfo, ...]], frozen=True, tag="approvals.list"):
+    """Newest first; absent filters match all. ``user`` None: everybody's."""
+
+    user: str | None = None
+    session: str | None = None
+    state: ApprovalState | None = None
+    run_id: str | None = None
+    limit: int = 50
+
+
+class GetApproval(Request[ApprovalInfo | None], frozen=True, tag="approvals.get"):
+    id: str
+
+
+class ListGrants(Request[tuple[Grant, ...]], frozen=True, tag="approvals.grants"):
+    """Newest first; absent filters match all."""
+
+    user: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+
+
+class RevokeGrant(Request[bool], frozen=True, tag="approvals.revoke"):
+    """Forget a grant; False: there is none of that id, or it is another user's."""
+
+    id: str
+    user: str | None = None
