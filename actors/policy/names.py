@@ -38,7 +38,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names by which models call tools that have another one here."""
-PREFIXES = ("functions.", "default_api.", "mcp__")
+PREFIXES = ("functions.", "default_api.")
 """What some models put before the names of tools."""
 _PLACE = "{tool_name}"
 
@@ -90,7 +90,8 @@ class Names:
         """A tool of an agent; ``others``: the names of all its tools, which no alias can take."""
         taken = frozenset(others)
         also = [a for a, name in self.aliases.items() if name == tool.name and a not in taken]
-        return ToolFacts(tool.name, tool.groups or (OWN,), tool.effects, tuple(also))
+        groups = tool.groups or (_implied(tool.name),)
+        return ToolFacts(tool.name, groups, tool.effects, tuple(also))
 
     def called(self, name: str, known: Iterable[str]) -> str:
         """Which of the known tools a model means; the same name when none."""
@@ -111,3 +112,10 @@ class Names:
         known = (*tools, *self.aliases, *groups)
         if text not in known:
             raise UnknownName("tool or group", text, known)
+
+
+def _implied(name: str) -> str:
+    """The group of a tool that says none; ``mcp__git__status`` is one of the server git."""
+    front, _, rest = name.partition("__")
+    server, tail, _ = rest.partition("__")
+    return f"{MCP}{server}" if front == "mcp" and tail else OWN

@@ -22,6 +22,7 @@ from motet.actors.agent.budget import Budget
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.protocols.limits import Limits
+from motet.protocols.policy import Subject
 from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Run:
         family: the children that work beside it; None until there is one.
         next_agent: to which its agent has handed the conversation, from the next request on.
         start_soon: starts a task of its session's actor.
+        lineage: on whose behalf it works, outermost first: it may call no tool that policy denies
+            one of them. A child has its parent's ``subjects``.
         budget: what it may spend; None until it starts, if it is nobody's child.
         generation: higher than that of every run admitted before it.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
@@ -65,6 +68,7 @@ class Run:
     family: Family | None = attrs.field(default=None, repr=False)
     next_agent: AnyAgent | None = None
     start_soon: StartSoon | None = attrs.field(default=None, repr=False)
+    lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     budget: Budget | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
@@ -79,6 +83,12 @@ class Run:
     def places(self) -> trio.CapacityLimiter:
         """For children that work at once."""
         return trio.CapacityLimiter(self.limits.parallel_children)
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """Whom policy is asked about when it calls a tool: its lineage and itself."""
+        who = self.principal
+        return (*self.lineage, Subject(self.agent.name, who.user, who.role, self.session))
 
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now; whether nobody had before.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
+from motet.protocols.policy import Subject
 from motet.protocols.sessions import Principal
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Context(Generic[D]):
         principal: for whom the run acts. A tool that reads foreign data checks it (G16).
         call_id: the id the model gave this call.
         workspace: the folder this session may work in.
+        lineage: on whose behalf this run works, outermost first; policy asks about them too.
         delegate: what :meth:`run` does; the host's.
     """
 
@@ -37,6 +39,7 @@ class Context(Generic[D]):
     principal: Principal
     call_id: str
     workspace: Path
+    lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     delegate: Delegate | None = attrs.field(default=None, repr=False)
 
     async def run(self, agent: AnyAgent, text: str) -> RunResult:
