@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.config import configured
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
 from motet.actors.intake import Intake
+from motet.actors.options import RunOptions
 from motet.actors.records import Records
 from motet.actors.result import RunResult
 from motet.actors.sessions.review import follow_up, resolved
@@ -41,7 +43,6 @@ from motet.protocols.escalations import (
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
-from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.sessions import (
     LOCAL,
@@ -55,6 +56,7 @@ from motet.protocols.sessions import (
 from motet.runtime import System
 
 D = TypeVar("D")
+Out = TypeVar("Out")
 
 
 class Host(Records):
@@ -134,30 +136,56 @@ class Host(Records):
 
     # Running
 
+    @overload
     async def run(
         self,
-        agent: Agent[D] | str,
+        agent: Agent[None, Out],
         text: str,
         *,
-        session: str | None = None,
-        deps: D | None = None,
-        limits: Limits | None = None,
-        max_turns: int | None = None,
-        principal: Principal = LOCAL,
-        key: str | None = None,
+        deps: None = None,
         check: bool = True,
-    ) -> RunResult:
-        """Answer one input and wait for it.
+        **options: Unpack[RunOptions],
+    ) -> RunResult[Out]: ...
 
-        ``session`` None: a new one; ``max_turns`` stands for ``limits.turns``. Cancelling ends
-        the run and waits for its clean-up. Raises with ``check`` as :meth:`RunResult.check` does;
-        always ``UnknownName``, ``QueueFull``,
-        ``KeyConflict``, ``NotFound`` (a foreign session) and ``StorageError`` when the input
-        could not be accepted.
+    @overload
+    async def run(
+        self,
+        agent: Agent[D, Out],
+        text: str,
+        *,
+        deps: D,
+        check: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> RunResult[Out]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: str,
+        text: str,
+        *,
+        deps: object = None,
+        check: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> RunResult[Any]: ...
+
+    async def run(
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        *,
+        deps: object = None,
+        check: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> RunResult[Any]:
+        """Answer one input and wait for it; ``options`` are those of :class:`RunOptions`.
+
+        What an agent known by name gives is not known to a type checker: ``RunResult[Any]``.
+        Cancelling ends the run and waits for its clean-up. Raises with ``check`` as
+        :meth:`RunResult.check` does; always ``UnknownName``, ``QueueFull``, ``KeyConflict``,
+        ``NotFound`` (a foreign session) and ``StorageError`` when the input could not be accepted.
         """
-        run = await self._intake.new_run(
-            agent, text, session, deps, limits, principal, key, max_turns
-        )
+        run = await self._intake.new_run(agent, text, deps=deps, **options)
         async with self._intake.owned(run) as ack:
             if ack.status == "duplicate":
                 run = await self._intake.twin(ack.run_id, run)
@@ -165,24 +193,41 @@ class Host(Records):
         assert run.result is not None
         return run.result.check() if check else run.result
 
+    @overload
+    def stream(
+        self,
+        agent: Agent[None, Out],
+        text: str,
+        *,
+        deps: None = None,
+        **options: Unpack[RunOptions],
+    ) -> AbstractAsyncContextManager[RunStream[Out]]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[D, Out], text: str, *, deps: D, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[RunStream[Out]]: ...
+
+    @overload
+    def stream(
+        self, agent: str, text: str, *, deps: object = None, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[RunStream[Any]]: ...
+
     @asynccontextmanager
     async def stream(
         self,
-        agent: Agent[D] | str,
+        agent: AnyAgent | str,
         text: str,
         *,
-        session: str | None = None,
-        deps: D | None = None,
-        limits: Limits | None = None,
-        principal: Principal = LOCAL,
-        key: str | None = None,
-    ) -> AsyncGenerator[RunStream]:
+        deps: object = None,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[RunStream[Any]]:
         """Answer one input and watch it: ``async with host.stream(...) as run: async for ...``.
 
         Leaving the block early cancels the run and waits until all it started has ended.
         Raises as :meth:`run` does without ``check``.
         """
-        run = await self._intake.new_run(agent, text, session, deps, limits, principal, key)
+        run = await self._intake.new_run(agent, text, deps=deps, **options)
         stream = f"session:{run.session}"
         async with subscribe(self.events, stream) as events, self._intake.owned(run) as ack:
             if ack.status == "duplicate":
@@ -292,9 +337,12 @@ class Host(Records):
         await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
         return await self._tree.store.ask(DeleteSession(session))
 
-    async def serve(self, config: GatewayConfig) -> str:
-        """Start the gateway; returns the URL it listens on. Raises ``ConfigError``, ``OSError``."""
-        return await self._tree.serve(self, config)
+    async def serve(self, config: GatewayConfig | None = None) -> str:
+        """Start the gateway, by default as the host is configured; the URL it listens on.
+
+        Raises ``ConfigError``, ``OSError``.
+        """
+        return await self._tree.serve(self, config or self._tree.config.gateway)
 
     # Inside
 
@@ -322,7 +370,7 @@ class Host(Records):
 async def open_host(
     state: str | Path | None = None,
     *,
-    config: HostConfig | None = None,
+    config: HostConfig | str | Path | None = None,
     agents: Sequence[AnyAgent] = (),
     workspace: str | Path | None = None,
     check_messages: bool = False,
@@ -332,8 +380,10 @@ async def open_host(
 
     Args:
         state: directory of the database; one host at a time may use it. None: in memory.
-        config: limits, tools, model providers; its ``state`` and ``workspace`` are the defaults.
-        agents: known by name from the start; others become known when they first run.
+        config: limits, tools, model providers, agents, or the TOML file that says so; its
+            ``state`` and ``workspace`` are the defaults.
+        agents: known by name from the start, before configured ones of their names; others
+            become known when they first run.
         workspace: what the file and shell tools see; default as :class:`HostConfig` says.
         check_messages: copy every message through msgpack, for tests: what could not cross a
             process never enters a mailbox unnoticed.
@@ -343,7 +393,7 @@ async def open_host(
     used, ``ConfigError`` for a wrong agent or a workspace that holds the state. Cancellation ends
     everything in order: runs first, the database last.
     """
-    config = config or HostConfig()
+    config, agents = configured(config or HostConfig(), agents)
     place = state or config.state
     folder = workspace or config.workspace
     async with grow(place, folder, config, check_messages=check_messages, memory=memory) as tree:

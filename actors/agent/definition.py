@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, Unpack, overload
 
 import attrs
 import trio
+from typing_extensions import TypeForm, TypeVar
 
+from motet.actors.options import Bounds
 from motet.actors.tools.context import Context
 from motet.actors.tools.options import ToolOptions
 from motet.actors.tools.tool import Tool, ToolFailure, tool
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from motet.actors.result import RunResult
     from motet.actors.stream import RunStream
 
-D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True, default=None)
+O_co = TypeVar("O_co", covariant=True, default=str)
+Out = TypeVar("Out")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -40,8 +44,11 @@ CHILD_TIMEOUT = 600.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-class Agent(Generic[D]):
+class Agent(Generic[D_contra, O_co]):
     """An agent that any number of hosts can run. Share it freely.
+
+    ``Agent[Deps, Ticket]`` wants ``deps`` of the one type and gives outputs of the other; plain
+    ``Agent`` wants none and gives a text.
 
     Args:
         name: how sessions, events and other agents call it: letters, digits, ``_ . -``.
@@ -51,6 +58,8 @@ class Agent(Generic[D]):
         description: one line for people and for other agents.
         tools: tools, type-hinted functions, or names of built-in tools and groups.
         deps_type: type of the ``deps`` that tools find in their ``Context``.
+        output_type: what a run's ``output`` is: anything msgspec can read, or a pydantic model.
+            Absent: the text of the answer.
         limits: what one run may spend.
         memory: whether it remembers the user from one session to another, with ``group:memory``.
         window: tokens that its model takes, 200,000 by default; a conversation that gets near is
@@ -61,40 +70,6 @@ class Agent(Generic[D]):
     Raises ``ConfigError`` for a name that cannot be one.
     """
 
-    @overload
-    def __init__(
-        self: Agent[None],
-        name: str,
-        *,
-        model: str | Model = ...,
-        instructions: str = ...,
-        description: str = ...,
-        tools: Sequence[ToolLike] = ...,
-        deps_type: None = ...,
-        limits: Limits = ...,
-        memory: bool = ...,
-        window: int | None = ...,
-        history: int = ...,
-        profile: AgentProfile = ...,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        name: str,
-        *,
-        model: str | Model = ...,
-        instructions: str = ...,
-        description: str = ...,
-        tools: Sequence[ToolLike] = ...,
-        deps_type: type[D],
-        limits: Limits = ...,
-        memory: bool = ...,
-        window: int | None = ...,
-        history: int = ...,
-        profile: AgentProfile = ...,
-    ) -> None: ...
-
     def __init__(
         self,
         name: str,
@@ -103,7 +78,8 @@ class Agent(Generic[D]):
         instructions: str = "",
         description: str = "",
         tools: Sequence[ToolLike] = (),
-        deps_type: type[D] | None = None,
+        deps_type: TypeForm[D_contra] | None = None,
+        output_type: TypeForm[O_co] | None = None,
         limits: Limits | None = None,
         memory: bool = False,
         window: int | None = None,
@@ -116,7 +92,7 @@ class Agent(Generic[D]):
         self.model = model
         self.instructions = instructions
         self.description = description
-        self.deps_type = deps_type
+        self.deps_type: object = deps_type
         self.limits = limits or Limits()
         self.memory = memory
         self.window = window or profile.window
@@ -187,14 +163,24 @@ class Agent(Generic[D]):
         )
         return attrs.evolve(made, agent=self)
 
+    @overload
     async def run(
-        self,
+        self: Agent[None, Out],
         text: str,
         *,
-        deps: D | None = None,
-        max_turns: int | None = None,
+        deps: None = None,
         check: bool = True,
-    ) -> RunResult:
+        **bounds: Unpack[Bounds],
+    ) -> RunResult[Out]: ...
+
+    @overload
+    async def run(
+        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[O_co]: ...
+
+    async def run(
+        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[Any]:
         """One answer from a host in memory that lives for this call only.
 
         Raises and is cancelled as :meth:`motet.Host.run`.
@@ -202,34 +188,57 @@ class Agent(Generic[D]):
         from motet.actors.host import open_host  # the host knows agents, not the other way round
 
         async with open_host() as host:
-            return await host.run(self, text, deps=deps, max_turns=max_turns, check=check)
+            return await host.run(self._any, text, deps=deps, check=check, **bounds)
 
+    @overload
     def run_sync(
-        self,
+        self: Agent[None, Out],
         text: str,
         *,
-        deps: D | None = None,
-        max_turns: int | None = None,
+        deps: None = None,
         check: bool = True,
-    ) -> RunResult:
+        **bounds: Unpack[Bounds],
+    ) -> RunResult[Out]: ...
+
+    @overload
+    def run_sync(
+        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[O_co]: ...
+
+    def run_sync(
+        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[Any]:
         """As :meth:`run`, for programs without a loop. Raises ``RuntimeError`` inside one."""
         _refuse_inside_loop()
-        return trio.run(partial(self.run, text, deps=deps, max_turns=max_turns, check=check))
+        return trio.run(partial(self._any.run, text, deps=deps, check=check, **bounds))
 
-    def stream(self, text: str, *, deps: D | None = None) -> AbstractAsyncContextManager[RunStream]:
+    @overload
+    def stream(
+        self: Agent[None, Out], text: str, *, deps: None = None, **bounds: Unpack[Bounds]
+    ) -> AbstractAsyncContextManager[RunStream[Out]]: ...
+
+    @overload
+    def stream(
+        self, text: str, *, deps: D_contra, **bounds: Unpack[Bounds]
+    ) -> AbstractAsyncContextManager[RunStream[O_co]]: ...
+
+    @asynccontextmanager
+    async def stream(
+        self, text: str, *, deps: object = None, **bounds: Unpack[Bounds]
+    ) -> AsyncGenerator[RunStream[Any]]:
         """The events of one answer, from a host in memory that lives for this block only."""
+        from motet.actors.host import open_host
 
-        @asynccontextmanager
-        async def streaming() -> AsyncGenerator[RunStream]:
-            from motet.actors.host import open_host
+        async with open_host() as host, host.stream(self._any, text, deps=deps, **bounds) as run:
+            yield run
 
-            async with open_host() as host, host.stream(self, text, deps=deps) as run:
-                yield run
+    @property
+    def _any(self) -> AnyAgent:
+        """Itself, where what it wants and gives has been checked already."""
+        return self
 
-        return streaming()
 
-
-AnyAgent: TypeAlias = Agent[Any]
+AnyAgent: TypeAlias = Agent[Any, Any]
 
 
 def _answer(result: RunResult[Any]) -> str:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import trio
@@ -76,7 +76,7 @@ class Run:
     stop_reason: str = ""
     by_user: bool = False
     soft_stop: bool = False
-    result: RunResult | None = attrs.field(default=None, repr=False)
+    result: RunResult[Any] | None = attrs.field(default=None, repr=False)
     ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
     @cached_property
@@ -103,13 +103,13 @@ class Run:
         self.scope.cancel()
         return first
 
-    def end(self, result: RunResult) -> None:
+    def end(self, result: RunResult[Any]) -> None:
         if self.state != "ended":
             self.state = "ended"
             self.result = result
             self.ended.set()
 
-    def ends_as(self, status: RunStatus, detail: str) -> RunResult:
+    def ends_as(self, status: RunStatus, detail: str) -> RunResult[Any]:
         return RunResult(self.id, self.session, self.agent.name, status, detail=detail)
 
 
@@ -237,7 +237,7 @@ class RunTable:
         run.state = "running"
         return run
 
-    def finish(self, run: Run, result: RunResult) -> None:
+    def finish(self, run: Run, result: RunResult[Any]) -> None:
         """End a run and free its session."""
         slot = self.slot(run.session)
         if slot.active is run:
