@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from motet.protocols.messages import Request
+from motet.protocols.models import Usage
+
 Kind: TypeAlias = Literal["person", "agent"]
 Speak: TypeAlias = Literal["chosen", "mentioned"]
 
@@ -101,3 +104,80 @@ class RoomView(msgspec.Struct, frozen=True):
     def free(self) -> Sequence[str]:
         """Those who may be chosen without being called."""
         return [member.name for member in self.members if member.speak == "chosen"]
+
+
+class RoomState(msgspec.Struct, frozen=True):
+    """What a room needs to go on after a restart.
+
+    Attributes:
+        heard: number of the last person's message that a round was opened for.
+        opened: when that was, in Unix seconds.
+        seen: for each member, the last message that it was told of.
+        usage: what this round has used.
+    """
+
+    floor: Floor = Floor()
+    heard: int = 0
+    opened: float = 0.0
+    seen: dict[str, int] = {}
+    usage: Usage = Usage()
+
+
+class RoomRecord(msgspec.Struct, frozen=True):
+    """A room as it is stored; ``messages`` are its last ones, oldest first."""
+
+    name: str
+    owner: str
+    state: RoomState = RoomState()
+    messages: tuple[RoomMessage, ...] = ()
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message is on disk. ``duplicate``: it was before, under the same key."""
+
+    seq: int
+    duplicate: bool = False
+
+
+class FindRoom(Request[RoomRecord | None], frozen=True, tag="rooms.find"):
+    """A stored room with its last ``keep`` messages, and all those of its round."""
+
+    name: str
+    keep: int = 50
+
+
+class ListRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.list"):
+    """All stored rooms, by name, without messages."""
+
+
+class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
+    """Put a room on record, if there is none of its name."""
+
+    name: str
+    owner: str
+
+
+class KeepState(Request[None], frozen=True, tag="rooms.keep"):
+    name: str
+    state: RoomState
+
+
+class Say(Request[Said], frozen=True, tag="rooms.say"):
+    """Store a message, and with it where the room stands, in one transaction.
+
+    ``key``: makes a resend of a person harmless. Raises ``KeyConflict`` when it was used for
+    something else.
+    """
+
+    name: str
+    message: RoomMessage
+    state: RoomState
+    key: str | None = None
+
+
+class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
+    """Messages before number ``before`` (None: the last ones), oldest first."""
+
+    name: str
+    before: int | None = None
+    limit: int = 50

@@ -32,7 +32,7 @@ class Speakers(ABC):
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:
         """Who speaks now that nobody is waiting to."""
 
-    def called(self, _text: str, _members: Sequence[MemberInfo]) -> Sequence[str]:
+    def called(self, text: str, members: Sequence[MemberInfo]) -> Sequence[str]:  # noqa: ARG002
         """Whom a message calls, to speak after those who wait already."""
         return ()
 
@@ -61,7 +61,7 @@ class FirstOf(Speakers):
 class Mentions(Speakers):
     """Those whom the last messages call by name."""
 
-    async def pick(self, _view: RoomView, _ask: AskModel) -> Sequence[str]:
+    async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
         return ()  # every call has been waiting for its turn since it was made
 
     def called(self, text: str, members: Sequence[MemberInfo]) -> Sequence[str]:
@@ -72,7 +72,7 @@ class Mentions(Speakers):
 class RoundRobin(Speakers):
     """One after the other, in the order of the members."""
 
-    async def pick(self, view: RoomView, _ask: AskModel) -> Sequence[str]:
+    async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
         return next_in_turn(view)
 
 
@@ -90,7 +90,7 @@ class Function(Speakers):
 
     choose: Chooser
 
-    async def pick(self, view: RoomView, _ask: AskModel) -> Sequence[str]:
+    async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
         answer = self.choose(view)
         if inspect.isawaitable(answer):
             answer = await answer

@@ -297,6 +297,27 @@ CREATE TABLE approval_grants (              -- who asks no more, for what and wh
 ) WITHOUT ROWID;
 """
 
+_ROOMS = """
+CREATE TABLE rooms (
+    name TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    state TEXT NOT NULL,                    -- where its round stands, as JSON
+    created REAL NOT NULL,
+    updated REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE room_messages (
+    room TEXT NOT NULL,
+    seq INTEGER NOT NULL,                   -- from 1, without gaps
+    round INTEGER NOT NULL,
+    author TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (room, seq)
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -308,6 +329,7 @@ MIGRATIONS: tuple[str, ...] = (
     _AGENTS,
     _TEAMS,
     _APPROVALS,
+    _ROOMS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -1,0 +1,151 @@
+"""Stored rooms: their messages and where their rounds stand.
+
+Invariant: a message and the state it leads to are stored in one transaction, so that no crash
+gives a round turns that it has used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TypeAlias
+
+import msgspec
+
+from motet.actors.sessions.store_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE, storable
+from motet.actors.storage.errors import ExpectationFailed
+from motet.actors.storage.readers import Readers
+from motet.protocols.rooms import (
+    CreateRoom,
+    FindRoom,
+    KeepState,
+    ListRooms,
+    ReadRoom,
+    RoomMessage,
+    RoomRecord,
+    RoomState,
+    Said,
+    Say,
+)
+from motet.protocols.sessions import KeyConflict
+from motet.protocols.storage import Row, Statement, Transact
+from motet.runtime import Actor, ActorRef, handles
+
+RoomStoreMessage: TypeAlias = FindRoom | ListRooms | CreateRoom | KeepState | Say | ReadRoom
+
+METHOD = "rooms.post"
+
+_ROOM = "SELECT name, owner, state FROM rooms WHERE name = ?"
+_ROOMS = "SELECT name, owner, state FROM rooms ORDER BY name"
+_CREATE = (
+    "INSERT INTO rooms (name, owner, state, created, updated) VALUES (?1, ?2, '{}', ?3, ?3)"
+    " ON CONFLICT (name) DO NOTHING"
+)
+_KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+_SAY = (
+    "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_COLUMNS = "seq, author, kind, text, round, at"
+_LAST = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
+)
+_SINCE = f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
+_ALL = 1 << 62
+_USED = (
+    f"SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = '{METHOD}' AND key = ?"
+)
+
+
+class RoomStore(Actor[RoomStoreMessage]):
+    """Handles the requests of ``motet.protocols.rooms``; any may raise a ``StorageError``."""
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._clock = clock
+
+    @handles(FindRoom, concurrent=16)
+    async def find(self, request: FindRoom) -> RoomRecord | None:
+        rows = await self._readers.read(_ROOM, (storable(request.name),))
+        if not rows:
+            return None
+        record = _record(rows[0])
+        last = await self._readers.read(_LAST, (record.name, _ALL, request.keep))
+        first_kept = int(last[-1][0] or 0) if last else 0
+        if first_kept > record.state.heard:
+            last = await self._readers.read(_SINCE, (record.name, record.state.heard))
+        return msgspec.structs.replace(record, messages=_messages(last))
+
+    @handles(ListRooms, concurrent=4)
+    async def records(self, _: ListRooms) -> tuple[RoomRecord, ...]:
+        return tuple(map(_record, await self._readers.read(_ROOMS)))
+
+    @handles(ReadRoom, concurrent=16)
+    async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
+        before = _ALL if request.before is None else request.before
+        return _messages(
+            await self._readers.read(_LAST, (storable(request.name), before, request.limit))
+        )
+
+    @handles(CreateRoom, concurrent=16)
+    async def create(self, request: CreateRoom) -> None:
+        params = (storable(request.name), request.owner, self._clock())
+        await self._database.ask(Transact((Statement(_CREATE, params),)))
+
+    @handles(KeepState, concurrent=16)
+    async def keep(self, request: KeepState) -> None:
+        await self._database.ask(Transact((self._kept(request.name, request.state),)))
+
+    @handles(Say, concurrent=16)
+    async def say(self, request: Say) -> Said:
+        one, name = request.message, storable(request.name)
+        text = storable(one.text)
+        row = (name, one.seq, one.round, one.author, one.kind, text, one.at)
+        stored = (Statement(_SAY, row), self._kept(name, request.state))
+        if request.key is None:
+            await self._database.ask(Transact(stored))
+            return Said(one.seq)
+        now, digest = self._clock(), _digest(name, one)
+        claim = (one.author, METHOD, request.key, digest, str(one.seq), now)
+        claimed = (
+            Statement(FORGET_KEYS, (now - KEY_LIFE,)),
+            Statement(CLAIM_KEY, claim, expect=1),
+        )
+        try:
+            await self._database.ask(Transact((*claimed, *stored)))
+        except ExpectationFailed:
+            return await self._first_use(one.author, request.key, digest)
+        return Said(one.seq)
+
+    def _kept(self, name: str, state: RoomState) -> Statement:
+        body = msgspec.json.encode(state).decode()
+        return Statement(_KEEP, (storable(name), body, self._clock()), expect=1)
+
+    async def _first_use(self, user: str, key: str, digest: str) -> Said:
+        for seq, known in await self._readers.read(_USED, (user, key)):
+            if known == digest:
+                return Said(int(seq or 0), duplicate=True)
+        raise KeyConflict(f"the key {key!r} was used for another message: use a new key for each")
+
+
+def _digest(room: str, message: RoomMessage) -> str:
+    return sha256(msgspec.msgpack.encode((room, message.author, message.text))).hexdigest()
+
+
+def _record(row: Row) -> RoomRecord:
+    name, owner, state = row
+    return RoomRecord(str(name), str(owner), msgspec.json.decode(str(state), type=RoomState))
+
+
+def _messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
+    """Rows that come newest first, oldest first."""
+    names = _COLUMNS.split(", ")
+    found = [msgspec.convert(dict(zip(names, row, strict=True)), RoomMessage) for row in rows]
+    return tuple(reversed(found))
