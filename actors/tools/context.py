@@ -12,11 +12,13 @@ from motet.protocols.policy import Subject
 from motet.protocols.sessions import Principal
 
 if TYPE_CHECKING:
-    from motet.actors.agent.definition import AnyAgent
+    from motet.actors.agent.definition import Agent, AnyAgent
     from motet.actors.result import RunResult
 
 D = TypeVar("D", covariant=True)
-Delegate: TypeAlias = "Callable[[Context[Any], AnyAgent, str], Awaitable[RunResult]]"
+Out = TypeVar("Out")
+Delegate: TypeAlias = "Callable[[Context[Any], AnyAgent, str], Awaitable[RunResult[Any]]]"
+HandOver: TypeAlias = "Callable[[Context[Any], AnyAgent], str]"
 
 
 @attrs.frozen(kw_only=True)
@@ -30,6 +32,7 @@ class Context(Generic[D]):
         workspace: the folder this session may work in.
         lineage: on whose behalf this run works, outermost first; policy asks about them too.
         delegate: what :meth:`run` does; the host's.
+        hand_over: what :meth:`hand_over_to` does; the host's.
     """
 
     deps: D
@@ -41,8 +44,9 @@ class Context(Generic[D]):
     workspace: Path
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     delegate: Delegate | None = attrs.field(default=None, repr=False)
+    hand_over: HandOver | None = attrs.field(default=None, repr=False)
 
-    async def run(self, agent: AnyAgent, text: str) -> RunResult:
+    async def run(self, agent: Agent[D, Out] | Agent[None, Out], text: str) -> RunResult[Out]:
         """Have another agent do a part of the work: a run in this one's scope and budget.
 
         It sees ``text`` and nothing of this conversation. The result tells how it ended, whatever
@@ -52,3 +56,12 @@ class Context(Generic[D]):
         if self.delegate is None:
             raise RuntimeError("only a tool that a host runs can run another agent")
         return await self.delegate(self, agent, text)
+
+    def hand_over_to(self, agent: AnyAgent) -> str:
+        """Have the run go on as ``agent`` after the calls of this answer; what to tell the model.
+
+        Raises ``ToolRetry`` when another call has done so, ``RuntimeError`` outside of a host.
+        """
+        if self.hand_over is None:
+            raise RuntimeError("only a tool that a host runs can hand a conversation over")
+        return self.hand_over(self, agent)
