@@ -18,6 +18,7 @@ import msgspec
 
 from motet.actors.tools.arguments import Arguments, Parameter
 from motet.actors.tools.context import Context
+from motet.actors.tools.references import inlined
 from motet.protocols.chat import JsonObject
 
 Function: TypeAlias = Callable[..., object]
@@ -108,9 +109,9 @@ def _schemas(
         for name, kind in types.items():
             _refuse_type(fn, name, kind)
         raise
-    inlined = [_inline(schema, defs, ()) for schema in found]
-    if all(schema is not None for schema in inlined):
-        found, defs = cast("list[JsonObject]", inlined), {}  # none is None: just checked
+    plain = [inlined(schema, defs) for schema in found]
+    if all(schema is not None for schema in plain):
+        found, defs = cast("list[JsonObject]", plain), {}  # none is None: just checked
     return dict(zip(types, found, strict=True)), defs
 
 
@@ -137,32 +138,6 @@ def _beyond_msgspec(kind: type) -> JsonObject:
     if kind is Path:
         return {"type": "string", "format": "path"}
     raise NotImplementedError
-
-
-def _inline(
-    node: object, defs: Mapping[str, JsonObject], inside: tuple[str, ...]
-) -> JsonObject | None:
-    """The schema with its references replaced; None when it refers to itself."""
-    try:
-        return cast(JsonObject, _replaced(node, defs, inside))  # an object stays an object
-    except RecursionError:
-        return None
-
-
-def _replaced(node: object, defs: Mapping[str, JsonObject], inside: tuple[str, ...]) -> object:
-    if isinstance(node, list):
-        return [_replaced(item, defs, inside) for item in cast("list[object]", node)]
-    if not isinstance(node, dict):
-        return node
-    schema = cast(JsonObject, node)
-    reference = schema.get("$ref")
-    if not isinstance(reference, str):
-        return {key: _replaced(value, defs, inside) for key, value in schema.items()}
-    name = reference.rpartition("/")[2]
-    if name in inside:
-        raise RecursionError(name)
-    rest = {key: value for key, value in schema.items() if key != "$ref"}
-    return _replaced({**defs[name], **rest}, defs, (*inside, name))
 
 
 def _annotate(schema: JsonObject, parameter: inspect.Parameter, notes: Mapping[str, str]) -> None:
