@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -61,6 +61,25 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     )
 
 
+def configured(
+    config: HostConfig | str | Path, agents: Sequence[AnyAgent]
+) -> tuple[HostConfig, tuple[AnyAgent, ...]]:
+    """What a host is opened with: a configuration, read if it is a file, and the agents.
+
+    Those of the program come first and take the place of configured ones of their names.
+    Raises ``ConfigError``.
+    """
+    file = None if isinstance(config, HostConfig) else Path(config).absolute()
+    loaded = config if isinstance(config, HostConfig) else load_config(config)
+    known = {agent.name for agent in agents}
+    rest = {name: spec for name, spec in loaded.agents.items() if name not in known}
+    if not rest:
+        return loaded, tuple(agents)
+    source, root = (file.name, file.parent) if file else ("the configuration", Path.cwd())
+    built = build_agents(attrs.evolve(loaded, agents=rest), source=source, root=root)
+    return loaded, (*agents, *built)
+
+
 def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
     return agent if agent.files is None else attrs.evolve(agent, files=str(root / agent.files))
 
@@ -95,6 +114,7 @@ def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
         limits=spec.limits,
         memory=spec.memory,
         profile=spec.profile(),
+        policy=spec.policy,
     )
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.models.catalog import ModelCatalog
+from motet.actors.policy.desk import PolicyDesk
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.tool import Tool
 from motet.protocols.errors import ConfigError, UnknownName
@@ -30,8 +31,10 @@ class AgentRegistry:
         models: ModelCatalog,
         builtin: Mapping[str, Tool],
         groups: Mapping[str, tuple[str, ...]],
+        policy: PolicyDesk | None = None,
     ) -> None:
         self._catalog = catalog
+        self._policy = policy or PolicyDesk(catalog)
         self._models = models
         self._builtin = builtin
         self._groups = groups
@@ -72,11 +75,13 @@ class AgentRegistry:
             self._stored.discard(name)
             del self._agents[name], self._tool_names[name]
             self._catalog.remove(name)
+            self._policy.drop_agent(name)
 
     def check(self, agent: AnyAgent) -> None:
-        """Raise what :meth:`put` would for the agent's model and tools."""
+        """Raise what :meth:`put` would for the agent's model, tools and policy."""
         self._add_model(agent)
-        self._complete(agent)
+        tools = [tool.name for tool in self._complete(agent)]
+        self._policy.check_agent(agent.name, agent.policy, tools)
 
     def own(self, name: str) -> AnyAgent | None:
         """The agent of that name, if it came from code or configuration and not from a store."""
@@ -111,6 +116,7 @@ class AgentRegistry:
     def _set(self, agent: AnyAgent) -> None:
         self._add_model(agent)
         tools = self._complete(agent)
+        self._policy.set_agent(agent.name, agent.policy, [tool.name for tool in tools])
         self._catalog.put(agent.name, tools)
         self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
         self._agents[agent.name] = agent

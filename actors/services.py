@@ -21,6 +21,7 @@ from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
 from motet.actors.models.directory import Provide
+from motet.actors.policy.desk import PolicyDesk
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.known import KnownContexts
@@ -63,6 +64,7 @@ class Services:
     errors: ErrorChannel
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
+    policy: PolicyDesk = attrs.field(factory=PolicyDesk)
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()

@@ -8,6 +8,7 @@ import msgspec
 
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
+from motet.protocols.policy import ToolRules
 
 AgentType: TypeAlias = Literal["plain", "open", "predefined"]
 """``plain``: its instructions and nothing else; ``open``: files of its own for every user;
@@ -110,6 +111,7 @@ class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tools: names of built-in tools and groups.
         iterations: model requests in one run; 0 or less: as ``limits`` say.
         limits: None: those of the host.
+        policy: which of its tools it may call; rules of the host come on top.
     """
 
     name: str
@@ -122,6 +124,7 @@ class AgentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     iterations: int = 0
     limits: Limits | None = None
     profile: AgentProfile = AgentProfile()
+    policy: ToolRules = ToolRules()
     status: AgentStatus = "active"
 
 

@@ -82,10 +82,11 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deny: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self != _NO_RULES
+        return self != ALL_TOOLS
 
 
-_NO_RULES = ToolRules()
+ALL_TOOLS = ToolRules()
+"""No rules of its own."""
 
 
 def _one_of(choices: object) -> Callable[[object, attrs.Attribute[Any], str], None]:

@@ -21,6 +21,7 @@ from motet.protocols.agents import PLAIN, AgentProfile
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
+from motet.protocols.policy import ALL_TOOLS, ToolRules
 from motet.protocols.tools import Effects
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Agent(Generic[D_contra, O_co]):
             compacted.
         history: user turns that the model is shown at most; 0 is all.
         profile: bootstrap files, a workspace for each user, and how its prompt is made.
+        policy: which of its tools it may call; it holds for all that work for it too.
 
     Raises ``ConfigError`` for a name that cannot be one.
     """
@@ -85,6 +87,7 @@ class Agent(Generic[D_contra, O_co]):
         window: int | None = None,
         history: int = 0,
         profile: AgentProfile = PLAIN,
+        policy: ToolRules = ALL_TOOLS,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -98,6 +101,7 @@ class Agent(Generic[D_contra, O_co]):
         self.window = window or profile.window
         self.history = history
         self.profile = profile
+        self.policy = policy
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
 
     def __repr__(self) -> str:

@@ -191,6 +191,7 @@ def agent_of(record: AgentRecord, providers: Sequence[str], limits: Limits) -> A
         limits=chosen,
         memory=record.memory,
         profile=record.profile,
+        policy=record.policy,
     )
 
 

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from motet.actors.log import logger
-from motet.actors.policy.names import Names
+from motet.actors.policy.names import BUILTIN, OWN, RESULTS, Names
 from motet.actors.policy.rates import CallRates
 from motet.actors.policy.rules import Rules, configured, strictest
 from motet.actors.tools.catalog import ToolCatalog
@@ -42,6 +42,7 @@ class PolicyDesk:
         rules: those of the configuration and of the agents.
         engine: another policy beside them.
         groups: names of groups and MCP servers that rules may use, connected or not.
+        builtin: names of tools that rules may use although no agent has them.
     """
 
     catalog: ToolCatalog = attrs.field(factory=ToolCatalog)
@@ -50,6 +51,7 @@ class PolicyDesk:
     rates: CallRates = attrs.field(factory=CallRates)
     names: Names = attrs.field(factory=Names)
     groups: Sequence[str] = ()
+    builtin: Sequence[str] = ()
     _rulings: OrderedDict[tuple[tuple[Subject, ...], ToolFacts], Ruling] = attrs.field(
         factory=OrderedDict["tuple[tuple[Subject, ...], ToolFacts]", Ruling], init=False, repr=False
     )
@@ -137,7 +139,6 @@ class PolicyDesk:
 
     def check_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
         """Raises ``ConfigError`` for a name in the agent's rules that nothing has."""
-        known = [*self.catalog.all_names(), *tools]
         lists = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
         self._check(
             {
@@ -145,23 +146,29 @@ class PolicyDesk:
                 for key, named in lists.items()
                 for place, name in enumerate(named)
             },
-            known,
+            tools,
         )
 
-    def check(self, builtin: Iterable[str], agents: Sequence[str]) -> None:
-        """Raises ``ConfigError`` for a name in the configuration that nothing has."""
-        known = [*self.catalog.all_names(), *builtin]
+    def check(self, agents: Sequence[str]) -> None:
+        """Raises ``ConfigError`` for a name in the configuration that nothing has.
+
+        ``agents``: the names of those there are.
+        """
         texts = {f"{rule.where}.tool": rule.tool for rule in self.rules.rules}
         texts |= {f"tools.per_hour.{name}": name for name in self.rates.limits}
-        self._check(texts, known)
+        self._check(texts)
+        for alias, tool in self.names.aliases.items():
+            if tool not in (*self.catalog.all_names(), *self.builtin):
+                unknown = UnknownName("tool", tool, self.builtin)
+                raise ConfigError(f"tools.aliases.{alias}: {unknown}")
         for rule in self.rules.rules:
             for name in rule.condition.agents if rule.condition else ():
                 if "*" not in name and name not in agents:
                     unknown = UnknownName("agent", name, agents)
                     raise ConfigError(f"{rule.where}.agents: {unknown}")
 
-    def _check(self, texts: Mapping[str, str], tools: Iterable[str]) -> None:
-        known, problems = tuple(tools), list[str]()
+    def _check(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> None:
+        known, problems = (*self.catalog.all_names(), *self.builtin, *tools), list[str]()
         for where, text in texts.items():
             try:
                 self.names.check(text, known, self.groups)
@@ -187,14 +194,22 @@ _OPEN = Ruling("allow", "default")
 
 
 def desk_of(
-    config: HostConfig, catalog: ToolCatalog, groups: Iterable[str], engine: Policy | None
+    config: HostConfig,
+    catalog: ToolCatalog,
+    builtin: Iterable[str],
+    groups: Iterable[str],
+    engine: Policy | None,
 ) -> PolicyDesk:
-    """The policy of a configuration. ``groups``: names of groups of tools, and of MCP servers."""
+    """The policy of a configuration.
+
+    ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers.
+    """
     tools, names = config.tools, Names()
     names = Names({**names.aliases, **tools.aliases}, (*tools.prefixes, *names.prefixes))
     rules = Rules(configured(config.policy), tools.profile)
     rates = CallRates(tools.calls_per_hour, tools.per_hour)
-    return PolicyDesk(catalog, rules, engine, rates, names, tuple(groups))
+    known = (*groups, OWN, BUILTIN, RESULTS)
+    return PolicyDesk(catalog, rules, engine, rates, names, known, tuple(builtin))
 
 
 def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:

@@ -14,6 +14,7 @@ import attrs
 from motet.actors.policy.names import RESULTS, fits, names
 from motet.actors.policy.profiles import PROFILES
 from motet.protocols.policy import (
+    ALL_TOOLS,
     Effect,
     PolicyRule,
     Profile,
@@ -27,7 +28,6 @@ Layer: TypeAlias = Literal["global", "agent", "own", "group"]
 LAYERS: tuple[Layer, ...] = ("global", "agent", "own", "group")
 """In this order; ``own`` is what the agent's definition says. Each can only take away."""
 STRENGTH: Mapping[Effect, int] = {"allow": 0, "ask": 1, "deny": 2}
-_NO_RULES = ToolRules()
 
 
 @attrs.frozen
@@ -112,7 +112,7 @@ class Rules:
         return not self.rules and self.profile == "full" and not any(self.agents.values())
 
     def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
-        given = self.agents.get(subject.agent, _NO_RULES)
+        given = self.agents.get(subject.agent, ALL_TOOLS)
         rules = [rule for rule in self.rules if rule.holds(subject)]
         rules += own(subject.agent, given)
         about = [rule for rule in rules if names(rule.tool, tool)]

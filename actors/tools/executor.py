@@ -1,4 +1,4 @@
-"""One call in, one result out: find the tool, check the arguments, ask the gates, run, report.
+"""One call in, one result out: find the tool, check it all, ask the gates, run, report.
 
 Invariants: every call has exactly one result, whatever the tool, its gates, its observers and the
 stores do; a tool runs only after the verdict on this very call (G10), with the arguments the
@@ -18,6 +18,7 @@ from motet.actors.errors.format import fallback_text
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
+from motet.actors.policy.desk import PolicyDesk
 from motet.actors.results.inline import INLINE_LIMIT, inline, whole
 from motet.actors.results.messages import ResultProtocol
 from motet.actors.tools.arguments import ArgumentError
@@ -29,6 +30,7 @@ from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
+from motet.protocols.policy import Subject
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.errors import only_error
@@ -95,12 +97,21 @@ class _Work:
     Attributes:
         args: those it runs with, once they are known to be valid.
         limit: bytes of its result that fit in the transcript.
+        asked: why a policy wants a person to approve it; empty when none does.
     """
 
     request: ExecuteCall
     context: Context[object]
     args: JsonObject = attrs.field(factory=dict[str, object])
     limit: int = INLINE_LIMIT
+    asked: str = ""
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """Whom policy is asked about."""
+        ctx = self.context
+        who = ctx.principal
+        return (*ctx.lineage, Subject(ctx.agent, who.user, who.role, ctx.session))
 
     def before(self) -> BeforeTool:
         ctx, call = self.context, self.request.call
@@ -130,7 +141,7 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
     that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
-    in a transcript, and without it that is lost.
+    in a transcript, and without it that is lost. Without ``policy`` all is allowed.
     """
 
     def __init__(
@@ -143,6 +154,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         results: ActorRef[ResultProtocol] | None = None,
         breakers: Breakers | None = None,
         warn: Warn | None = None,
+        policy: PolicyDesk | None = None,
     ) -> None:
         self._catalog = catalog
         self._hooks = hooks
@@ -151,6 +163,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         self._results = results
         self._breakers = breakers or Breakers()
         self._warn = warn or _tell_nobody
+        self._policy = policy or PolicyDesk(catalog)
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
@@ -216,16 +229,34 @@ class ToolExecutor(Actor[ExecuteCall]):
         try:
             tool = self._catalog.get(request.agent, call.name)
         except UnknownName as unknown:
-            near = self._catalog.nearest_first(request.agent, call.name)
-            text = f"There is no tool {unknown.name!r}. Available tools, nearest first: {near}"
-            return _End(text, "failed", "not_found")
+            return _End(self._no_tool(work, unknown.name), "failed", "not_found")
         work.limit = min(tool.max_output, INLINE_LIMIT)
+        if (refused := self._by_policy(work, tool)) is not None:
+            return refused
         try:
             work.args = tool.accepts.parse(call.arguments)
         except ArgumentError as error:
             text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
             return _End(text, "failed", "validation")
         return await self._attempt(work, tool)
+
+    def _by_policy(self, work: _Work, tool: Tool) -> _End | None:
+        """Whether it may be called at all, and now. What is denied does not exist for the model."""
+        ruling = self._policy.ruling(work.subjects, tool)
+        if ruling.effect == "deny":
+            request = work.request
+            log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
+            return _End(self._no_tool(work, tool.name), "denied", "denied")
+        if ruling.effect == "ask":
+            work.asked = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
+        if late := self._policy.wait(work.subjects, tool):
+            return _End(late, "failed", "rate_limit")
+        return None
+
+    def _no_tool(self, work: _Work, name: str) -> str:
+        allowed = self._policy.allowed_names(work.subjects)
+        near = self._catalog.nearest_first(work.request.agent, name, allowed)
+        return f"There is no tool {name!r}. Available tools, nearest first: {near}"
 
     async def _attempt(self, work: _Work, tool: Tool) -> _End:
         """Run it, if its breaker has a place for it and then its gates allow it."""
@@ -240,8 +271,10 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _refused(self, work: _Work, tool: Tool) -> _End | None:
         """Ask the gates. None is their permission, given for ``work.args``."""
         if not self._hooks.any_at("before_tool"):
-            return None
+            return _denied(work.asked) if work.asked else None
         match await self._hooks.verdict(work.before()):
+            case Allow() if work.asked:
+                return _denied(work.asked)
             case Allow(args=replaced):
                 return None if replaced is None else _replace_args(work, tool, replaced)
             case Respond(text=text):
