@@ -13,8 +13,14 @@ from motet.protocols.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from motet.actors.agent.definition import Agent
+    from motet.actors.embed.asyncio_host import AsyncioHost
+    from motet.actors.embed.guest import guest
+    from motet.actors.embed.portal import HostClosed
+    from motet.actors.embed.started import StartedRun
+    from motet.actors.embed.thread import HostThread
     from motet.actors.host import Host, open_host
     from motet.actors.result import RunResult
+    from motet.actors.storage.errors import StateInUse, StorageError
     from motet.actors.stream import RunStream
     from motet.actors.tools.context import Context
     from motet.actors.tools.tool import (
@@ -92,11 +98,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "motet.actors.agent.definition": ("Agent",),
+    "motet.actors.embed.asyncio_host": ("AsyncioHost",),
+    "motet.actors.embed.guest": ("guest",),
+    "motet.actors.embed.portal": ("HostClosed",),
+    "motet.actors.embed.started": ("StartedRun",),
+    "motet.actors.embed.thread": ("HostThread",),
     "motet.actors.host": (
         "Host",
         "open_host",
     ),
     "motet.actors.result": ("RunResult",),
+    "motet.actors.storage.errors": ("StateInUse", "StorageError"),
     "motet.actors.stream": ("RunStream",),
     "motet.actors.tools.context": ("Context",),
     "motet.actors.tools.tool": (
@@ -202,6 +214,7 @@ __all__ = [
     "Allow",
     "AnyEvent",
     "Ask",
+    "AsyncioHost",
     "BeforeChild",
     "BeforeCompact",
     "BeforeInput",
@@ -216,7 +229,9 @@ __all__ = [
     "Escalated",
     "GatewayConfig",
     "Host",
+    "HostClosed",
     "HostConfig",
+    "HostThread",
     "InputValidation",
     "Internal",
     "Length",
@@ -249,7 +264,10 @@ __all__ = [
     "RunWarning",
     "SessionEnd",
     "SessionStart",
+    "StartedRun",
+    "StateInUse",
     "StopReport",
+    "StorageError",
     "TextDelta",
     "ThinkingDelta",
     "Tool",
@@ -261,6 +279,7 @@ __all__ = [
     "Usage",
     "UsageLimits",
     "Warned",
+    "guest",
     "open_host",
     "tool",
 ]

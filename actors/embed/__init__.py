@@ -1,0 +1,1 @@
+"""Hosts inside of programs that are not Trio's: threads, asyncio, guest mode."""
