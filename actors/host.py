@@ -44,6 +44,7 @@ from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.memory import Memory
+from motet.protocols.policy import Judged, Policy, Subject
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -96,6 +97,17 @@ class Host(Records):
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._tree.registry.infos()
+
+    async def tools(
+        self, agent: str, *, session: str = "", principal: Principal = LOCAL
+    ) -> tuple[Judged, ...]:
+        """The tools of an agent by name, and what the policy says of each for the principal.
+
+        ``session``: as in this one. Raises ``UnknownName``.
+        """
+        known = await self._tree.resolver.resolve(agent)
+        subject = Subject(known.name, principal.user, principal.role, session)
+        return self._tree.services.policy.judged((subject,))
 
     async def put_agent(self, record: AgentRecord) -> None:
         """Store an agent, or replace the stored one of its name, from the next run on.
@@ -375,6 +387,7 @@ async def open_host(
     workspace: str | Path | None = None,
     check_messages: bool = False,
     memory: Memory | None = None,
+    policy: Policy | None = None,
 ) -> AsyncGenerator[Host]:
     """Run a host for the length of the block.
 
@@ -388,16 +401,22 @@ async def open_host(
         check_messages: copy every message through msgpack, for tests: what could not cross a
             process never enters a mailbox unnoticed.
         memory: what agents with ``memory`` use; None: a full-text index in the database.
+        policy: an engine that rules on tools beside the rules of the configuration.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
-    used, ``ConfigError`` for a wrong agent or a workspace that holds the state. Cancellation ends
+    used, ``ConfigError`` for a wrong agent, a rule on a tool or an agent that nobody knows (here:
+    of ``agents``), or a workspace that holds the state. Cancellation ends
     everything in order: runs first, the database last.
     """
     config, agents = configured(config or HostConfig(), agents)
     place = state or config.state
     folder = workspace or config.workspace
-    async with grow(place, folder, config, check_messages=check_messages, memory=memory) as tree:
+    async with grow(
+        place, folder, config, check_messages=check_messages, memory=memory, policy=policy
+    ) as tree:
         host = Host(tree)
         for agent in agents:
             host.add(agent)
+        stored = await tree.resolver.records() if config.policy else ()
+        tree.services.policy.check([*tree.registry.names(), *(one.name for one in stored)])
         yield host

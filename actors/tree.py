@@ -40,7 +40,9 @@ from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.catalog import MakeModel, ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.openai import OpenAIModel
-from motet.actors.registry import AgentRegistry
+from motet.actors.policy.desk import desk_of
+from motet.actors.policy.names import RESULTS, grouped
+from motet.actors.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.results.detail import result_page
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.services import Services
@@ -64,6 +66,7 @@ from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.models import Model
+from motet.protocols.policy import Policy
 from motet.protocols.sessions import EndsToTell, RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
+ALL_GROUPS = {**GROUPS, **MEMORY_GROUP}
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
 
@@ -130,6 +134,7 @@ async def grow(
     *,
     check_messages: bool,
     memory: Memory | None,
+    policy: Policy | None = None,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
     place = Location.directory(state) if state is not None else Location.memory()
@@ -144,7 +149,7 @@ async def grow(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
                 tree = await _plant(
-                    system, location, readers, models, table, folder, config, memory
+                    system, location, readers, models, table, folder, config, memory, policy
                 )
                 try:
                     yield tree
@@ -183,28 +188,27 @@ async def _plant(
     workspace: Path,
     config: HostConfig,
     memory: Memory | None,
+    engine: Policy | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     catalog, breakers = ToolCatalog(), Breakers()
     stores = await start_stores(system, location, readers, config, memory)
     bus, tracer = stores.bus, stores.tracer
-    registry = AgentRegistry(catalog, models, _builtin(config, stores), {**GROUPS, **MEMORY_GROUP})
+    builtin = _builtin(config, stores)
+    policy = desk_of(config, catalog, builtin, ALL_GROUPS, engine)
+    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy)
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
     hooks = await _start_hooks(system, bus, workspace, config)
     channel = ErrorChannel(stores.errors, warn, tracer)
     children = Children(table, hooks)
     context, results = partial(_context, table, workspace, children), stores.results
-    tools = await system.start(
-        lambda: ToolExecutor(
-            catalog, hooks, channel, context, results=results, breakers=breakers, warn=warn
-        ),
-        name="tools",
-    )
+    executor = partial(ToolExecutor, catalog, hooks, channel, context, results=results, warn=warn)
+    tools = await system.start(lambda: executor(breakers=breakers, policy=policy), name="tools")
     services = Services(
         table, catalog, stores.sessions, bus, directory, tools, channel, hooks, breakers
     )
-    services.memory, services.tracer = stores.memory, tracer
+    services.memory, services.tracer, services.policy = stores.memory, tracer, policy
     services.guard, services.shell = config.guard, config.tools.shell
     services.fanout, services.workbench = stores.fanout, Workbench(workspace)
     services.journal, services.contexts = stores.journal, stores.contexts
@@ -246,7 +250,8 @@ def _builtin(config: HostConfig, stores: Stores) -> dict[str, Tool]:
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory)]
-    return builtin | {tool.name: tool for tool in more}
+    together = builtin | {tool.name: tool for tool in more}
+    return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})
 
 
 async def _start_hooks(
@@ -298,7 +303,9 @@ def _context(
         principal=run.principal,
         call_id=request.call.id,
         workspace=run.workspace or workspace,
+        lineage=run.lineage,
         delegate=children.run,
+        hand_over=children.hand_over,
     )
 
 

@@ -12,7 +12,7 @@ from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.call_ids import LENGTH, with_own_ids
 from motet.actors.agent.compaction import due_after_run
 from motet.actors.agent.summary import DEADLINE
-from motet.actors.agent.tokens import usage_of
+from motet.actors.agent.tokens import UNCALIBRATED, usage_of
 from motet.actors.agent.turn import CallModel, Turn
 from motet.actors.agent.view import Plan, Sent, View
 from motet.actors.agent.voice import Voice
@@ -53,10 +53,22 @@ class Thinker:
         self._voice = voice
         self.around = 0
         self._tokens = 0
-        self._full_name = run.agent.model_name
-        self.model = self._full_name.partition(":")[2] or self._full_name
-        self._prompt: Written | None = None
         self._trace = services.tracer.of(run.id)
+        self._prompt: Written | None = None
+        self._full_name = self.model = ""
+        self._name_model()
+
+    def change_agent(self) -> None:
+        """The run's agent is another one: its model, its window, its prompt."""
+        agent, self._prompt = self._run.agent, None
+        self._name_model()
+        self.view = replace(
+            self.view, window=agent.window, turns=agent.history, calibration=UNCALIBRATED
+        )
+
+    def _name_model(self) -> None:
+        self._full_name = self._run.agent.model_name
+        self.model = self._full_name.partition(":")[2] or self._full_name
 
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
@@ -104,9 +116,14 @@ class Thinker:
         return response
 
     def _told_apart(self, response: ModelResponse, iteration: int) -> ModelResponse:
-        """Its calls with ids that the conversation has not had; some servers count them anew."""
+        """Its calls by the names of the tools that it means, with ids that the conversation has
+        not had; some servers count them anew.
+        """
         if not response.calls:
             return response
+        calls = self._services.policy.called(self._run.agent.name, response.calls)
+        if calls is not response.calls:
+            response = replace(response, calls=calls)
         used = {
             call.id
             for row in (*self.view.history, *self._turn.rows)
@@ -156,6 +173,7 @@ class Thinker:
                 tools=tools,
                 memory=agent.memory,
                 recalled=self.recalled,
+                extra=run.extra,
                 shell=self._services.shell,
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
@@ -165,11 +183,13 @@ class Thinker:
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
         """The tools the model may call, and a line for each that is taken out for a while."""
         name = self._run.agent.name
-        out = self._services.breakers.taken_out(name)
-        specs = self._services.catalog.specs(name)
+        services = self._services
+        out = services.breakers.taken_out(name)
+        specs = services.policy.offered(self._run.subjects, services.catalog.specs(name))
         if not out:
             return specs, []
-        return tuple(spec for spec in specs if spec.name not in out), [*out.values()]
+        missing = [out[spec.name] for spec in specs if spec.name in out]
+        return tuple(spec for spec in specs if spec.name not in out), missing
 
     async def _compact(self, sent: Sent, decision: CallModel, *, overflow: bool = False) -> bool:
         """Compact the conversation if it is due; whether the view has moved."""

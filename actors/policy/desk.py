@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.log import logger
 from motet.actors.policy.names import BUILTIN, OWN, RESULTS, Names
@@ -19,6 +20,7 @@ from motet.actors.policy.rates import CallRates
 from motet.actors.policy.rules import Rules, configured, strictest
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.tool import Tool
+from motet.protocols.chat import Call
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.policy import Judged, Policy, Ruling, Subject, ToolFacts, ToolRules
@@ -112,6 +114,13 @@ class PolicyDesk:
             about = (ruling.effect, ruling.rule, ruling.reason)
             found.append(Judged(tool.name, facts.groups, *about, limit))
         return tuple(found)
+
+    def called(self, agent: str, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        """The calls of a model, by the names of the agent's tools; the same object if they are."""
+        known = self.catalog.names(agent)
+        if all(call.name in known for call in calls):
+            return calls
+        return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
 
     def wait(self, subjects: tuple[Subject, ...], tool: Tool) -> str:
         """Count a call; what the model is told when there have been too many, else nothing.

@@ -119,3 +119,11 @@ def _implied(name: str) -> str:
     front, _, rest = name.partition("__")
     server, tail, _ = rest.partition("__")
     return f"{MCP}{server}" if front == "mcp" and tail else OWN
+
+
+def grouped(tools: Mapping[str, Tool], groups: Mapping[str, Sequence[str]]) -> dict[str, Tool]:
+    """The built-in tools, which know their groups then."""
+    of = {
+        name: tuple(group for group, members in groups.items() if name in members) for name in tools
+    }
+    return {name: attrs.evolve(tool, groups=(*of[name], BUILTIN)) for name, tool in tools.items()}
