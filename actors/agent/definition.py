@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -13,7 +12,9 @@ import attrs
 import trio
 from typing_extensions import TypeForm, TypeVar
 
+from motet.actors.embed.where import refuse_in_loop
 from motet.actors.options import Bounds
+from motet.actors.children.handoff import Handoff, handoff_tool
 from motet.actors.tools.context import Context
 from motet.actors.tools.options import ToolOptions
 from motet.actors.tools.tool import Tool, ToolFailure, tool
@@ -58,6 +59,8 @@ class Agent(Generic[D_contra, O_co]):
         instructions: the system prompt.
         description: one line for people and for other agents.
         tools: tools, type-hinted functions, or names of built-in tools and groups.
+        handoffs: agents that it may hand its conversation to: its model sees a
+            ``transfer_to_<name>`` for each. :meth:`may_hand_to` adds more.
         deps_type: type of the ``deps`` that tools find in their ``Context``.
         output_type: what a run's ``output`` is: anything msgspec can read, or a pydantic model.
             Absent: the text of the answer.
@@ -80,6 +83,7 @@ class Agent(Generic[D_contra, O_co]):
         instructions: str = "",
         description: str = "",
         tools: Sequence[ToolLike] = (),
+        handoffs: Sequence[AnyAgent | Handoff] = (),
         deps_type: TypeForm[D_contra] | None = None,
         output_type: TypeForm[O_co] | None = None,
         limits: Limits | None = None,
@@ -103,6 +107,8 @@ class Agent(Generic[D_contra, O_co]):
         self.profile = profile
         self.policy = policy
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
+        for target in handoffs:
+            self.may_hand_to(target)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} model={self.model_name}>"
@@ -137,6 +143,10 @@ class Agent(Generic[D_contra, O_co]):
             return function
 
         return add if fn is None else add(fn)
+
+    def may_hand_to(self, agent: AnyAgent | Handoff) -> None:
+        """Let it hand its conversation to another agent, before a host first runs it."""
+        self._tools.append(handoff_tool(agent))
 
     def as_tool(
         self,
@@ -259,11 +269,8 @@ def _as_tool(item: ToolLike) -> Tool | str:
 
 
 def _refuse_inside_loop() -> None:
-    if trio.lowlevel.in_trio_run():
-        raise RuntimeError("run_sync() was called inside trio: use `await agent.run(...)` there")
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
-        raise RuntimeError(
-            "run_sync() was called inside an asyncio loop, which it would block: "
-            "use `await asyncio.to_thread(agent.run_sync, ...)`"
-        )
+    refuse_in_loop(
+        "run_sync()",
+        trio="use `await agent.run(...)` there",
+        asyncio="use a motet.HostThread and `await host.asyncio.run(agent, ...)` there",
+    )

@@ -10,15 +10,19 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 
+import attrs
 import trio
 from msgspec.structs import replace
 
 from motet.actors.agent.act import Batch
 from motet.actors.agent.budget import Budget, OverBudget
+from motet.actors.agent.definition import AnyAgent
 from motet.actors.agent.loops import Loops
+from motet.actors.agent.steering import Steering
 from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.agent.voice import Voice
+from motet.actors.children.hearing import Hearing
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.redact import redact_text
 from motet.actors.hooks.turn import RunHooks
@@ -32,7 +36,13 @@ from motet.protocols.errors import AgentError, Internal
 from motet.protocols.escalations import escalation_id
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
-from motet.protocols.sessions import FinishRun, GetSession, LoadTranscript, RecordIntent
+from motet.protocols.sessions import (
+    FinishRun,
+    GetSession,
+    HandOver,
+    LoadTranscript,
+    RecordIntent,
+)
 from motet.protocols.tools import CallResult
 
 FINISH_BUDGET = 5.0
@@ -67,6 +77,8 @@ class TurnRunner:
         run.budget = self.turn.budget
         self.voice = Voice(run, services)
         self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice)
+        self.hearing = Hearing(run, self.turn, self.voice)
+        self.steering = Steering(run, slot, services, self.hooks, self.turn)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
         self._batch: Batch | None = None
@@ -86,7 +98,9 @@ class TurnRunner:
         except Exception as error:
             finish = self._failed(await self._internal(error))
         finally:
-            # Awaits while being cancelled: shielded, and bounded by the budget.
+            # Awaits while being cancelled: shielded; children without limit, as G1 wants it.
+            with trio.CancelScope(shield=True):
+                await self.hearing.end()
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
             with trio.CancelScope(shield=True, deadline=deadline):
@@ -134,7 +148,9 @@ class TurnRunner:
                 case CallModel():
                     decision = await self._think(decision)
                 case RunCalls():
-                    decision = self.turn.observed(await self._act(decision), time.time())
+                    decision = await self._observe(await self._act(decision))
+                    if self.run.next_agent is not None and isinstance(decision, CallModel):
+                        await self._change_agent(self.run.next_agent)
                 case Finish():
                     return decision
 
@@ -173,6 +189,8 @@ class TurnRunner:
         prepared = await self.services.workbench.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
+        if run.workspace is not None:  # a child in the folder that it has in common with its caller
+            prepared = attrs.evolve(prepared, workspace=run.workspace)
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
             await self.services.warn(run, "bootstrap", problem, grave=False)
@@ -215,6 +233,10 @@ class TurnRunner:
         except OverBudget as over:
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
+        await self.hearing.before_end(response)
+        if not response.calls:
+            await self.steering.admit()
+            self.steering.offer()
         last = self.turn.is_last(response)
         whole = replace(response, text=self.turn.draft + response.text) if last else response
         passed = await self.hooks.output(whole) if last else response
@@ -225,12 +247,44 @@ class TurnRunner:
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Go on with an answer; one that was cut off is said when it is whole."""
         text = response.text if whole else self.turn.draft + response.text
+        self.steering.offer()
         decision = self.turn.answered(response, whole=whole)
+        await self.steering.record()
         self.voice.before = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
         if heard and not self.turn.draft:
             await self.voice.say("assistant", self.run.agent.name, heard)
+        return await self._entered(decision)
+
+    async def _observe(self, results: list[CallResult]) -> Decision:
+        """Go on with the results of calls, and with what has come in meanwhile."""
+        self.hearing.take()
+        self.steering.offer()
+        decision = self.turn.observed(results, time.time())
+        await self.steering.record()
+        return await self._entered(decision)
+
+    async def _entered(self, decision: Decision) -> Decision:
+        """Journal a row of what came in, and the answer before it; both have entered just now."""
+        rows = self.turn.rows
+        last = rows[-1] if isinstance(decision, CallModel) else None
+        if isinstance(last, UserMessage) and last.note == "injected":
+            for step in range(len(rows) - 2, len(rows)):
+                await self.services.note(self.run, step, rows[step])
+        for author, text in self.steering.heard():
+            await self.voice.say("user", author, text)
         return decision
+
+    async def _change_agent(self, agent: AnyAgent) -> None:
+        """Go on as ``agent``: its model, instructions and tools, and the conversation as it is."""
+        run, before = self.run, self.run.agent.name
+        run.agent, run.next_agent, run.workspace = agent, None, None
+        await self.services.store.ask(HandOver(run.id, agent.name))
+        self.turn.loops.kinds = self.services.catalog.kinds(agent.name)
+        self.thinker.change_agent()
+        await self._prepare()
+        self.thinker.recalled = await recall(self.services, run)
+        await self.voice.emit(events.AgentChanged(agent.name, agent.model_name, before))
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""
@@ -249,6 +303,7 @@ class TurnRunner:
         assert isinstance(intent, AssistantMessage)
         self._batch = Batch(self.run, self.services, decision.calls, step)
         results = await self._batch.execute(intent)
+        await self.steering.admit()
         self._batch = None
         return list(results)
 
@@ -277,6 +332,7 @@ class TurnRunner:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
         if self._batch:
             await self._batch.tell_cut()
+        self.hearing.conclude()
         last = self.turn.rows[-1] if self.turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.voice.say("assistant", self.run.agent.name, last.text)

@@ -150,6 +150,11 @@ class Turn:
             return bool(self._closing)
         return not self._may_go_on(response) and not self._more_came_in()
 
+    def may_wait(self, response: ModelResponse) -> bool:
+        """Whether what comes in before the turn ends with this answer would let it go on."""
+        cut_short = is_cut(response) or bool(self._closing or self.budget.exhausted())
+        return self.is_last(response) and not response.calls and not cut_short
+
     def answered(self, response: ModelResponse, *, whole: bool = False) -> Decision:
         """Take the model's answer to the last :class:`CallModel`.
 

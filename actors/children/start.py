@@ -130,10 +130,10 @@ class Children:
         """A run below another, within its budget; not yet registered."""
         assert parent.budget is not None
         await self._allowed(ctx, agent.name, text)
-        run = await self._intake.new_run(agent, text, None, ctx.deps, None, ctx.principal, None)
+        run = await self._intake.new_run(agent, text, deps=ctx.deps, principal=ctx.principal)
         run.session = sub_agent_key(agent.name, run.id)
         run.caller = (ctx.run_id, ctx.call_id)
-        run.among = parent.places
+        run.among, run.lineage = parent.places, parent.subjects
         if _one_team(parent.agent, agent):
             run.workspace = parent.workspace
         run.budget = _budget(parent.budget, run)
@@ -172,7 +172,7 @@ class Children:
             await self._services.emit(parent, ended)
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
         told = AfterChild(
-            *base, result.agent, result.run_id, result.status, result.output, result.usage
+            *base, result.agent, result.run_id, result.status, result.text, result.usage
         )
         self._hooks.notify(told)
 

@@ -32,7 +32,7 @@ from motet.protocols.hooks import (
     Verdict,
 )
 from motet.protocols.models import ModelRequest, ModelResponse, Usage
-from motet.protocols.sessions import RunStatus
+from motet.protocols.sessions import Principal, RunStatus
 
 END_BUDGET = 5.0
 """Seconds that the hooks at a run's end, or at a session's, may take together."""
@@ -42,9 +42,15 @@ class RunHooks:
     """Asks the hooks on behalf of a run."""
 
     def __init__(self, run: Run, client: HooksClient) -> None:
-        self._base = (run.id, run.session, run.agent.name, run.principal)
+        self._run = run
         self._client = client
         self._continued = 0
+
+    @property
+    def _base(self) -> tuple[str, str, str, Principal]:
+        """Of every event; the run's agent may be another one by now."""
+        run = self._run
+        return run.id, run.session, run.agent.name, run.principal
 
     @property
     def guard_input(self) -> bool:

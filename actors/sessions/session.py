@@ -83,6 +83,8 @@ class Session(Actor[SessionMessage]):
             self.start_soon(drop, run, self.services)
             return Ack(run.id, "accepted")
         self._pump()
+        if run.steers in table.runs:
+            return Ack(run.id, "steered")
         return Ack(run.id, "queued" if position else "accepted", position)
 
     async def _store(self, run: Run) -> Accepted:
@@ -117,11 +119,21 @@ class Session(Actor[SessionMessage]):
 
     async def _execute(self, run: Run) -> None:
         first, self.last = self.last is None, run
+        run.start_soon = self.start_soon
         runner = TurnRunner(run, self.slot, self.services, first=first)
         await runner.execute()
+        if run.stop_reason:
+            self._drop_steering(run)
         self._pump()
-        if runner.thinker.is_long:
+        if runner.thinker.is_long and run.caller is None:  # a child's session has no next run
             self.start_soon(self._tidy, Chore.after(runner))
+
+    def _drop_steering(self, ended: Run) -> None:
+        """What was to enter a run that was stopped is stopped with it."""
+        for run in self.slot.steering(ended.id):
+            self.slot.queue.remove(run)
+            run.cancel(ended.stop_reason)
+            self.start_soon(drop, run, self.services)
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:

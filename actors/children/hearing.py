@@ -1,0 +1,64 @@
+"""Where a run hears of the children beside it: between its requests, and before it would end.
+
+A run that has an answer does not end while children work: it waits, and its model gets to say more
+when it knows what came of them. Only a limit, a failure or a stop ends it before, and them with it.
+"""
+
+from __future__ import annotations
+
+from motet.actors.agent.turn import Turn
+from motet.actors.agent.voice import Voice
+from motet.actors.children.family import Child
+from motet.actors.children.news import Ended, closed, message, untold
+from motet.actors.sessions.table import Run
+from motet.protocols import events
+from motet.protocols.models import ModelResponse
+
+WHY = "its caller has ended"
+
+
+class Hearing:
+    """Of one run. Costs nothing while it has no children."""
+
+    def __init__(self, run: Run, turn: Turn, voice: Voice) -> None:
+        self._run = run
+        self._turn = turn
+        self._voice = voice
+
+    def take(self) -> None:
+        """Let the turn have what is new, for its next request."""
+        family = self._run.family
+        if family is not None and family.has_news:
+            self._turn.inject(*(message(ended(child)) for child in family.take()))
+
+    async def before_end(self, response: ModelResponse) -> None:
+        """Wait for children before an answer that would be the last one. Cancellable."""
+        family = self._run.family
+        if family is None or not self._turn.may_wait(response):
+            return
+        if family.alive:
+            self._voice.partial = response.text  # what a stop would leave of it
+            await self._voice.emit(events.Activity("waiting_children", self._turn.iteration))
+            await family.settled()
+            self._voice.partial = ""
+        self.take()
+
+    async def end(self) -> None:
+        """End all that are alive, and wait. Shield it."""
+        if self._run.family is not None:
+            await self._run.family.end(WHY)
+
+    def conclude(self) -> None:
+        """Let the last row tell of those whose end the model has not been shown."""
+        family = self._run.family
+        if family is not None:
+            rows, children = self._turn.rows, [ended(child) for child in family.members.values()]
+            rows[:] = closed(rows, untold(rows, children))
+
+
+def ended(child: Child) -> Ended:
+    """A child whose run has ended, as its caller is told of it."""
+    result = child.run.result
+    assert result is not None
+    detail = "" if result.status == "completed" else result.detail
+    return Ended(result.run_id, result.agent, result.status, result.text, detail)
