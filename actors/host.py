@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, get_args, overload
 
 import trio
 
@@ -21,6 +21,7 @@ from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
 from motet.actors.intake import Intake
+from motet.actors.log import logger
 from motet.actors.options import RunOptions
 from motet.actors.records import Records
 from motet.actors.result import RunResult
@@ -33,7 +34,7 @@ from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
 from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.escalations import (
     Answer,
     AnswerEscalation,
@@ -51,6 +52,7 @@ from motet.protocols.sessions import (
     DeleteSession,
     GetRun,
     Principal,
+    QueueMode,
     RunInfo,
     StopReport,
 )
@@ -72,6 +74,8 @@ class Host(Records):
         self._intake = tree.children.intake = Intake(tree)
         self.on = On(tree.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
+        self.log = logger("motet.host")
+        """For the embedding program and its hooks; secrets are left out, as everywhere."""
 
     def __repr__(self) -> str:
         return f"<Host {self._tree.location.name} {self._tree.table!r}>"
@@ -262,6 +266,45 @@ class Host(Records):
         run = await self._intake.new_run(agent, text, session, None, None, principal, key)
         return await self._intake.deliver(run)
 
+    async def send(
+        self,
+        text: str,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        mode: QueueMode = "steer",
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> Ack:
+        """Give a text to the run ``run_id``, or to the one that goes on in ``session``.
+
+        ``steer``: it enters the run before its next model request; if the model has just given
+        its last answer, it is asked once more. ``followup``: it is answered after the run. On disk
+        when this returns. ``Ack.status`` tells a text that is to steer (``steered``) from one that
+        becomes a run of its own, as happens when no run goes on any more, or when it ends before
+        it has taken the text. One that is stopped drops what was to enter it.
+
+        Raises ``UnknownName`` for another mode, ``NotFound`` for a run or session that is not
+        there or not the principal's, and ``InputValidation``, ``QueueFull``, ``KeyConflict``.
+        """
+        if mode not in get_args(QueueMode):
+            raise UnknownName("mode", mode, get_args(QueueMode))
+        if (run_id is None) == (session is None):
+            raise TypeError("send() needs either run_id=... or session=...")
+        if run_id is None:
+            target = self._tree.table.active(str(session))
+        else:
+            target = self._tree.table.runs.get(run_id)
+        if target is not None and self._tree.table.may(principal, target):
+            run = await self._intake.steering(target, text, mode, key)
+            return await self._intake.deliver(run)
+        if run_id is None:
+            return await self.submit(text, session=str(session), principal=principal, key=key)
+        ended = await self._owned_run(run_id, principal)
+        return await self.submit(
+            text, session=ended.session, agent=ended.agent, principal=Principal(ended.user), key=key
+        )
+
     async def stop(
         self,
         *,
@@ -363,6 +406,12 @@ class Host(Records):
         if run is None or not self._tree.table.may(principal, run):
             raise NotFound(f"no live run {run_id!r}")
         return run
+
+    async def _owned_run(self, run_id: str, principal: Principal) -> RunInfo:
+        info = await self._tree.store.ask(GetRun(run_id))
+        if info is None or (principal.role != "admin" and info.user != principal.user):
+            raise NotFound(f"no run {run_id!r}")
+        return info
 
     async def _owned_escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
         info = await self._tree.store.ask(GetEscalation(escalation))

@@ -22,7 +22,7 @@ from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import SessionCompacted
 from motet.protocols.limits import Limits
-from motet.protocols.sessions import LOCAL, Ack, Principal
+from motet.protocols.sessions import LOCAL, Ack, Principal, QueueMode
 from motet.runtime import ActorDead
 
 
@@ -42,6 +42,8 @@ class Intake:
         principal: Principal = LOCAL,
         key: str | None = None,
         max_turns: int | None = None,
+        *,
+        where: guard.Where = "message",
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
@@ -60,17 +62,36 @@ class Intake:
         if max_turns is not None:
             limits = replace(limits, turns=max_turns)
         run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-        self._screen(run)
+        self._screen(run, where)
         return run
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
         return await self._tree.resolver.resolve(name)
 
-    def _screen(self, run: Run) -> None:
+    async def steering(self, target: Run, text: str, mode: QueueMode, key: str | None) -> Run:
+        """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.
+
+        In the name of whom the run acts for, with what it was given, should it become its own run.
+        """
+        steers = target.id if mode == "steer" else None
+        run = await self.new_run(
+            target.agent,
+            text,
+            target.session,
+            target.deps,
+            target.limits,
+            target.principal,
+            key,
+            where="injected" if steers else "message",
+        )
+        run.steers = steers
+        return run
+
+    def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
         services = self._tree.services
-        finding = guard.find(run.text, services.guard)
+        finding = guard.find(run.text, services.guard, where)
         if finding is not None:
             services.log_finding(run, finding)
             if finding.blocked:

@@ -60,6 +60,10 @@ class RunStream(Generic[O_co]):
         else:
             self._run.cancel("cancelled by the caller", by_user=True)
 
+    def events(self) -> Self:
+        """Itself: ``async for event in run.events()`` is ``async for event in run``."""
+        return self
+
     def __aiter__(self) -> Self:
         return self
 

@@ -175,6 +175,12 @@ class InputDropped(Event, frozen=True, tag="input.dropped"):
     reason: str
 
 
+class InputSteered(Event, frozen=True, tag="input.steered"):
+    """An accepted input has entered a run that was going on, and is answered by that."""
+
+    into: str
+
+
 class EscalationResolved(Event, frozen=True, tag="escalation.resolved"):
     """A person has answered an escalation. ``next_run`` is the run that goes on, if one does."""
 
@@ -194,6 +200,20 @@ class SessionCompacted(Event, frozen=True, tag="session.compacted"):
 
     start: int
     end: int
+
+
+class RoomTurn(Event, frozen=True, tag="room.turn"):
+    """A member has the floor: its round's turn number ``turn``; ``left`` are still to be had."""
+
+    speaker: str
+    turn: int
+    left: int
+
+
+class RoomIdle(Event, frozen=True, tag="room.idle"):
+    """The round is over, and the room waits for a person. ``reason`` says why."""
+
+    reason: str
 
 
 class Warned(Event, frozen=True, tag="warning"):
@@ -254,7 +274,10 @@ AnyEvent: TypeAlias = (
     | RunEscalated
     | RunInterrupted
     | InputDropped
+    | InputSteered
     | EscalationResolved
+    | RoomTurn
+    | RoomIdle
     | SessionReset
     | SessionCompacted
     | Warned

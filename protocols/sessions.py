@@ -28,9 +28,19 @@ RunStatus: TypeAlias = Literal[
     "escalated",
     "interrupted",
     "dropped",
+    "steered",
 ]
 FINAL: frozenset[RunStatus] = frozenset(
-    {"completed", "failed", "cancelled", "limited", "escalated", "interrupted", "dropped"}
+    {
+        "completed",
+        "failed",
+        "cancelled",
+        "limited",
+        "escalated",
+        "interrupted",
+        "dropped",
+        "steered",
+    }
 )
 
 
@@ -98,6 +108,18 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     run_id: str
     step: int
     row: ChatMessage
+
+
+class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
+    """Inputs have entered a run that goes on: its journal gets ``rows``, and they end as steered.
+
+    In one transaction, so that no crash makes one answered twice. ``step``: of the first row.
+    """
+
+    run_id: str
+    step: int
+    rows: tuple[ChatMessage, ...]
+    inputs: tuple[str, ...]
 
 
 class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
@@ -293,9 +315,19 @@ class StopReport(msgspec.Struct, frozen=True):
     still_running: list[str] = []
 
 
+QueueMode: TypeAlias = Literal["steer", "followup"]
+"""What becomes of a text that comes during a run.
+
+``steer``: it enters the run before its next model request; ``followup``: it is answered after it.
+"""
+
+
 class Ack(msgspec.Struct, frozen=True):
-    """The answer to an input: it is on disk. ``position`` counts the queue from 1."""
+    """The answer to an input: it is on disk. ``position`` counts the queue from 1.
+
+    ``steered``: it is to enter a run that goes on, and if that ends first, a run of its own.
+    """
 
     run_id: str
-    status: Literal["accepted", "queued", "duplicate"]
+    status: Literal["accepted", "queued", "steered", "duplicate"]
     position: int = 0

@@ -42,6 +42,7 @@ from motet.protocols.sessions import (
     DeleteSession,
     EndsToTell,
     EndToTell,
+    EnterRun,
     FinishRun,
     GetRun,
     GetSession,
@@ -70,6 +71,7 @@ from motet.runtime import Actor, handles
 SessionStoreMessage: TypeAlias = (
     AcceptInput
     | RecordIntent
+    | EnterRun
     | FinishRun
     | HandOver
     | ResetSession
@@ -184,6 +186,18 @@ class SessionStore(Actor[SessionStoreMessage]):
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
         self._behind.written(request.run_id, steps)
+
+    @handles(EnterRun, concurrent=AT_ONCE)
+    async def enter_run(self, request: EnterRun) -> None:
+        """Takes the steps along, as an intent does. Raises ``NotFound`` when one has ended."""
+        steps = self._behind.of(request.run_id)
+        try:
+            await self._write((*steps, *sql.enter(request, self._clock())))
+        except ExpectationFailed:
+            raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs") from None
+        self._behind.written(request.run_id, steps)
+        for one in request.inputs:
+            self._unfinished.pop(one, None)
 
     @handles(FinishRun, concurrent=AT_ONCE)
     async def finish(self, request: FinishRun) -> None:

@@ -17,7 +17,8 @@ from motet.actors.events.rows import END_STEP, text_of
 from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import Terminal
-from motet.protocols.sessions import FinishRun, NewInput
+from motet.protocols.models import Usage
+from motet.protocols.sessions import EnterRun, FinishRun, NewInput
 from motet.protocols.storage import Row, SqlValue, Statement
 
 KEY_LIFE = 24 * 3600.0
@@ -120,6 +121,19 @@ def begin(run_id: str, now: float) -> Statement:
 def record(run_id: str, step: int, row: ChatMessage, *, must: bool = False) -> Statement:
     """Journal one row. ``must``: it is an error when the run is unknown or has ended."""
     return Statement(ADD_STEP, (run_id, step, encode(row)), expect=1 if must else None)
+
+
+def enter(request: EnterRun, now: float) -> tuple[Statement, ...]:
+    """Inputs enter a run; a statement fails when it, or one of them, has ended before."""
+    usage, detail = msgspec.json.encode(Usage()).decode(), f"it has entered {request.run_id}"
+    steps = enumerate(request.rows, request.step)
+    return (
+        *(record(request.run_id, step, row, must=True) for step, row in steps),
+        *(
+            Statement(END_RUN, (one, "steered", usage, detail, now), expect=1)
+            for one in request.inputs
+        ),
+    )
 
 
 def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple[Statement, ...]:

@@ -40,6 +40,7 @@ class Run:
     Attributes:
         workspace: what its tools see; None until it has been prepared.
         caller: the run that this one is a child of, and the call that asked for it.
+        steers: the run that its input is to enter; None: it is to be a run of its own.
         beside: its caller goes on while it works, and is told of its end.
         among: the places of its caller's children that work at once; it waits for one.
         family: the children that work beside it; None until there is one.
@@ -49,6 +50,7 @@ class Run:
             one of them. A child has its parent's ``subjects``.
         budget: what it may spend; None until it starts, if it is nobody's child.
         generation: higher than that of every run admitted before it.
+        extra: what its system prompt says beside its agent's instructions.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
     """
@@ -63,6 +65,7 @@ class Run:
     key: str | None = None
     workspace: Path | None = None
     caller: tuple[str, str] | None = None
+    steers: str | None = None
     beside: bool = False
     among: trio.CapacityLimiter | None = attrs.field(default=None, repr=False)
     family: Family | None = attrs.field(default=None, repr=False)
@@ -73,6 +76,7 @@ class Run:
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    extra: str = ""
     stop_reason: str = ""
     by_user: bool = False
     soft_stop: bool = False
@@ -135,6 +139,10 @@ class Slot:
     touched: float = 0.0
     actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
 
+    def steering(self, run_id: str) -> list[Run]:
+        """The inputs that are to enter this run, in their order."""
+        return [run for run in self.queue if run.steers == run_id]
+
     @property
     def idle(self) -> bool:
         busy = self.queue or self.active or self.arriving or self.chores
@@ -187,6 +195,11 @@ class RunTable:
         if slot is None:
             slot = self.slots[session] = Slot(session)
         return slot
+
+    def active(self, session: str) -> Run | None:
+        """The run that goes on in a session."""
+        slot = self.slots.get(session)
+        return slot.active if slot is not None else None
 
     def actor(self, session: str) -> ActorRef[Submit] | None:
         """The session's actor if it is known and alive; else the router is to be asked."""
@@ -263,12 +276,13 @@ class RunTable:
         return _stop(active, dropped, reason, by_user=by_user)
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel one run; it is dropped if it was queued."""
-        queue = self.slot(run.session).queue
-        if run not in queue:
-            return _stop([run], [], reason, by_user=by_user)
-        queue.remove(run)
-        return _stop([], [run], reason, by_user=by_user)
+        """Cancel one run; it is dropped if it was queued, and so is what was to enter it."""
+        slot = self.slot(run.session)
+        queued = [run] if run in slot.queue else []
+        dropped = queued + slot.steering(run.id)
+        for one in dropped:
+            slot.queue.remove(one)
+        return _stop([] if queued else [run], dropped, reason, by_user=by_user)
 
     def may(self, principal: Principal, run: Run) -> bool:
         return principal.role == "admin" or run.principal.user == principal.user

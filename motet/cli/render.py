@@ -18,6 +18,7 @@ from motet.protocols.events import (
     ErrorStoreFailed,
     EscalationResolved,
     InputDropped,
+    InputSteered,
     MessageAdded,
     RunCancelled,
     RunEscalated,
@@ -124,6 +125,8 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("warning", f"[interrupted: {one_line(event.reason)}]")
         case InputDropped():
             return Piece("warning", f"[not answered: {one_line(event.reason)}]")
+        case InputSteered():
+            return Piece("note", "[taken up by the run that goes on]")
         case SessionReset():
             return Piece("note", "[a new conversation]")
         case Warned():
