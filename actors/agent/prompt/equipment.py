@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from motet.actors.agent.prompt.given import PromptInput, Skill
+from motet.actors.agent.prompt.given import PromptInput, PromptTool, Skill
 from motet.actors.agent.prompt.opening import gist, lines
 from motet.actors.agent.tokens import CHARS_PER_TOKEN
 
@@ -98,6 +98,12 @@ def _skill_lines(skills: Iterable[Skill]) -> list[str]:
         what = gist(skill.description)
         listed.append(f"- {skill.name}{place}" + (f": {what}" if what else ""))
     return listed
+
+
+def is_small(tools: Iterable[PromptTool]) -> bool:
+    """Whether external tools are few enough to be listed, or none."""
+    listed = lines(tools)
+    return not listed or _is_small(listed)
 
 
 def _is_small(listed: Sequence[str]) -> bool:

@@ -1,0 +1,255 @@
+"""One session with one server: opened, used and left by the actor that owns it.
+
+A session of the SDK is a nursery in disguise, so :func:`open_connection` is entered and left in one
+task; calls may come from any. The SDK takes half a second to import: on first use, in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from motet.actors.mcp.answers import answer_of
+from motet.actors.mcp.wire import LONGEST, End, Wire, open_process
+from motet.actors.mcp.words import Words
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import MissingExtra
+from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
+from motet.protocols.version import __version__
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client.session import ClientSession
+
+PAGES = 100
+"""Of a list of tools; a server with more is broken."""
+CLOSE_BUDGET = 2.0
+"""Seconds for a server that is reached by a URL to hear that the session is over."""
+
+_ENVIRONMENT = (
+    *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL"),
+    *("TERM", "TMPDIR", "TZ", "USER"),
+)
+_SESSION = "mcp-session-id"
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A session that has been initialised.
+
+    Attributes:
+        changed: set when the server has said that it offers other tools now.
+        end: why it is over, once it is.
+    """
+
+    session: ClientSession
+    server: McpServer
+    end: End
+    changed: trio.Event = attrs.field(factory=trio.Event)
+
+    async def tools(self) -> tuple[McpTool, ...]:
+        """All pages of its list. Raises ``McpFailed``."""
+        from mcp_types import PaginatedRequestParams
+
+        found: dict[str, McpTool] = {}
+        cursor: str | None = None
+        with _failures(self.end):
+            for _ in range(PAGES):
+                params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+                page = await self.session.list_tools(params=params)
+                for tool in page.tools:
+                    found.setdefault(tool.name, _tool(tool.model_dump(mode="json", by_alias=True)))
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        return tuple(found.values())
+
+    async def call(self, tool: str, arguments: JsonObject) -> McpAnswer:
+        """Cancelled, or out of time: the server is told to stop. Raises ``McpFailed``.
+
+        What it answers is not checked against the schema it gave: the call has had its effect.
+        """
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        limit = self.server.timeout
+        with trio.move_on_after(limit), _failures(self.end):
+            result = await self.session.send_request(request, CallToolResult)
+            return answer_of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+        raise McpFailed(f"no answer within {limit:g} s; it was told to stop", "timeout")
+
+    async def watch(self) -> None:
+        """Have ``changed`` set also by servers that speak the newer protocol. Never ends."""
+        from mcp.client.subscriptions import SubscriptionLost, listen
+        from mcp.shared.exceptions import MCPError
+
+        if self.session.discover_result is not None:
+            try:
+                async with listen(self.session, tools_list_changed=True) as events:
+                    async for _ in events:
+                        self.changed.set()
+            except (MCPError, SubscriptionLost):
+                pass  # it does not tell of changes: its list is read again when it starts anew
+        await trio.sleep_forever()
+
+
+class _failures:
+    """Turns what the SDK raises into :class:`McpFailed`."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
+        from pydantic import ValidationError
+
+        if isinstance(error, MCPError):
+            if error.code == CONNECTION_CLOSED or self._end.happened.is_set():
+                raise McpFailed("the connection to it is lost", "unavailable") from error
+            raise McpFailed(
+                f"it refused: {error.message} (code {error.code})", "refused"
+            ) from error
+        if isinstance(error, ValidationError | RuntimeError):
+            words = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise McpFailed(f"its answer is not of the protocol: {words}", "refused") from error
+
+
+@asynccontextmanager
+async def open_connection(
+    server: McpServer, words: Words, end: End
+) -> AsyncGenerator[tuple[Connection, tuple[McpTool, ...]]]:
+    """Start or reach a server, agree on a protocol and read its tools, for the length of the block.
+
+    Raises ``McpFailed`` when that fails or takes longer than the server's ``start_timeout``,
+    ``MissingExtra`` without the SDK. Leaving ends the server's process and all that it started;
+    ``end`` says why the session was over, where that was not our doing.
+    """
+    await _load_sdk()
+    words.forget()
+    async with _opened(server, words, end) as connection:
+        yield connection, await _listed(connection)
+
+
+async def _listed(connection: Connection) -> tuple[McpTool, ...]:
+    limit = connection.server.start_timeout
+    with trio.move_on_after(limit):
+        with _failures(connection.end):
+            await _agree(connection.session)
+        return await connection.tools()
+    raise McpFailed(f"it did not start within {limit:g} s", "unavailable")
+
+
+@asynccontextmanager
+async def _opened(server: McpServer, words: Words, end: End) -> AsyncGenerator[Connection]:
+    from mcp.client.session import ClientSession
+    from mcp_types import Implementation, ToolListChangedNotification
+
+    connection: Connection | None = None
+
+    async def heard(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification) and connection is not None:
+            connection.changed.set()
+
+    opened = _over_http(server, end) if server.url else _over_stdio(server, words, end)
+    async with opened as (incoming, outgoing):
+        me = Implementation(name="motet", version=__version__)
+        async with ClientSession(
+            incoming, outgoing, message_handler=heard, client_info=me
+        ) as session:
+            connection = Connection(session, server, end)
+            yield connection
+
+
+@asynccontextmanager
+async def _over_stdio(
+    server: McpServer, words: Words, end: End
+) -> AsyncGenerator[tuple[Any, Any]]:  # the SDK's protocols, whose names are private
+    async with open_process(server, environment(server), words, end) as wire:
+        assert isinstance(wire, Wire)
+        yield wire.incoming, wire.outgoing
+
+
+@asynccontextmanager
+async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, Any]]:
+    """The deadlines are those of the calls, by Trio's clock."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def look(response: httpx2.Response) -> None:
+        if response.status_code == 404 and _SESSION in response.request.headers:
+            end.because("it has forgotten the session")
+        elif response.status_code in (401, 403):
+            end.because(f"it answered HTTP {response.status_code}: check its headers and token")
+
+    headers = dict(server.headers)
+    if server.token:
+        headers["Authorization"] = f"Bearer {server.token}"
+    assert server.url is not None
+    hooks = {"response": [look]}
+    with trio.CancelScope() as scope:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=None, event_hooks=hooks) as client,
+            streamable_http_client(
+                server.url, http_client=client, max_sse_event_size=LONGEST
+            ) as streams,
+        ):
+            try:
+                yield streams
+            finally:
+                scope.deadline = trio.current_time() + CLOSE_BUDGET
+
+
+async def _agree(session: ClientSession) -> None:
+    """Initialise, or, with a server that knows only the newer protocol, discover."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION):
+            raise
+        await session.discover()
+
+
+def environment(server: McpServer) -> dict[str, str]:
+    """All that a server's process gets to know of the host's environment, and its own."""
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return {**kept, **server.env}
+
+
+def _tool(listed: dict[str, Any]) -> McpTool:
+    """A tool as it stands on the wire; its schema is the server's, so its types are not known."""
+    annotations = listed.get("annotations") or {}
+    schema: JsonObject = dict(listed.get("inputSchema") or {})
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    return McpTool(
+        name=str(listed["name"]),
+        description=str(listed.get("description") or listed.get("title") or ""),
+        parameters=schema,
+        read_only=annotations.get("readOnlyHint") is True,
+    )
+
+
+async def _load_sdk() -> None:
+    """Raises ``MissingExtra``."""
+
+    def load() -> None:
+        for module in ("mcp.client.session", "mcp.client.streamable_http"):
+            import_module(module)
+
+    try:
+        await trio.to_thread.run_sync(load)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("mcp", "an MCP server") from error

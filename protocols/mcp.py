@@ -1,0 +1,179 @@
+"""MCP servers: how one is reached, what it offers, and what its actor is asked.
+
+Invariant: a server's name holds no ``__`` and begins and ends with a letter or a digit, so that
+``mcp__<server>__<tool>`` can be read back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import MotetError
+from motet.protocols.messages import Request
+
+Start: TypeAlias = Literal["lazy", "eager"]
+Failure: TypeAlias = Literal["unavailable", "timeout", "refused"]
+
+MCP = "mcp:"
+"""In front of a server's name where tools are named: ``tools=["mcp:git"]``."""
+NAME_LENGTH = 24
+
+_NAME = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_SECRET = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def is_server_name(name: str) -> bool:
+    return len(name) <= NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
+def seconds(value: float | str) -> float:
+    """Seconds, given as a number or as a text such as ``30s`` or ``5m``. Raises ``ValueError``."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"it must be seconds, or a text such as '30s' or '5m', not {value!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _above_0(_: object, field: attrs.Attribute[float], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{field.name} must be above 0, not {value!r}")
+
+
+def _not_negative(_: object, field: attrs.Attribute[float], value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{field.name} must be at least 0, not {value!r}")
+
+
+def _http_url(_: object, field: attrs.Attribute[str | None], value: str | None) -> None:
+    if value is not None and re.fullmatch(r"https?://[^\s/]\S*", value) is None:
+        raise ValueError(f"{field.name} must be a http(s) URL, not {value!r}")
+
+
+def _start(_: object, field: attrs.Attribute[str], value: str) -> None:
+    if value not in ("lazy", "eager"):
+        raise ValueError(f"{field.name} must be 'lazy' or 'eager', not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class McpServer:
+    """A server of the Model Context Protocol: a program to start (stdio), or a URL to reach.
+
+    A host has one connection to it, and one process, which all its agents and users share: what
+    it is told of one user is not kept from another. Times are seconds, or texts such as ``"5m"``.
+
+    Attributes:
+        command: the program and its arguments; no shell.
+        env: variables it gets beside ``PATH``, ``HOME`` and a few more; none of the host's keys.
+        cwd: its current directory.
+        url: of a server that speaks streamable HTTP.
+        headers: sent with every request to ``url``.
+        token: sent to ``url`` as ``Authorization: Bearer``.
+        timeout: that one call may take.
+        start_timeout: from its start to its list of tools.
+        idle_stop: it is stopped when nobody has used it for so long, and started again by the
+            next call; 0: never.
+        start: ``lazy``, when it is first needed, or ``eager``, with the host.
+
+    Raises ``ValueError`` without exactly one of ``command`` and ``url``.
+    """
+
+    command: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...])
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    url: str | None = attrs.field(default=None, validator=_http_url)
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    timeout: float = attrs.field(default=60.0, converter=seconds, validator=_above_0)
+    start_timeout: float = attrs.field(default=30.0, converter=seconds, validator=_above_0)
+    idle_stop: float = attrs.field(default=300.0, converter=seconds, validator=_not_negative)
+    start: Start = attrs.field(default="lazy", validator=_start)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("an MCP server must have either a command or a url")
+        if self.url and (self.env or self.cwd):
+            raise ValueError("env and cwd must stand with a command: a url has no process")
+        if self.command and (self.headers or self.token):
+            raise ValueError("headers and token must stand with a url: give a command env")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values in it that nobody may be shown; of ``env``, those whose names say so."""
+        env = tuple(value for name, value in self.env.items() if _SECRET.search(name))
+        return (*env, *self.headers.values(), *((self.token,) if self.token else ()))
+
+
+class McpFailed(MotetError):
+    """A server could not be used, or could not do what it was asked.
+
+    Attributes:
+        kind: ``unavailable`` (it does not start, or has ended), ``timeout``, or ``refused`` (it
+            answered with an error of the protocol).
+    """
+
+    def __init__(self, message: str, kind: Failure):
+        super().__init__(message)
+        self.kind = kind
+
+
+class McpTool(msgspec.Struct, frozen=True):
+    """A tool as its server lists it.
+
+    Attributes:
+        read_only: the server says that it changes nothing.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    read_only: bool = False
+
+
+class McpAnswer(msgspec.Struct, frozen=True):
+    """What a server gave for a call: ``value`` is a text, or parts with a JSON form."""
+
+    value: object
+    failed: bool = False
+
+
+class CallMcpTool(Request[McpAnswer], frozen=True, tag="mcp.call"):
+    """Call a tool by the server's own name for it. Raises :class:`McpFailed`.
+
+    Cancelling tells the server to stop that call; nobody hears of its answer.
+    """
+
+    tool: str
+    arguments: JsonObject
+
+
+class ListMcpTools(Request[tuple[McpTool, ...]], frozen=True, tag="mcp.list"):
+    """What the server offers; it is started if need be. Raises :class:`McpFailed`."""
+
+
+class McpStatus(msgspec.Struct, frozen=True):
+    """A configured server as people see it.
+
+    Attributes:
+        state: ``stopped``, ``starting``, ``ready``, ``stopping``.
+        tools: what it offers, as far as that is known; the server's own names.
+        problem: why it could not be used last time; empty when it could.
+    """
+
+    name: str
+    state: str
+    tools: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class GetMcpStatus(Request[McpStatus], frozen=True, tag="mcp.status"):
+    """How the server is; never starts it."""
