@@ -57,6 +57,16 @@ def describe(fn: Function) -> Described:
     return Described(text, _object(schemas, required, defs), accepts, takes_context)
 
 
+def schema_of(kind: object) -> JsonObject:
+    """The JSON Schema of one type; what only a reference can express is in its ``$defs``.
+
+    Raises ``TypeError`` for a type that cannot be described.
+    """
+    (found,), defs = _components([kind])
+    plain = inlined(found, defs)
+    return {**found, "$defs": defs} if plain is None else plain
+
+
 def _hints(fn: Function) -> Mapping[str, object]:
     try:
         return get_type_hints(fn, include_extras=True)
