@@ -21,6 +21,7 @@ Role: TypeAlias = Literal["viewer", "operator", "admin"]
 RunStatus: TypeAlias = Literal[
     "queued",
     "running",
+    "waiting",
     "completed",
     "failed",
     "cancelled",
