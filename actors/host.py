@@ -15,19 +15,16 @@ from typing import Any, TypeVar, Unpack, get_args, overload
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.answering import Answering
 from motet.actors.config import configured
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
-from motet.actors.intake import Intake
 from motet.actors.log import logger
 from motet.actors.options import RunOptions
-from motet.actors.records import Records
 from motet.actors.result import RunResult
-from motet.actors.sessions.review import follow_up, resolved
 from motet.actors.sessions.router import Retire
-from motet.actors.sessions.store_sql import storable
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
 from motet.actors.tracing.store import FlushTraces
@@ -35,12 +32,6 @@ from motet.actors.tree import Tree, grow
 from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import NotFound, UnknownName
-from motet.protocols.escalations import (
-    Answer,
-    AnswerEscalation,
-    EscalationInfo,
-    GetEscalation,
-)
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
@@ -62,7 +53,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Records):
+class Host(Answering):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -71,7 +62,6 @@ class Host(Records):
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
-        self._intake = tree.children.intake = Intake(tree)
         self.on = On(tree.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
         self.log = logger("motet.host")
@@ -332,42 +322,6 @@ class Host(Records):
             await stop.wait()
         return stop.report()
 
-    # Answering
-
-    async def resolve(
-        self,
-        escalation: str,
-        decision: Answer,
-        *,
-        note: str = "",
-        deps: object = None,
-        principal: Principal = LOCAL,
-    ) -> EscalationInfo:
-        """Answer an escalation; ``retry`` and ``advice`` have a run of its session started.
-
-        The same answer given again changes nothing, but starts the run if that was prevented.
-        Raises ``NotFound`` (also for a foreign one), ``EscalationAnswered`` when there is another
-        answer, ``InputValidation`` for advice without a note, ``QueueFull`` and ``UnknownName``.
-        """
-        text = follow_up(decision, note)
-        known = await self._owned_escalation(escalation, principal)
-        owner = Principal(known.user)
-        run = None
-        if text is not None:
-            run = await self._intake.new_run(
-                known.agent, text, known.session, deps, None, owner, None
-            )
-        answer = AnswerEscalation(
-            known.id, decision, storable(note), principal.user, run.id if run else None
-        )
-        fresh = await self._tree.store.ask(answer)
-        info = await self._owned_escalation(escalation, principal)
-        if fresh:
-            await self._tree.services.announce(info.session, resolved(info), info.run_id)
-        if run and info.next_run is not None:
-            await self._follow_up(run, info.next_run)
-        return info
-
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
@@ -412,19 +366,6 @@ class Host(Records):
         if info is None or (principal.role != "admin" and info.user != principal.user):
             raise NotFound(f"no run {run_id!r}")
         return info
-
-    async def _owned_escalation(self, escalation: str, principal: Principal) -> EscalationInfo:
-        info = await self._tree.store.ask(GetEscalation(escalation))
-        if info is None or (principal.role != "admin" and info.user != principal.user):
-            raise NotFound(f"no escalation {escalation!r}")
-        return info
-
-    async def _follow_up(self, run: Run, run_id: str) -> None:
-        """Start the run of an answer, unless it was started before."""
-        run.id = run_id
-        stored = await self._tree.store.ask(GetRun(run_id))
-        if stored is None and run_id not in self._tree.table.runs:
-            await self._intake.deliver(run)
 
 
 @asynccontextmanager
