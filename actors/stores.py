@@ -19,6 +19,7 @@ from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Writer
+from motet.actors.teams.board import BoardProtocol, TaskBoards
 from motet.actors.tracing.recorder import Tracer
 from motet.actors.tracing.start import start_tracing
 from motet.actors.tracing.store import TraceProtocol
@@ -41,6 +42,7 @@ class Stores:
     contexts: KnownContexts
     agents: ActorRef[AgentProtocol]
     memory: Memory
+    boards: ActorRef[BoardProtocol]
     tracer: Tracer
     traces: ActorRef[TraceProtocol]
 
@@ -70,6 +72,7 @@ async def start_stores(
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(database, readers), name="memory")
         )
+    boards = await system.start(lambda: TaskBoards(database, readers), name="boards")
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
@@ -83,6 +86,7 @@ async def start_stores(
         contexts,
         agents,
         memory,
+        boards,
         tracer,
         traces,
     )

@@ -22,6 +22,8 @@ from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.store import StoredAgents
 from motet.actors.agents.workbench import Workbench
 from motet.actors.children.start import Children
+from motet.actors.children.tools import GROUP as AGENTS_GROUP
+from motet.actors.children.tools import child_tools
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
@@ -36,10 +38,9 @@ from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
 from motet.actors.memory.tools import GROUP as MEMORY_GROUP
 from motet.actors.memory.tools import memory_tools
-from motet.actors.models.anthropic import AnthropicModel
-from motet.actors.models.catalog import MakeModel, ModelCatalog
+from motet.actors.models.catalog import ModelCatalog
 from motet.actors.models.directory import Models
-from motet.actors.models.openai import OpenAIModel
+from motet.actors.models.providers import keys_of, providers_of
 from motet.actors.policy.desk import desk_of
 from motet.actors.policy.names import RESULTS, grouped
 from motet.actors.registry import ALWAYS_OFFERED, AgentRegistry
@@ -52,6 +53,8 @@ from motet.actors.sessions.table import RunTable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.stores import Stores, start_stores
+from motet.actors.teams.tools import GROUP as TASKS_GROUP
+from motet.actors.teams.tools import task_tools
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
-ALL_GROUPS = {**GROUPS, **MEMORY_GROUP}
+ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP}
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
 
@@ -142,7 +145,7 @@ async def grow(
         redact_logs()
         folder = _workspace(location, workspace)
         readers = Readers(location)
-        models = ModelCatalog(_providers(config.models))
+        models = ModelCatalog(providers_of(config.models))
         table = RunTable()
         try:
             async with open_system(
@@ -194,14 +197,14 @@ async def _plant(
     catalog, breakers = ToolCatalog(), Breakers()
     stores = await start_stores(system, location, readers, config, memory)
     bus, tracer = stores.bus, stores.tracer
-    builtin = _builtin(config, stores)
+    hooks = await _start_hooks(system, bus, workspace, config)
+    children = Children(table, hooks)
+    builtin = _builtin(config, stores, children)
     policy = desk_of(config, catalog, builtin, ALL_GROUPS, engine)
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy)
     directory = await system.start(lambda: Models(registry.model), name="models")
     warn = partial(_publish, bus, table)
-    hooks = await _start_hooks(system, bus, workspace, config)
     channel = ErrorChannel(stores.errors, warn, tracer)
-    children = Children(table, hooks)
     context, results = partial(_context, table, workspace, children), stores.results
     executor = partial(ToolExecutor, catalog, hooks, channel, context, results=results, warn=warn)
     tools = await system.start(lambda: executor(breakers=breakers, policy=policy), name="tools")
@@ -236,7 +239,7 @@ async def _plant(
     return tree
 
 
-def _builtin(config: HostConfig, stores: Stores) -> dict[str, Tool]:
+def _builtin(config: HostConfig, stores: Stores, children: Children) -> dict[str, Tool]:
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)
@@ -250,6 +253,7 @@ def _builtin(config: HostConfig, stores: Stores) -> dict[str, Tool]:
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory)]
+    more += [*child_tools(children), *task_tools(stores.boards, children.team)]
     together = builtin | {tool.name: tool for tool in more}
     return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})
 
@@ -309,28 +313,7 @@ def _context(
     )
 
 
-def _providers(config: ModelsConfig) -> dict[str, MakeModel]:
-    """The model providers, reached as the configuration says."""
-
-    def openai(name: str) -> Model:
-        chosen = config.openai
-        return OpenAIModel(name, base_url=chosen.base_url, api_key=_key(chosen))
-
-    def anthropic(name: str) -> Model:
-        chosen = config.anthropic
-        return AnthropicModel(name, base_url=chosen.base_url, api_key=_key(chosen))
-
-    return {"openai": openai, "anthropic": anthropic}
-
-
-def _key(provider: ProviderConfig) -> str | None:
-    """The key from the named variable; None leaves the choice to the provider's own."""
-    return os.environ.get(provider.api_key_env) if provider.api_key_env else None
-
-
 def _secrets(config: HostConfig) -> list[str | None]:
     """The values of the configuration and its environment that nobody may be shown."""
-    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-    keys = [_key(config.models.openai), _key(config.models.anthropic), *map(os.environ.get, names)]
     tokens = [token.token for token in config.gateway.tokens]
-    return [*keys, *tokens, *config.tracing.otlp_headers.values()]
+    return [*keys_of(config.models), *tokens, *config.tracing.otlp_headers.values()]

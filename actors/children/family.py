@@ -51,7 +51,7 @@ class Family:
 
     @property
     def alive(self) -> tuple[Child, ...]:
-        return tuple(child for child in self.members.values() if not child.run.ended.is_set())
+        return tuple(child for child in self.members.values() if not child.gone.is_set())
 
     @property
     def has_news(self) -> bool:

@@ -19,6 +19,7 @@ from motet.actors.sessions.keys import sub_agent_key
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.tool import ToolDenied, ToolRetry
 from motet.protocols import events
+from motet.protocols.agents import Team
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 
@@ -102,6 +103,10 @@ class Children:
     def family(self, ctx: Context[object]) -> Family:
         """The children that the caller has started beside itself."""
         return self._table.runs[ctx.run_id].family or Family()
+
+    def team(self, ctx: Context[object]) -> Team | None:
+        """The team of the caller's agent."""
+        return self._table.runs[ctx.run_id].agent.profile.team
 
     async def _beside(self, ctx: Context[object], parent: Run, child: Child) -> None:
         """A task of the parent's session: the life of one child, which belongs to it."""

@@ -1,0 +1,110 @@
+"""The statements of the task board. Pure.
+
+Invariants: what must hold of a task is asked in the statement that changes it, so that of many who
+ask for one task one gets it; a claim counts only while the run that made it has not ended.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from motet.protocols.sessions import FINAL
+from motet.protocols.storage import Row, Statement
+from motet.protocols.teams import BOARD_TASKS, Board, ClaimTask, CreateTask, Task, UpdateTask
+
+_ENDED = ", ".join(f"'{status}'" for status in sorted(FINAL))
+_STATE = f"""
+CASE WHEN task.state = 'claimed' AND NOT EXISTS (
+    SELECT 1 FROM runs WHERE runs.run_id = task.run_id AND status NOT IN ({_ENDED})
+) THEN 'open' ELSE task.state END"""
+_NEEDS = """
+FROM team_task_needs AS edge JOIN team_tasks AS need
+ON need.team = edge.team AND need.user = edge.user AND need.number = edge.needs
+WHERE edge.team = task.team AND edge.user = task.user AND edge.number = task.number"""
+
+TASKS = f"""
+SELECT number, title, {_STATE}, details, agent, run_id,
+    (SELECT group_concat(edge.needs) {_NEEDS}),
+    (SELECT group_concat(edge.needs) {_NEEDS} AND need.state <> 'done'),
+    result, made_by
+FROM team_tasks AS task WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3)
+ORDER BY number"""
+
+_CREATE = f"""
+INSERT INTO team_tasks (team, user, number, title, details, state, made_by, created, updated)
+SELECT ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4, 'open', ?5, ?6, ?6
+FROM team_tasks WHERE team = ?1 AND user = ?2 HAVING count(*) < {BOARD_TASKS}
+RETURNING number"""
+
+_NEED = """
+INSERT INTO team_task_needs (team, user, number, needs)
+SELECT team, user, max(number), ?3 FROM team_tasks WHERE team = ?1 AND user = ?2
+GROUP BY team, user HAVING ?3 >= 1 AND max(number) > ?3
+RETURNING needs"""
+
+_CLAIM = f"""
+UPDATE team_tasks SET state = 'claimed', agent = ?4, run_id = ?5, updated = ?6
+WHERE team = ?1 AND user = ?2 AND number = (
+    SELECT number FROM team_tasks AS task
+    WHERE team = ?1 AND user = ?2 AND (?3 IS NULL OR number = ?3) AND {_STATE} = 'open'
+    AND NOT EXISTS (SELECT 1 {_NEEDS} AND need.state <> 'done')
+    ORDER BY number LIMIT 1
+)
+RETURNING number"""
+
+_UPDATE = f"""
+UPDATE team_tasks AS task SET state = ?4, result = ?5, updated = ?7
+WHERE team = ?1 AND user = ?2 AND number = ?3 AND CASE ?4
+    WHEN 'cancelled' THEN {_STATE} IN ('open', 'claimed')
+    WHEN 'open' THEN state IN ('failed', 'cancelled') OR (state = 'claimed' AND run_id = ?6)
+    ELSE state = 'claimed' AND run_id = ?6 END
+RETURNING number"""
+
+
+def create(request: CreateTask, now: float) -> tuple[Statement, ...]:
+    """The first statement fails for a full board, another for a task that is not there."""
+    board = (request.board.team, request.board.user)
+    text = (request.title, request.details, request.made_by)
+    needs = sorted(set(request.needs))
+    return (
+        Statement(_CREATE, (*board, *text, now), expect=1),
+        *(Statement(_NEED, (*board, number), expect=1) for number in needs),
+    )
+
+
+def claim(request: ClaimTask, now: float) -> Statement:
+    board = (request.board.team, request.board.user)
+    return Statement(_CLAIM, (*board, request.number, request.agent, request.run_id, now))
+
+
+def update(request: UpdateTask, now: float) -> Statement:
+    board = (request.board.team, request.board.user)
+    change = (request.number, request.state, request.result, request.run_id, now)
+    return Statement(_UPDATE, (*board, *change))
+
+
+def tasks(board: Board, number: int | None = None) -> tuple[str, tuple[str | int | None, ...]]:
+    return TASKS, (board.team, board.user, number)
+
+
+def task(row: Row) -> Task:
+    number, title, state, details, agent, run_id, needs, waits, result, made_by = row
+    fields = {
+        "number": number,
+        "title": title,
+        "state": state,
+        "details": details,
+        "agent": agent,
+        "run_id": run_id,
+        "needs": _numbers(needs),
+        "waits_for": _numbers(waits),
+        "result": result,
+        "made_by": made_by,
+    }
+    return msgspec.convert(fields, Task)
+
+
+def _numbers(joined: object) -> tuple[int, ...]:
+    return tuple(sorted(map(int, str(joined).split(",")))) if joined else ()
+
+
