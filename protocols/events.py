@@ -191,6 +191,41 @@ class EscalationResolved(Event, frozen=True, tag="escalation.resolved"):
     next_run: str | None = None
 
 
+class ApprovalRequested(Event, frozen=True, tag="approval.requested"):
+    """A call waits for a person. Strings in ``args`` are cut to 500.
+
+    ``args_hash`` is the SHA-256 of the canonical JSON of the whole arguments, for which an answer
+    holds; ``expires``: Unix seconds.
+    """
+
+    id: str
+    call_id: str
+    tool: str
+    args: JsonObject
+    reason: str
+    args_hash: str
+    expires: float
+
+
+class ApprovalResolved(Event, frozen=True, tag="approval.resolved"):
+    """It waits no more. ``cancelled``: the run has ended before, or asks for something else."""
+
+    id: str
+    decision: Literal["allow", "deny", "expired", "cancelled"]
+    by: str
+    note: str = ""
+
+
+class RunWaiting(Event, frozen=True, tag="run.waiting"):
+    """The run is parked until one of these approvals is answered. It has not ended."""
+
+    approvals: tuple[str, ...]
+
+
+class RunResumed(Event, frozen=True, tag="run.resumed"):
+    """A parked run goes on."""
+
+
 class SessionReset(Event, frozen=True, tag="session.reset"):
     """The model starts from an empty history; the stored transcript stays."""
 
@@ -276,6 +311,10 @@ AnyEvent: TypeAlias = (
     | InputDropped
     | InputSteered
     | EscalationResolved
+    | ApprovalRequested
+    | ApprovalResolved
+    | RunWaiting
+    | RunResumed
     | RoomTurn
     | RoomIdle
     | SessionReset

@@ -231,11 +231,18 @@ AnyDecision: TypeAlias = Abort | Deny | Ask | Continue | Respond | Replace | All
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The merged decision, which hook made it, and whether by deciding or by failing."""
+    """The merged decision, which hook made it, and whether by deciding or by failing.
+
+    Attributes:
+        args: with :class:`Ask`: the arguments as the hooks that allow have left them.
+        asked: with :class:`Ask`: the name and the reason of every hook that asks.
+    """
 
     decision: AnyDecision
     hook: str = ""
     cause: Literal["decision", "error"] = "decision"
+    args: JsonObject | None = None
+    asked: tuple[tuple[str, str], ...] = ()
 
 
 def point_of(event: AnyHookEvent) -> Point:

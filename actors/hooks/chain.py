@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from motet.actors.hooks.decisions import allowance, own_copy, replaced, restriction
 from motet.actors.hooks.hookset import Hook, HookFn, HookSet
@@ -102,7 +103,15 @@ async def decide(
         if isinstance(verdict.decision, Abort):
             break
         event = replaced(event, verdict.decision)
-    return merge(verdicts)
+    verdict = merge(verdicts)
+    return _asking(verdict, verdicts, event) if isinstance(verdict.decision, Ask) else verdict
+
+
+def _asking(verdict: Verdict, verdicts: Sequence[Verdict], event: AnyHookEvent) -> Verdict:
+    """Who decides has to know all that is asked, and decides on what would be done."""
+    asked = [(v.hook, v.decision.reason) for v in verdicts if isinstance(v.decision, Ask)]
+    args = event.args if isinstance(event, BeforeTool) else None
+    return replace(verdict, args=args, asked=tuple(asked))
 
 
 async def _consult(hook: Hook, event: AnyHookEvent, warn: Warn) -> Verdict:
