@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -225,14 +226,16 @@ def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
     """What the engine says; a failure is no permission, nor is anything but a ruling."""
     name = type(engine).__name__
     try:
-        ruling: object = engine.decide(subject, facts)
+        ruling = _checked(engine.decide(subject, facts))
     except Exception as error:
         _log.error("a policy engine failed: denied", engine=name, tool=facts.name, exc_info=error)
         return Ruling("deny", f"{name} failed", type(error).__name__)
-    if isinstance(ruling, Ruling) and ruling.effect in ("allow", "ask", "deny"):
-        return ruling
-    _log.error("a policy engine gave no ruling: denied", engine=name, tool=facts.name)
-    return Ruling("deny", f"{name} failed", f"{type(ruling).__name__} is no ruling")
+    return ruling
+
+
+def _checked(ruling: object) -> Ruling:
+    """Whole and of the right kind. Raises ``ValidationError``, ``TypeError``."""
+    return msgspec.convert(msgspec.to_builtins(ruling), Ruling)
 
 
 def _too_often(tool: str, limit: int, seconds: float) -> str:

@@ -13,7 +13,7 @@ from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.workbench import Prepared
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
-from motet.actors.sessions.flush import AskModel, MemoryFlush, memory_executor
+from motet.actors.sessions.flush import AskModel, MemoryFlush, memory_executor, memory_tools
 from motet.actors.sessions.summarise import Afterwards, Flush, Summariser
 from motet.actors.sessions.table import Run
 from motet.actors.tools.context import Context
@@ -65,7 +65,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
             services.asking(model, trace, "summary", chore.turn),
             chore.view,
             chore.around,
-            _flush(chore, services, trace) if run.agent.memory else None,
+            _flush(chore, services, trace) if _may_flush(run, services) else None,
             hooks.compact,
             hooks.compacted,
         )
@@ -75,6 +75,12 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
     event = SessionCompacted(done.start_pos, done.next_pos - 1)
     await services.announce(run.session, event, run.id)
     return event
+
+
+def _may_flush(run: Run, services: Services) -> bool:
+    """Whether the run may write files of memory by itself: nobody is there to be asked."""
+    rulings = (services.policy.ruling(run.subjects, tool) for tool in memory_tools())
+    return run.agent.memory and all(ruling.effect == "allow" for ruling in rulings)
 
 
 def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:

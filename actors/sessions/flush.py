@@ -44,7 +44,8 @@ _log = logger("motet.memory")
 
 def memory_tools() -> list[Tool]:
     """``read_file`` and ``write_file`` as the flush has them."""
-    return [tool(read_file), tool(write_file, effects="write")]
+    made = (tool(read_file), tool(write_file, effects="write"))
+    return [attrs.evolve(one, groups=("group:fs", "group:memory")) for one in made]
 
 
 def read_file(ctx: Context[object], path: str, offset: int = 1, limit: int = 2000) -> str:
