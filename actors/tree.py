@@ -6,7 +6,6 @@ tools and stores are still there, and the database commits the last transcript b
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -63,12 +62,11 @@ from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import Tool
 from motet.actors.tracing.store import TraceProtocol
 from motet.protocols.chat import JsonObject
-from motet.protocols.config import HostConfig, ModelsConfig, ProviderConfig
+from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
-from motet.protocols.models import Model
 from motet.protocols.policy import Policy
 from motet.protocols.sessions import EndsToTell, RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall

@@ -212,10 +212,16 @@ class ProviderConfig:
 
 @attrs.frozen(kw_only=True)
 class ModelsConfig:
-    """The providers of models. ``openai`` is any server that speaks its chat protocol."""
+    """The providers of models. ``openai`` is any server that speaks its chat protocol.
+
+    ``pydantic_ai`` is for all models named ``pydantic_ai:<provider>:<model>``.
+    """
 
     openai: ProviderConfig = attrs.field(factory=ProviderConfig)
     anthropic: ProviderConfig = attrs.field(factory=ProviderConfig)
+    google: ProviderConfig = attrs.field(factory=ProviderConfig)
+    ollama: ProviderConfig = attrs.field(factory=ProviderConfig)
+    pydantic_ai: ProviderConfig = attrs.field(factory=ProviderConfig)
 
 
 @attrs.frozen(kw_only=True)

@@ -15,7 +15,8 @@ import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.log import logger
-from motet.actors.models.catalog import DEMO, PROVIDERS
+from motet.actors.models.catalog import DEMO
+from motet.actors.models.providers import PROVIDERS
 from motet.actors.registry import AgentRegistry
 from motet.protocols.agents import AgentRecord, AgentSource
 from motet.protocols.errors import ConfigError, UnknownName

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
-from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.demo import DemoModel
-from motet.actors.models.openai import OpenAIModel
+from motet.actors.models.providers import PROVIDERS, MakeModel
 from motet.protocols.errors import ConfigError, UnknownName, listing
 from motet.protocols.models import Model
 
-MakeModel: TypeAlias = Callable[[str], Model]
-"""From a provider's own name of a model to the model."""
-
-PROVIDERS: Mapping[str, MakeModel] = {"openai": OpenAIModel, "anthropic": AnthropicModel}
 DEMO = "demo"
 
 
@@ -50,6 +45,8 @@ def advice(name: str) -> str:
         return f"write {name}:<model>"
     if name.startswith("claude"):
         return f"write 'anthropic:{name}'"
+    if name.startswith("gemini"):
+        return f"write 'google:{name}'"
     if name.startswith(("gpt", "o1", "o3", "o4", "chatgpt")):
         return f"write 'openai:{name}'"
     return f"known providers: {listing((*PROVIDERS, DEMO))}"

@@ -107,7 +107,10 @@ def failure_of(
         return lost_connection(error, started=started)
     if names & {"APIError", "APIStatusError"}:
         return refusal(error, now)
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | msgspec.DecodeError):
+    unreadable = "UnknownApiResponseError" in names
+    if unreadable or isinstance(
+        error, json.JSONDecodeError | UnicodeDecodeError | msgspec.DecodeError
+    ):
         return ModelFailure(f"the answer could not be read: {one_line(str(error))}", kind="server")
     return None
 

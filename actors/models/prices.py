@@ -62,7 +62,7 @@ def _calculation() -> Calculate:
         return lambda _model, _usage, _url: None
 
     def calculate(model_name: str, usage: Usage, base_url: str | None) -> float | None:
-        provider, _, model = model_name.partition(":")
+        provider, _, model = model_name.removeprefix("pydantic_ai:").partition(":")
         used = genai_prices.Usage(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,

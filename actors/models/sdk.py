@@ -120,7 +120,7 @@ class EventStream:
         silence = self._deadlines.between_tokens
         until = trio.current_time() + silence if self._first is None else self._first
         try:
-            with deadline(until, self._silence()), failures(started=True):
+            with deadline(until, self._silence()), failures(started=self._first is None):
                 while not self._ready and not self._ended:
                     await self._read()
         except ModelFailure:

@@ -14,10 +14,8 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from motet.actors.models.anthropic import KEY as ANTHROPIC_KEY
 from motet.actors.models.catalog import resolve
-from motet.actors.models.openai import BASE_URL as OPENAI_URL
-from motet.actors.models.openai import KEY as OPENAI_KEY
+from motet.actors.models.providers import KNOWN, Provider, config_of
 from motet.actors.storage.errors import StorageError
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
@@ -88,26 +86,34 @@ def _agents(setup: Setup) -> Iterator[Finding]:
 
 
 def _providers(setup: Setup) -> Iterator[Finding]:
-    models = setup.config.models
+    """The two that the guide begins with, and all others that an agent uses."""
     used = {agent.model.partition(":")[0] for agent in setup.config.agents.values()}
-    url = models.openai.base_url or os.environ.get(OPENAI_URL)
-    yield _provider("openai", models.openai, OPENAI_KEY, "openai" in used, keyless=bool(url))
-    yield _provider("anthropic", models.anthropic, ANTHROPIC_KEY, "anthropic" in used)
+    for name, known in KNOWN.items():
+        if name in used or name in ("openai", "anthropic"):
+            yield _provider(name, known, config_of(setup.config.models, name), name in used)
 
 
-def _provider(
-    name: str, config: ProviderConfig, variable: str, used: bool, *, keyless: bool = False
-) -> Finding:
+def _provider(name: str, known: Provider, config: ProviderConfig, used: bool) -> Finding:
     """Whether a provider's package and key are there; what nobody uses may be absent."""
     wrong: Verdict = "broken" if used else "note"
-    key = config.api_key_env or variable
-    if find_spec(name) is None:
+    keys = (config.api_key_env,) if config.api_key_env else known.keys
+    if not _installed(known.package):
         return Finding(wrong, name, f"its package is not installed: pip install 'motet[{name}]'")
-    if os.environ.get(key):
-        return Finding("ok", name, f"package installed, key in {key}")
-    if keyless:
+    if found := next((key for key in keys if os.environ.get(key)), None):
+        return Finding("ok", name, f"package installed, key in {found}")
+    if known.keyless:
+        return Finding("ok", name, "package installed")
+    key = keys[0]
+    if config.base_url or os.environ.get(known.url):
         return Finding("ok", name, f"package installed, no key in {key}, own base URL")
     return Finding(wrong, name, f"package installed, but {key} is not set: export {key}=...")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package inside of one that is not there
+        return False
 
 
 # The machine
