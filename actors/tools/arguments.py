@@ -176,12 +176,15 @@ def _decode(text: str) -> object:
     try:
         value: object = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError([f"the arguments are not valid JSON: {_broken(text, error)}"]) from None
+        raise ArgumentError([f"the arguments are not valid JSON: {broken(text, error)}"]) from None
     return value
 
 
-def _broken(text: str, error: Exception) -> str:
-    """What is wrong and where. The standard decoder knows the place, msgspec is the judge."""
+def broken(text: str, error: Exception) -> str:
+    """What is wrong with a JSON text, and where, when ``error`` is what msgspec said of it.
+
+    The standard decoder knows the place, msgspec is the judge.
+    """
     if isinstance(error, RecursionError):
         return "nested too deeply"
     try:

@@ -64,7 +64,10 @@ def schema_of(kind: object) -> JsonObject:
     """
     (found,), defs = _components([kind])
     plain = inlined(found, defs)
-    return {**found, "$defs": defs} if plain is None else plain
+    if plain is not None:
+        return plain
+    name = str(found.get("$ref", "")).rpartition("/")[2]
+    return {**defs.get(name, found), "$defs": defs}
 
 
 def _hints(fn: Function) -> Mapping[str, object]:
