@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CreateTask(Request[Task], frozen=True, tag="tasks.create"):
-    """Raises ``TaskRefused`` when ``needs`` names a task that is not there, or the board is full."""
+    """Raises ``TaskRefused`` for a full board, and for needs that are not on it."""
 
     board: Board
     title: str

@@ -19,6 +19,7 @@ from motet.actors.agent.voice import Voice
 from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.prompts import Written
 from motet.actors.agents.workbench import Prepared
+from motet.actors.children.tools import CHILD_TOOLS
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
@@ -55,6 +56,7 @@ class Thinker:
         self._tokens = 0
         self._trace = services.tracer.of(run.id)
         self._prompt: Written | None = None
+        self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
         self._full_name = self.model = ""
         self._name_model()
 
@@ -186,10 +188,18 @@ class Thinker:
         services = self._services
         out = services.breakers.taken_out(name)
         specs = services.policy.offered(self._run.subjects, services.catalog.specs(name))
+        if self._turn.budget.refuses_child() == "depth":
+            specs = self._alone(specs)
         if not out:
             return specs, []
         missing = [out[spec.name] for spec in specs if spec.name in out]
         return tuple(spec for spec in specs if spec.name not in out), missing
+
+    def _alone(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        """Without the tools of one who may have children; the same object for the same tools."""
+        if self._own is None or self._own[0] is not specs:
+            self._own = specs, tuple(spec for spec in specs if spec.name not in CHILD_TOOLS)
+        return self._own[1]
 
     async def _compact(self, sent: Sent, decision: CallModel, *, overflow: bool = False) -> bool:
         """Compact the conversation if it is due; whether the view has moved."""

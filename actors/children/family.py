@@ -79,7 +79,7 @@ class Family:
         return news
 
     async def settled(self) -> None:
-        """Wait until there is news or nobody is alive; then a moment for the others. Cancellable."""
+        """Wait for news, or until nobody is alive; then a moment for the others. Cancellable."""
         while self.alive and not self.has_news:
             await self._next()
         with trio.move_on_after(TOGETHER):

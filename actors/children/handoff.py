@@ -43,7 +43,7 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
     agent = handoff.agent
     about = agent.description or f"It is {agent.name!r}."
 
-    async def transfer(ctx: Context[Any], reason: str = "") -> str:
+    async def transfer(ctx: Context[Any], reason: str = "") -> str:  # noqa: ARG001  # it is in the transcript
         """Args:
         reason: why, in one sentence, for whoever takes over.
         """
@@ -51,7 +51,8 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
 
     made = tool(
         transfer,
-        name=handoff.name or PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent.name)[:_NAME_CHARS - 12],
+        name=handoff.name
+        or PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent.name)[: _NAME_CHARS - 12],
         description=handoff.description
         or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
         effects="write",  # so that of several in one answer the first one counts

@@ -52,3 +52,13 @@ def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[Chat
     told = "\n".join(f"- {one.head}" for one in children)
     text = f"{last.text}\n\n[Its sub-agents, whose results it has not seen:\n{told}]"
     return (*rows[:-1], replace(last, text=text))
+
+
+def recovered(rows: Sequence[ChatMessage], children: Iterable[Ended]) -> tuple[ChatMessage, ...]:
+    """The rows of a run that the end of its host cut off; they tell what its children have said."""
+    late = untold(rows, children)
+    said = "\n\n".join(message(one).text for one in late if one.output)
+    last = rows[-1]
+    if said and isinstance(last, AssistantMessage):
+        rows = (*rows[:-1], replace(last, text=f"{last.text}\n\n{said}"))
+    return closed(rows, [one for one in late if not one.output])

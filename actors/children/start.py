@@ -129,9 +129,7 @@ class Children:
             child.begun.set()
             child.gone.set()
 
-    async def _new(
-        self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str
-    ) -> Run:
+    async def _new(self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str) -> Run:
         """A run below another, within its budget; not yet registered."""
         assert parent.budget is not None
         await self._allowed(ctx, agent.name, text)

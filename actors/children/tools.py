@@ -17,7 +17,8 @@ from motet.actors.tools.tool import Length, Tool, ToolRetry, tool
 
 SPAWN = "spawn"
 LOOK = "subagents"
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": (SPAWN, LOOK)})
+CHILD_TOOLS = (SPAWN, LOOK)
+GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
 """Both by one name, as a configuration can say it."""
 
 TASK_CHARS = 200

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import attrs
 
 from motet.actors.agent.transcript import close_calls
+from motet.actors.children.news import recovered
 from motet.actors.sessions import compactions, deletion, escalations
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
@@ -235,12 +236,14 @@ class SessionStore(Actor[SessionStoreMessage]):
     async def recover(self, _: RecoverRuns) -> tuple[RunInfo, ...]:
         unfinished = [rows.run_info(row) for row in await self._readers.read(rows.UNFINISHED)]
         ended = [await self._interrupt(run) for run in unfinished]
-        return tuple(run for run in ended if run is not None)
+        found = (run for run in ended if run is not None)
+        return tuple(sorted(found, key=lambda run: run.created))
 
     async def _interrupt(self, run: RunInfo) -> RunInfo | None:
         """End a run that a host left behind; None if it has ended meanwhile."""
         steps = await self._readers.read(rows.STEPS, (run.run_id,))
-        transcript = rows.recovered(run, steps)
+        children = await self._readers.read(rows.BESIDE, (run.run_id,))
+        transcript = recovered(rows.recovered(run, steps), map(rows.child_ended, children))
         end = FinishRun(
             run_id=run.run_id,
             status="interrupted",

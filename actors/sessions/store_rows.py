@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from motet.actors.agent.transcript import close_calls
+from motet.actors.children.news import Ended
 from motet.actors.events.rows import END_STEP, event_of
 from motet.actors.storage.errors import StorageError
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -69,7 +70,19 @@ SESSION = f"{_SESSION} WHERE session = ?"
 _RUN = """
 SELECT run_id, session, agent, user, status, text, created, updated, usage, detail FROM runs"""
 RUN = f"{_RUN} WHERE run_id = ?"
-UNFINISHED = f"{_RUN} WHERE status IN ('queued', 'running') ORDER BY created, rowid"
+# A child comes before the run that is told of it; it is the only run of its session.
+UNFINISHED = f"""
+{_RUN} WHERE status IN ('queued', 'running')
+ORDER BY session IN (SELECT session FROM sessions WHERE parent IS NOT NULL) DESC,
+         CASE WHEN session IN (SELECT session FROM sessions WHERE parent IS NOT NULL)
+         THEN -rowid END, created, rowid"""
+
+# Those that worked beside a run. The last row of one is what it has said.
+BESIDE = """
+SELECT run_id, runs.agent, status, detail,
+       (SELECT body FROM messages WHERE messages.session = runs.session ORDER BY pos DESC LIMIT 1)
+FROM sessions JOIN runs USING (session)
+WHERE parent = ? AND beside ORDER BY runs.rowid"""
 
 _log = logging.getLogger(__name__)
 _message = msgspec.json.Decoder[ChatMessage](ChatMessage)
@@ -140,6 +153,15 @@ def run_info(row: Row) -> RunInfo:
 def end_to_tell(row: Row) -> EndToTell:
     session, run_id, body = row
     return EndToTell(str(session), str(run_id), event_of(str(body)))
+
+
+def child_ended(row: Row) -> Ended:
+    """A child that worked beside a run, from :data:`BESIDE`."""
+    run_id, agent, status, detail, body = row
+    output = "" if body is None or status != "completed" else decode(body).text
+    why = "" if status == "completed" else detail
+    fields = {"run_id": run_id, "agent": agent, "status": status, "output": output, "detail": why}
+    return msgspec.convert(fields, Ended)
 
 
 def decode(body: SqlValue) -> ChatMessage:

@@ -106,5 +106,3 @@ def task(row: Row) -> Task:
 
 def _numbers(joined: object) -> tuple[int, ...]:
     return tuple(sorted(map(int, str(joined).split(",")))) if joined else ()
-
-

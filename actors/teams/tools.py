@@ -104,4 +104,5 @@ def task_tools(
 
 
 def _shown(task: Task) -> JsonObject:
-    return msgspec.to_builtins(task)
+    shown: JsonObject = msgspec.to_builtins(task)
+    return shown
