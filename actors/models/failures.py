@@ -1,7 +1,8 @@
 """From what an SDK raises to :class:`ModelFailure`: one pure mapping for all providers.
 
-The two SDKs have one generator and so one shape of exception (``status_code``, ``body``,
-``response.headers``). They are read by those names, so that no SDK is imported for it.
+Most SDKs have one generator and so one shape of exception (``status_code``, ``body``,
+``response.headers``); the others' is like it. They are read by those names, so that no SDK is
+imported for it.
 Words of the provider are trusted before its status, because the same 400 may mean a mistake,
 a full context or an empty account. Only the last of the three is told by its text alone.
 """
@@ -107,10 +108,15 @@ def failure_of(
         return lost_connection(error, started=started)
     if names & {"APIError", "APIStatusError"}:
         return refusal(error, now)
-    unreadable = "UnknownApiResponseError" in names
-    if unreadable or isinstance(
-        error, json.JSONDecodeError | UnicodeDecodeError | msgspec.DecodeError
-    ):
+    if "ModelAPIError" in names:  # of pydantic-ai: what the SDK under it raised says the most
+        cause = error.__cause__
+        known = (
+            failure_of(cause, started=started, now=now) if isinstance(cause, Exception) else None
+        )
+        return known or refusal(error, now)
+    unreadable = names & {"UnknownApiResponseError", "UnexpectedModelBehavior"}
+    broken = (json.JSONDecodeError, UnicodeDecodeError, msgspec.DecodeError)
+    if unreadable or isinstance(error, broken):
         return ModelFailure(f"the answer could not be read: {one_line(str(error))}", kind="server")
     return None
 
@@ -129,7 +135,11 @@ def refusal(error: Exception, now: Now) -> ModelFailure:
     body: object = getattr(error, "body", getattr(error, "details", None))
     # An error inside a stream carries the 200 that the stream began with.
     known = status if isinstance(status, int) and status >= 400 else None
-    return refused(known, body, str(error), retry_after(headers_of(error), now))
+    wait = retry_after(headers_of(error), now)
+    asked: object = getattr(error, "retry_after", None)
+    if wait is None and isinstance(asked, int | float):
+        wait = float(asked)
+    return refused(known, body, str(error), wait)
 
 
 def refused(

@@ -77,7 +77,7 @@ class GoogleModel:
 
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(lambda: self._create(request), GoogleReader(), self._deadlines)
+        return answer(self.name, lambda: self._create(request), GoogleReader(), self._deadlines)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for later requests."""

@@ -68,7 +68,7 @@ class OpenAIModel:
 
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(lambda: self._create(request), OpenAIReader(), self._deadlines)
+        return answer(self.name, lambda: self._create(request), OpenAIReader(), self._deadlines)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for later requests."""

@@ -48,6 +48,7 @@ ADVICE = {
     "overloaded": "try again later",
     "server": "try again later",
     "cut": "try again",
+    "refused": "use a scripted or recorded model",
 }
 
 

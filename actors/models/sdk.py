@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from motet.actors.models.failures import failure_of
+from motet.actors.models.switch import require
 from motet.actors.models.wire import Reader
 from motet.protocols.models import ModelEvent, ModelFailure
 
@@ -150,12 +151,16 @@ class EventStream:
 
 @asynccontextmanager
 async def answer(
-    create: Callable[[], Awaitable[ChunkStream]], reader: Reader, deadlines: Deadlines
+    model: str,
+    create: Callable[[], Awaitable[ChunkStream]],
+    reader: Reader,
+    deadlines: Deadlines,
 ) -> AsyncGenerator[EventStream]:
     """The events of the answer that ``create`` asks for; leaving the block ends the connection.
 
-    Raises :class:`ModelFailure`, also from the events.
+    Raises :class:`ModelFailure`, also from the events, and when requests are switched off.
     """
+    require(model)
     first = trio.current_time() + deadlines.first_token
     with deadline(first, first_silence(deadlines)), failures(started=False):
         stream = await create()

@@ -41,7 +41,7 @@ def test_an_unknown_provider_gets_the_nearest_name() -> None:
         ("gpt-5.2", "write 'openai:gpt-5.2'"),
         ("claude-sonnet-4-5", "write 'anthropic:claude-sonnet-4-5'"),
         ("openai", "write openai:<model>"),
-        ("llama", "known providers: anthropic, demo, openai"),
+        ("llama", "known providers: anthropic, demo, google, ollama, openai, pydantic_ai"),
         ("openai:", "write openai:<model>"),
         ("openai: ", "write openai:<model>"),
     ],

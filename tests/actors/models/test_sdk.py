@@ -74,7 +74,7 @@ async def heard(chunks: Chunks, *, before: float = 0.0) -> Sequence[ModelEvent]:
         return chunks
 
     events: list[ModelEvent] = []
-    async with answer(create, Words(), Deadlines()) as stream:
+    async with answer("some:model", create, Words(), Deadlines()) as stream:
         async for event in stream:
             events.append(event)
     return events
@@ -119,7 +119,7 @@ async def test_the_readers_own_pauses_do_not_count(autojump_clock: MockClock) ->
     async def create() -> Chunks:
         return Chunks([(0.0, "one"), (0.0, "two"), (0.0, ".")])
 
-    async with answer(create, Words(), Deadlines()) as stream:
+    async with answer("some:model", create, Words(), Deadlines()) as stream:
         async for _ in stream:
             await trio.sleep(100)
 
@@ -209,7 +209,7 @@ async def test_a_missing_package_names_the_extra(
 def test_importing_the_models_imports_no_sdk() -> None:
     script = (
         "import sys, motet.actors.models\n"
-        "print([name for name in ('openai', 'anthropic', 'httpx2') if name in sys.modules])"
+        "print([name for name in ('openai', 'anthropic', 'google', 'pydantic_ai', 'httpx2') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

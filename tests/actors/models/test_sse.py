@@ -1,6 +1,7 @@
 """Server-sent events from bytes, however they are cut, and the end of a body."""
 
 from collections.abc import AsyncGenerator
+from itertools import pairwise
 
 import trio
 from hypothesis import given
@@ -21,7 +22,7 @@ def test_the_events_are_the_same_however_the_bytes_are_cut(places: list[int]) ->
     """For all cuts of a body into pieces: the events are those of the whole body."""
     cuts = [0, *sorted(places), len(BODY)]
     decoder = SseDecoder()
-    pieces = [BODY[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [BODY[start:end] for start, end in pairwise(cuts)]
     assert [event for piece in pieces for event in decoder.feed(piece)] == EVENTS
 
 
