@@ -30,6 +30,7 @@ class Context(Generic[D]):
         principal: for whom the run acts. A tool that reads foreign data checks it (G16).
         call_id: the id the model gave this call.
         workspace: the folder this session may work in.
+        approved: a person has approved this very call, or has done so for all calls of this tool.
         lineage: on whose behalf this run works, outermost first; policy asks about them too.
         delegate: what :meth:`run` does; the host's.
         hand_over: what :meth:`hand_over_to` does; the host's.
@@ -42,6 +43,7 @@ class Context(Generic[D]):
     principal: Principal
     call_id: str
     workspace: Path
+    approved: bool = False
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     delegate: Delegate | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)

@@ -14,6 +14,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.approvals.gate import LATER, ApprovalGate, Asking, asked_by_tool
 from motet.actors.errors.format import fallback_text
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
@@ -26,6 +27,7 @@ from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry
+from motet.protocols.approvals import NeedsApproval
 from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
@@ -97,14 +99,16 @@ class _Work:
     Attributes:
         args: those it runs with, once they are known to be valid.
         limit: bytes of its result that fit in the transcript.
-        asked: why a policy wants a person to approve it; empty when none does.
+        asked: who wants a person to approve it, and why.
+        later: it waits for a person, and will be run when its run is taken up again.
     """
 
     request: ExecuteCall
     context: Context[object]
     args: JsonObject = attrs.field(factory=dict[str, object])
     limit: int = INLINE_LIMIT
-    asked: str = ""
+    asked: list[Asking] = attrs.field(factory=list[Asking])
+    later: bool = False
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
@@ -141,7 +145,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
     that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
-    in a transcript, and without it that is lost. Without ``policy`` all is allowed.
+    in a transcript, and without it that is lost. Without ``policy`` all is allowed; without
+    ``approvals`` nobody can be asked, and what needs an approval is denied.
     """
 
     def __init__(
@@ -155,6 +160,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         breakers: Breakers | None = None,
         warn: Warn | None = None,
         policy: PolicyDesk | None = None,
+        approvals: ApprovalGate | None = None,
     ) -> None:
         self._catalog = catalog
         self._hooks = hooks
@@ -164,6 +170,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         self._breakers = breakers or Breakers()
         self._warn = warn or _tell_nobody
         self._policy = policy or PolicyDesk(catalog)
+        self._approvals = approvals
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
@@ -181,7 +188,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
             if result is None:
                 self._hooks.notify(work.after(ended))
-        return await self._passed(work, ended)
+        return ended if work.later else await self._passed(work, ended)
 
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""
@@ -248,7 +255,8 @@ class ToolExecutor(Actor[ExecuteCall]):
             log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
             return _End(self._no_tool(work, tool.name), "denied", "denied")
         if ruling.effect == "ask":
-            work.asked = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
+            reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
+            work.asked.append(Asking("policy", reason))
         if late := self._policy.wait(work.subjects, tool):
             return _End(late, "failed", "rate_limit")
         return None
@@ -263,7 +271,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         with self._breakers.attempt(work.request.agent, tool.name) as attempt:
             if attempt.refusal:
                 return _End(attempt.refusal, "failed", "unavailable")
-            end = await self._refused(work, tool) or await self._run(work, tool, attempt)
+            end = await self._refused(work, tool) or await self._approved(work, tool, attempt)
         if attempt.opened:
             self._degraded(work, "tools", attempt.opened)
         return end
@@ -271,21 +279,55 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _refused(self, work: _Work, tool: Tool) -> _End | None:
         """Ask the gates. None is their permission, given for ``work.args``."""
         if not self._hooks.any_at("before_tool"):
-            return _denied(work.asked) if work.asked else None
-        match await self._hooks.verdict(work.before()):
-            case Allow() if work.asked:
-                return _denied(work.asked)
+            return None
+        verdict = await self._hooks.ask(work.before())
+        match verdict.decision:
             case Allow(args=replaced):
                 return None if replaced is None else _replace_args(work, tool, replaced)
+            case Ask():
+                work.asked += [Asking(f"hook {name}", why) for name, why in verdict.asked]
+                return None if verdict.args is None else _replace_args(work, tool, verdict.args)
             case Respond(text=text):
                 return _End(text, "answered")
-            case Deny(reason=reason) | Abort(reason=reason) | Ask(reason=reason):
+            case Deny(reason=reason) | Abort(reason=reason):
                 return _denied(reason)
             case other:
                 return _denied(f"{type(other).__name__} is no verdict on a call")
 
+    async def _approved(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
+        """Run it, once those who want a person to decide have got their way."""
+        work.asked += await asked_by_tool(tool, work.context, work.args)
+        while (refused := await self._by_person(work)) is None:
+            try:
+                return await self._run(work, tool, attempt)
+            except NeedsApproval as needs:
+                if work.context.approved:
+                    text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
+                    return await self._failed(work.request, RuntimeError(text))
+                work.asked.append(Asking("call", str(needs)))
+        return refused
+
+    async def _by_person(self, work: _Work) -> _End | None:
+        """None is the permission to begin now, with ``work.args`` as they are."""
+        if self._approvals is None:
+            if not work.asked:
+                return None
+            reasons = "; ".join(one.reason for one in work.asked)
+            return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
+        passage = await self._approvals.passage(work.request, work.args, work.asked)
+        if not passage.refusal:
+            work.context = attrs.evolve(work.context, approved=passage.approved)
+            return None
+        work.later = passage.kind == LATER
+        if work.later:
+            return _End("", "cancelled_before_start", LATER)
+        return attrs.evolve(_denied(passage.refusal), kind=passage.kind)
+
     async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
-        """``attempt`` learns what this says of the tool; a mistake of the model says nothing."""
+        """``attempt`` learns what this says of the tool; a mistake of the model says nothing.
+
+        Raises ``NeedsApproval`` when the tool does.
+        """
         try:
             with trio.move_on_after(tool.timeout):
                 value = await tool.run(work.context, work.args)
@@ -297,6 +339,8 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return _End(str(error), "failed", "retry")
             if isinstance(error, ToolDenied):
                 return _denied(str(error))
+            if isinstance(error, NeedsApproval):
+                raise error from None
             attempt.ending = "failed"
             return await self._failed(work.request, error)
         attempt.ending = "failed"
