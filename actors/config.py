@@ -23,6 +23,7 @@ from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import AgentConfig, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, nearest
+from motet.protocols.mcp import McpServer
 
 CONFIG_FILE = "motet.toml"
 
@@ -51,11 +52,13 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     if references.problems:
         raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
     config = parse_config(cast("JsonObject", data), source=file.name)
+    servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     return attrs.evolve(
         config,
         agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},
         hooks=tuple(hooks),
+        mcp=servers,
         state=None if config.state is None else str(file.parent / config.state),
         workspace=None if config.workspace is None else str(file.parent / config.workspace),
     )
@@ -78,6 +81,11 @@ def configured(
     source, root = (file.name, file.parent) if file else ("the configuration", Path.cwd())
     built = build_agents(attrs.evolve(loaded, agents=rest), source=source, root=root)
     return loaded, (*agents, *built)
+
+
+def _beside(server: McpServer, root: Path) -> McpServer:
+    """A program runs in the directory of the file that names it, unless that says another."""
+    return attrs.evolve(server, cwd=str(root / (server.cwd or ""))) if server.command else server
 
 
 def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
@@ -194,7 +202,7 @@ def _tools(names: tuple[str, ...], root: Path) -> tuple[list[Tool | str], list[s
     problems: list[str] = []
     for index, name in enumerate(names):
         module, colon, attribute = name.partition(":")
-        if not colon or module == "group":
+        if not colon or module in ("group", "mcp"):
             tools.append(name)
             continue
         try:

@@ -7,11 +7,12 @@ whatever way, ends all runs, stores their transcripts and closes the database.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, get_args, overload
 
+import attrs
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
@@ -24,6 +25,9 @@ from motet.actors.hooks.register import On
 from motet.actors.log import logger
 from motet.actors.options import RunOptions
 from motet.actors.result import RunResult
+from motet.actors.rooms.definition import Room
+from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import open_room
 from motet.actors.sessions.router import Retire
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
@@ -35,6 +39,7 @@ from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
+from motet.protocols.mcp import McpServer
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
 from motet.protocols.sessions import (
@@ -346,6 +351,14 @@ class Host(Answering):
         await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
         return await self._tree.store.ask(DeleteSession(session))
 
+    async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
+        """A room, at work: what was said is there, and an unfinished round goes on.
+
+        ``room`` is its definition, or the name of a configured one; one that is open stays as it
+        is. Raises ``UnknownName``, and ``NotFound`` for a room that is another's.
+        """
+        return await open_room(self._tree, self._intake, room, principal)
+
     async def serve(self, config: GatewayConfig | None = None) -> str:
         """Start the gateway, by default as the host is configured; the URL it listens on.
 
@@ -378,6 +391,7 @@ async def open_host(
     check_messages: bool = False,
     memory: Memory | None = None,
     policy: Policy | None = None,
+    mcp: Mapping[str, McpServer] | None = None,
 ) -> AsyncGenerator[Host]:
     """Run a host for the length of the block.
 
@@ -392,6 +406,7 @@ async def open_host(
             process never enters a mailbox unnoticed.
         memory: what agents with ``memory`` use; None: a full-text index in the database.
         policy: an engine that rules on tools beside the rules of the configuration.
+        mcp: MCP servers by name, beside the configured ones; agents name them ``mcp:<name>``.
 
     Raises ``StateInUse`` when another host has the directory, ``StorageError`` when it cannot be
     used, ``ConfigError`` for a wrong agent, a rule on a tool or an agent that nobody knows (here:
@@ -399,6 +414,7 @@ async def open_host(
     everything in order: runs first, the database last.
     """
     config, agents = configured(config or HostConfig(), agents)
+    config = attrs.evolve(config, mcp={**config.mcp, **(mcp or {})})
     place = state or config.state
     folder = workspace or config.workspace
     async with grow(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from motet.actors.agent.definition import AnyAgent
+from motet.actors.agent.prompt.equipment import MCP_SEARCH
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.tools.catalog import ToolCatalog
@@ -117,8 +118,10 @@ class AgentRegistry:
         self._add_model(agent)
         tools = self._complete(agent)
         self._policy.set_agent(agent.name, agent.policy, [tool.name for tool in tools])
-        self._catalog.put(agent.name, tools)
-        self._tool_names[agent.name] = tuple(sorted(tool.name for tool in tools))
+        sources = self._sources(agent)
+        self._catalog.put(agent.name, tools, sources)
+        names = (*(tool.name for tool in tools), *sources)
+        self._tool_names[agent.name] = tuple(sorted(names))
         self._agents[agent.name] = agent
         for tool in tools:
             if tool.agent is not None:
@@ -128,7 +131,9 @@ class AgentRegistry:
     def _complete(self, agent: AnyAgent) -> list[Tool]:
         """The tools that an agent is offered."""
         tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
-        if tools:
+        if sources := self._sources(agent):
+            tools += [tool for tool in (self._builtin[MCP_SEARCH],) if tool not in tools]
+        if tools or sources:
             # From the start, since a stable list keeps the provider's cache.
             offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]
             tools += [tool for tool in offered if tool not in tools]
@@ -158,4 +163,13 @@ class AgentRegistry:
             return [self._builtin[member] for member in self._groups[name]]
         if name in self._builtin:
             return [self._builtin[name]]
-        raise UnknownName("tool", name, (*self._builtin, *self._groups))
+        if name in self._catalog.declared:
+            return []
+        known = (*self._builtin, *self._groups, *self._catalog.declared)
+        raise UnknownName("tool", name, known)
+
+    def _sources(self, agent: AnyAgent) -> tuple[str, ...]:
+        """The MCP servers that an agent names: what they offer is known when they are asked."""
+        declared = self._catalog.declared
+        named = (name for name in agent.tools if isinstance(name, str) and name in declared)
+        return tuple(dict.fromkeys(named))

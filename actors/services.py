@@ -20,6 +20,7 @@ from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
 from motet.actors.log import logger
+from motet.actors.mcp.directory import McpDirectory
 from motet.actors.models.directory import Provide
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.sessions import store_sql as sql
@@ -68,6 +69,7 @@ class Services:
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
+    mcp: McpDirectory = attrs.field(factory=McpDirectory)
     guard: GuardAction = "warn"
     shell: ShellConfig | None = None
     workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))

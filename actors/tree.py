@@ -35,6 +35,7 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
+from motet.actors.mcp.directory import McpDirectory
 from motet.actors.memory.tools import GROUP as MEMORY_GROUP
 from motet.actors.memory.tools import memory_tools
 from motet.actors.models.catalog import ModelCatalog
@@ -45,6 +46,8 @@ from motet.actors.policy.names import RESULTS, grouped
 from motet.actors.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.results.detail import result_page
 from motet.actors.results.tool import tool_result_tools
+from motet.actors.rooms.rooms import Open, Places, Rooms
+from motet.actors.rooms.store import RoomStoreMessage
 from motet.actors.services import Services
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.sessions.store import SessionStoreMessage
@@ -102,6 +105,9 @@ class Tree:
     error_store: ActorRef[ErrorProtocol]
     router: ActorRef[RouterMessage]
     traces: ActorRef[TraceProtocol]
+    rooms_store: ActorRef[RoomStoreMessage]
+    rooms: ActorRef[Open]
+    places: Places
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
     started: float = attrs.field(factory=time.time)
@@ -197,10 +203,13 @@ async def _plant(
     bus, tracer = stores.bus, stores.tracer
     hooks = await _start_hooks(system, bus, workspace, config)
     children = Children(table, hooks)
-    builtin = _builtin(config, stores, children)
-    policy = desk_of(config, catalog, builtin, ALL_GROUPS, engine)
+    mcp = McpDirectory(config.mcp, catalog, table)
+    builtin = _builtin(config, stores, children) | mcp.tools()
+    policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
+    mcp.policy = policy
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy)
     directory = await system.start(lambda: Models(registry.model), name="models")
+    await mcp.start(system)
     warn = partial(_publish, bus, table)
     channel = ErrorChannel(stores.errors, warn, tracer)
     context, results = partial(_context, table, workspace, children), stores.results
@@ -213,8 +222,11 @@ async def _plant(
     services.guard, services.shell = config.guard, config.tools.shell
     services.fanout, services.workbench = stores.fanout, Workbench(workspace)
     services.journal, services.contexts = stores.journal, stores.contexts
+    services.mcp = mcp
     children.services = services
     router = await system.start(lambda: Router(services), name="router")
+    places = Places()
+    rooms = await system.start(lambda: Rooms(places), name="rooms")
     tree = Tree(
         config=config,
         system=system,
@@ -232,6 +244,9 @@ async def _plant(
         error_store=stores.errors,
         router=router,
         traces=stores.traces,
+        rooms_store=stores.rooms,
+        rooms=rooms,
+        places=places,
     )
     tree.interrupted = await _recover(stores.sessions, bus, stores.traces)
     return tree
@@ -314,4 +329,6 @@ def _context(
 def _secrets(config: HostConfig) -> list[str | None]:
     """The values of the configuration and its environment that nobody may be shown."""
     tokens = [token.token for token in config.gateway.tokens]
-    return [*keys_of(config.models), *tokens, *config.tracing.otlp_headers.values()]
+    servers = [secret for server in config.mcp.values() for secret in server.secrets]
+    headers = config.tracing.otlp_headers.values()
+    return [*keys_of(config.models), *tokens, *headers, *servers]

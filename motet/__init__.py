@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from motet.actors.embed.thread import HostThread
     from motet.actors.host import Host, open_host
     from motet.actors.result import RunResult
+    from motet.actors.rooms.conditions import Elapsed, MaxTurns, TextMention
+    from motet.actors.rooms.definition import Member, Room
+    from motet.actors.rooms.handle import OpenRoom
+    from motet.actors.rooms.speakers import mentions, round_robin, selector
     from motet.actors.storage.errors import StateInUse, StorageError
     from motet.actors.stream import RunStream
     from motet.actors.tools.context import Context
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
         Activity,
         AnyEvent,
         MessageAdded,
+        RoomIdle,
+        RoomTurn,
         RunCompleted,
         RunEscalated,
         RunFailed,
@@ -92,6 +98,7 @@ if TYPE_CHECKING:
         SessionStart,
     )
     from motet.protocols.limits import Limits, UsageLimits
+    from motet.protocols.mcp import McpServer
     from motet.protocols.models import Model, Usage
     from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 
@@ -108,6 +115,10 @@ _HOMES = {
         "open_host",
     ),
     "motet.actors.result": ("RunResult",),
+    "motet.actors.rooms.conditions": ("Elapsed", "MaxTurns", "TextMention"),
+    "motet.actors.rooms.definition": ("Member", "Room"),
+    "motet.actors.rooms.handle": ("OpenRoom",),
+    "motet.actors.rooms.speakers": ("mentions", "round_robin", "selector"),
     "motet.actors.storage.errors": ("StateInUse", "StorageError"),
     "motet.actors.stream": ("RunStream",),
     "motet.actors.tools.context": ("Context",),
@@ -149,6 +160,8 @@ _HOMES = {
         "RunEscalated",
         "RunFailed",
         "RunLimited",
+        "RoomIdle",
+        "RoomTurn",
         "RunRetrying",
         "RunStarted",
         "TextDelta",
@@ -186,6 +199,7 @@ _HOMES = {
         "Limits",
         "UsageLimits",
     ),
+    "motet.protocols.mcp": ("McpServer",),
     "motet.protocols.models": (
         "Model",
         "Usage",
@@ -226,6 +240,7 @@ __all__ = [
     "Continue",
     "Decision",
     "Deny",
+    "Elapsed",
     "Escalated",
     "GatewayConfig",
     "Host",
@@ -238,18 +253,25 @@ __all__ = [
     "LimitReached",
     "Limits",
     "Llm",
+    "MaxTurns",
+    "McpServer",
+    "Member",
     "MessageAdded",
     "MissingExtra",
     "Model",
     "ModelRetry",
     "MotetError",
     "NotFound",
+    "OpenRoom",
     "OutputSerialization",
     "Pattern",
     "Principal",
     "Range",
     "Replace",
     "Respond",
+    "Room",
+    "RoomIdle",
+    "RoomTurn",
     "RunCancelled",
     "RunCompleted",
     "RunEnd",
@@ -269,6 +291,7 @@ __all__ = [
     "StopReport",
     "StorageError",
     "TextDelta",
+    "TextMention",
     "ThinkingDelta",
     "Tool",
     "ToolCall",
@@ -280,7 +303,10 @@ __all__ = [
     "UsageLimits",
     "Warned",
     "guest",
+    "mentions",
     "open_host",
+    "round_robin",
+    "selector",
     "tool",
 ]
 

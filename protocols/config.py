@@ -24,7 +24,9 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import OnError, Point
 from motet.protocols.limits import Limits
+from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
+from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
@@ -75,6 +77,10 @@ def _is_url(value: str | None) -> bool:
 
 def _are_origins(value: tuple[str, ...]) -> bool:
     return all(re.fullmatch(r"https?://[^\s/]+", origin) for origin in value)
+
+
+def _are_server_names(value: Mapping[str, object]) -> bool:
+    return all(map(is_server_name, value))
 
 
 def _is_positive(value: float) -> bool:
@@ -362,8 +368,12 @@ class HostConfig:
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
     hooks: tuple[HookConfig, ...] = ()
+    mcp: Mapping[str, McpServer] = attrs.field(
+        factory=dict[str, McpServer], validator=_must(SERVER_NAMES, _are_server_names, secret=True)
+    )
     policy: tuple[PolicyRule, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
+    rooms: Mapping[str, RoomConfig] = attrs.field(factory=dict[str, RoomConfig])
 
 
 def parse_config(data: JsonObject, *, source: str = "the configuration") -> HostConfig:

@@ -7,7 +7,7 @@ Invariant: a server's name holds no ``__`` and begins and ends with a letter or 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -30,6 +30,12 @@ _SECRET = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+SERVER_NAMES = (
+    f"servers whose names have at most {NAME_LENGTH} letters and digits, with single '_' or '-' "
+    "between them"
+)
+
+
 def is_server_name(name: str) -> bool:
     return len(name) <= NAME_LENGTH and _NAME.fullmatch(name) is not None
 
@@ -42,6 +48,12 @@ def seconds(value: float | str) -> float:
     if found is None:
         raise ValueError(f"it must be seconds, or a text such as '30s' or '5m', not {value!r}")
     return float(found[1]) * _UNITS[found[2]]
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(words, str):
+        raise ValueError("command must be a list: the program and each of its arguments")
+    return tuple(words)
 
 
 def _above_0(_: object, field: attrs.Attribute[float], value: float) -> None:
@@ -87,7 +99,7 @@ class McpServer:
     Raises ``ValueError`` without exactly one of ``command`` and ``url``.
     """
 
-    command: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...])
+    command: tuple[str, ...] = attrs.field(default=(), converter=_program)
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     cwd: str | None = None
     url: str | None = attrs.field(default=None, validator=_http_url)

@@ -69,6 +69,7 @@ def _converter() -> Converter:
     converter.register_structure_hook_func(_origin_in(Literal), _choice)
     converter.register_structure_hook_func(_origin_in(tuple), _items)
     converter.register_structure_hook_func(_origin_in(dict, Mapping), _table)
+    converter.register_structure_hook_func(_is_one_or_more, _one_or_more)
     converter.register_structure_hook_func(lambda kind: NoneType in get_args(kind), _optional)
     return converter
 
@@ -107,6 +108,15 @@ def _optional(value: object, kind: object) -> object:
     """The other member of ``X | None``; a file has no null, a program may pass None."""
     (inner,) = (member for member in get_args(kind) if member is not NoneType)
     return None if value is None else _structure(value, inner)
+
+
+def _is_one_or_more(kind: object) -> bool:
+    return set(get_args(kind)) == {str, tuple[str, ...]}
+
+
+def _one_or_more(value: object, _: object) -> object:
+    """A text, or a list of them: who has only one need not put it into a list."""
+    return _structure(value, str if isinstance(value, str) else tuple[str, ...])
 
 
 def _items(value: object, kind: object) -> tuple[object, ...]:
@@ -152,7 +162,11 @@ def _class_hook(cls: type) -> Hook:
     def make(value: object, _: object) -> object:
         table = _keyed(value)
         names = dict.fromkeys([*table, *(name for name in fields if fields[name].required)])
-        return cls(**_each((name, partial(_field, fields, name, table)) for name in names))
+        parts = _each((name, partial(_field, fields, name, table)) for name in names)
+        try:
+            return cls(**parts)
+        except ValueError as error:  # of fields that do not go together
+            raise Invalid(("", str(error))) from None
 
     return make
 
@@ -165,6 +179,7 @@ class _Field:
     required: bool
     check: Callable[[object], object]
     secret: bool = False
+    convert: Callable[[object], object] | None = None
 
 
 def _attrs_fields(cls: type) -> dict[str, _Field]:
@@ -175,6 +190,7 @@ def _attrs_fields(cls: type) -> dict[str, _Field]:
             field.default is attrs.NOTHING,
             partial(field.validator, None, field) if field.validator else _anything,
             secret=not field.repr,
+            convert=field.converter if kinds[field.name] is float else None,
         )
         for field in attrs.fields(cls)
     }
@@ -205,7 +221,7 @@ def _field(fields: dict[str, _Field], name: str, table: dict[str, object]) -> ob
     if name not in table:
         raise Invalid(("", "is missing"))
     try:
-        value = _structure(table[name], field.kind)
+        value = (field.convert or partial(_structure, kind=field.kind))(table[name])
         field.check(value)
     except Invalid:
         if field.secret:

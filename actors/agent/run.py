@@ -194,6 +194,8 @@ class TurnRunner:
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
             await self.services.warn(run, "bootstrap", problem, grave=False)
+        for problem in await self.services.mcp.prepare(run.agent.name):
+            await self.services.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
         try:
@@ -278,6 +280,7 @@ class TurnRunner:
     async def _change_agent(self, agent: AnyAgent) -> None:
         """Go on as ``agent``: its model, instructions and tools, and the conversation as it is."""
         run, before = self.run, self.run.agent.name
+        run.lineage = tuple(dict.fromkeys(run.subjects))  # policy holds for whoever comes after
         run.agent, run.next_agent, run.workspace = agent, None, None
         await self.services.store.ask(HandOver(run.id, agent.name))
         self.turn.loops.kinds = self.services.catalog.kinds(agent.name)

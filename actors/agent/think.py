@@ -177,6 +177,7 @@ class Thinker:
                 recalled=self.recalled,
                 extra=run.extra,
                 shell=self._services.shell,
+                mcp=self._services.mcp.listed(run),
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
@@ -188,6 +189,7 @@ class Thinker:
         services = self._services
         out = services.breakers.taken_out(name)
         specs = services.policy.offered(self._run.subjects, services.catalog.specs(name))
+        specs = services.mcp.shown(self._run, specs, self.view.history)
         if self._turn.budget.refuses_child() == "depth":
             specs = self._alone(specs)
         if not out:

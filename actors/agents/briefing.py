@@ -7,6 +7,7 @@ from datetime import date
 
 import msgspec
 
+from motet.actors.agent.prompt.equipment import is_small
 from motet.actors.agent.prompt.given import PromptInput, PromptTool, Sandbox, Skill
 from motet.actors.agents.workbench import Prepared, mode_of
 from motet.actors.sessions.keys import parse_key
@@ -67,7 +68,7 @@ def prompt_input(run: Occasion) -> PromptInput:
         tools=_offered(run.tools) if hosted else (),
         programs=run.programs,
         skills=run.skills,
-        mcp=run.mcp,
+        mcp=run.mcp if hosted or not is_small(run.mcp) else (),
         files=run.prepared.files,
         soul=run.prepared.soul,
         workspace=str(run.prepared.workspace) if hosted and names else "",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias, cast
 
-from motet.actors.mcp.client import McpProtocol
 from motet.actors.mcp.names import tool_names
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Runner, Tool, ToolFailure
 from motet.protocols.chat import JsonObject
-from motet.protocols.mcp import MCP, CallMcpTool, McpFailed, McpServer, McpTool
-from motet.runtime import ActorDead, ActorRef
+from motet.protocols.mcp import MCP, CallMcpTool, McpAnswer, McpFailed, McpServer, McpTool
+from motet.runtime import ActorDead
+
+AskServer: TypeAlias = Callable[[CallMcpTool], Awaitable[McpAnswer]]
 
 MARGIN = 10.0
 """Seconds that a tool's own time-out is longer than those of its server, which say more."""
 
 
 def tools_of(
-    server_name: str, server: McpServer, listed: Iterable[McpTool], ref: ActorRef[McpProtocol]
+    server_name: str, server: McpServer, listed: Iterable[McpTool], ask: AskServer
 ) -> tuple[Tool, ...]:
     """Callable by models under valid names, in policies under ``mcp:<server>``.
 
@@ -31,7 +33,7 @@ def tools_of(
             name=names[tool.name],
             description=tool.description,
             parameters=tool.parameters,
-            run=_runner(tool.name, ref),
+            run=_runner(tool.name, ask),
             effects="read" if tool.read_only else "write",
             timeout=server.start_timeout + server.timeout + MARGIN,
             groups=(f"{MCP}{server_name}",),
@@ -40,10 +42,10 @@ def tools_of(
     )
 
 
-def _runner(tool: str, ref: ActorRef[McpProtocol]) -> Runner:
+def _runner(tool: str, ask: AskServer) -> Runner:
     async def run(_: Context[object], arguments: JsonObject) -> object:
         try:
-            answer = await ref.ask(CallMcpTool(tool, arguments))
+            answer = await ask(CallMcpTool(tool, arguments))
         except McpFailed as failed:
             raise ToolFailure(str(failed), kind=_KINDS[failed.kind]) from failed
         except ActorDead as dead:
@@ -61,7 +63,7 @@ _KINDS = {"unavailable": "unavailable", "timeout": "timeout", "refused": ""}
 def _words(value: object) -> str:
     """What is said of a failure in an answer."""
     if isinstance(value, list):
-        value = next((part for part in value if isinstance(part, str)), "")
-    return (
-        value.strip() if isinstance(value, str) and value.strip() else "it failed and said no more"
-    )
+        parts = cast("list[object]", value)
+        value = next((part for part in parts if isinstance(part, str)), "")
+    said = value.strip() if isinstance(value, str) else ""
+    return said or "it failed and said no more"

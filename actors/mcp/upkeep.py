@@ -1,7 +1,7 @@
 """When a server runs, and when it may be started again: a table and a little arithmetic.
 
 Pure; the actor in ``client.py`` carries it out. Two rules: only what the table allows happens, and
-a server that fails rests twice as long each time, until it has stayed well for :data:`WELL` seconds.
+who fails rests twice as long each time, until it has stayed well for :data:`WELL` seconds.
 """
 
 from __future__ import annotations

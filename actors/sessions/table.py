@@ -49,6 +49,7 @@ class Run:
         lineage: on whose behalf it works, outermost first: it may call no tool that policy denies
             one of them. A child has its parent's ``subjects``.
         budget: what it may spend; None until it starts, if it is nobody's child.
+        found: tools of MCP servers that it has looked for and found.
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
@@ -73,6 +74,7 @@ class Run:
     start_soon: StartSoon | None = attrs.field(default=None, repr=False)
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     budget: Budget | None = attrs.field(default=None, repr=False)
+    found: set[str] = attrs.field(factory=set[str], repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)

@@ -27,30 +27,61 @@ class ToolCatalog:
         self._agents: dict[str, dict[str, Tool]] = {}
         self._specs: dict[str, tuple[ToolSpec, ...]] = {}
         self._kinds: dict[str, dict[str, Kind]] = {}
+        self._own: dict[str, tuple[Tool, ...]] = {}
+        self._sources: dict[str, tuple[str, ...]] = {}
+        self._provided: dict[str, tuple[Tool, ...]] = {}
+        self.declared: tuple[str, ...] = ()
+        """The sources that agents may name."""
 
     def __repr__(self) -> str:
         return f"<ToolCatalog { ({agent: len(tools) for agent, tools in self._agents.items()}) }>"
 
     def add(self, agent: str, tools: Iterable[Tool]) -> None:
         """Give an agent tools, all or none. Raises ``ConfigError`` for a name it already has."""
-        known = dict(self._agents.get(agent, {}))
+        known = {tool.name: tool for tool in self._own.get(agent, ())}
         for tool in tools:
             if tool.name in known:
                 raise ConfigError(f"agent {agent!r} has two tools named {tool.name!r}: rename one")
             known[tool.name] = tool
-        self.put(agent, known.values())
+        self.put(agent, known.values(), self.sources(agent))
 
-    def put(self, agent: str, tools: Iterable[Tool]) -> None:
-        """Give an agent these tools instead of those that it had: at once, for its runs too."""
-        known = sorted(tools, key=lambda tool: tool.name)
+    def put(self, agent: str, tools: Iterable[Tool], sources: Iterable[str] = ()) -> None:
+        """Give an agent these tools instead of those that it had: at once, for its runs too.
+
+        ``sources``: it also has what these provide, at any time.
+        """
+        self._own[agent], self._sources[agent] = tuple(tools), tuple(sources)
+        self._list(agent)
+
+    def declare(self, sources: Iterable[str]) -> None:
+        self.declared = tuple(sources)
+
+    def provide(self, source: str, tools: Iterable[Tool]) -> None:
+        """What a source of tools, such as ``mcp:git``, has from now on."""
+        self._provided[source] = tuple(tools)
+        for agent, sources in self._sources.items():
+            if source in sources:
+                self._list(agent)
+
+    def provided(self, source: str) -> bool:
+        """Whether a source has said what it has."""
+        return source in self._provided
+
+    def sources(self, agent: str) -> tuple[str, ...]:
+        return self._sources.get(agent, ())
+
+    def _list(self, agent: str) -> None:
+        foreign = [tool for name in self._sources[agent] for tool in self._provided.get(name, ())]
+        named = {tool.name: tool for tool in (*foreign, *self._own[agent])}
+        known = sorted(named.values(), key=lambda tool: tool.name)
         self._agents[agent] = {tool.name: tool for tool in known}
         self._specs[agent] = tuple(tool.spec for tool in known)
-        self._kinds[agent] = {
-            tool.name: "polling" if tool.polling else tool.effects for tool in known
-        }
+        kinds = self._kinds.setdefault(agent, {})  # live runs look into this very object
+        kinds.clear()
+        kinds.update({tool.name: "polling" if tool.polling else tool.effects for tool in known})
 
     def remove(self, agent: str) -> None:
-        for known in (self._agents, self._specs, self._kinds):
+        for known in (self._agents, self._specs, self._kinds, self._own, self._sources):
             known.pop(agent, None)
 
     def get(self, agent: str, name: str) -> Tool:

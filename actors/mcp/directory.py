@@ -1,0 +1,181 @@
+"""The MCP servers of a host: their actors, and what agents get of them.
+
+Invariants: a server is started when an agent that names it runs for the first time, or with the
+host where that is configured; one that cannot be used costs a run its tools, never the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Annotated
+
+import trio
+
+from motet.actors.agent.prompt.equipment import MCP_SEARCH, is_small
+from motet.actors.agent.prompt.given import PromptTool
+from motet.actors.mcp.client import McpClient, McpProtocol
+from motet.actors.mcp.offer import called, foreign, search, shown
+from motet.actors.mcp.tools import tools_of
+from motet.actors.policy.desk import PolicyDesk
+from motet.actors.sessions.table import Run, RunTable
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Length, Range, Tool, tool
+from motet.protocols.chat import ChatMessage
+from motet.protocols.mcp import (
+    MCP,
+    CallMcpTool,
+    GetMcpStatus,
+    ListMcpTools,
+    McpAnswer,
+    McpFailed,
+    McpServer,
+    McpStatus,
+    McpTool,
+)
+from motet.protocols.messages import Request
+from motet.protocols.tools import ToolSpec
+from motet.runtime import Actor, ActorDead, ActorRef, Supervision, System, handles
+
+_SEARCH = (
+    "Search the tools of connected services for any of the words of the query. The best fit comes "
+    "first; what is found can be called from then on."
+)
+
+
+class GetServer(Request[ActorRef[McpProtocol]], frozen=True, tag="mcp.server"):
+    """The actor in front of the server of that name."""
+
+    name: str
+
+
+class McpServers(Actor[GetServer]):
+    """Parent of the servers' actors. One that crashes is restarted alone."""
+
+    supervision = Supervision(intensity=5, period=60.0, backoff=0.5)
+
+    def __init__(self, directory: McpDirectory) -> None:
+        self._directory = directory
+
+    async def on_start(self) -> None:
+        for name, server in self._directory.servers.items():
+            offer = partial(self._directory.offer, name)
+            make = partial(McpClient, name, server, offer)
+            await self.start_child(make, name=name)
+
+    @handles(GetServer)
+    async def get(self, request: GetServer) -> ActorRef[McpProtocol]:
+        child = self.child(request.name)
+        assert child is not None, "all servers are started with this actor"
+        return child
+
+
+class McpDirectory:
+    """The servers of one host. Everything here is for the host's own tasks.
+
+    Attributes:
+        servers: by name, as configured.
+        policy: which of the tools a run may know of.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, McpServer] | None = None,
+        catalog: ToolCatalog | None = None,
+        table: RunTable | None = None,
+    ) -> None:
+        self.servers = dict(servers or {})
+        self._catalog = catalog or ToolCatalog()
+        self._table = table or RunTable()
+        self.policy = PolicyDesk(self._catalog)
+        self._refs: dict[str, ActorRef[McpProtocol]] = {}
+        self._catalog.declare(self.sources)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """How agents and policies call them."""
+        return tuple(f"{MCP}{name}" for name in self.servers)
+
+    def tools(self) -> dict[str, Tool]:
+        """What an agent that has servers gets beside their tools."""
+        if not self.servers:
+            return {}
+
+        async def look(
+            ctx: Context[object],
+            query: Annotated[str, Length(1)],
+            limit: Annotated[int, Range(1, 20)] = 5,
+        ) -> list[dict[str, str]] | str:
+            return self._search(self._table.runs[ctx.run_id], query, limit)
+
+        return {MCP_SEARCH: tool(look, name=MCP_SEARCH, description=_SEARCH)}
+
+    async def start(self, system: System) -> None:
+        """Start the actors; of the servers, only those that are to start with the host."""
+        if self.servers:
+            parent = await system.start(lambda: McpServers(self), name="mcp")
+            for name in self.servers:
+                self._refs[name] = await parent.ask(GetServer(name))
+
+    def offer(self, name: str, listed: tuple[McpTool, ...]) -> None:
+        """Take what a server offers now; agents that name it have it at once."""
+        made = tools_of(name, self.servers[name], listed, partial(self._ask, name))
+        self._catalog.provide(f"{MCP}{name}", made)
+
+    async def prepare(self, agent: str) -> tuple[str, ...]:
+        """Wait until the servers of an agent have said what they offer; why some have not."""
+        unknown = [
+            source.removeprefix(MCP)
+            for source in self._catalog.sources(agent)
+            if not self._catalog.provided(source)
+        ]
+        if not unknown:
+            return ()
+        problems: dict[str, str] = {}
+
+        async def ask(name: str) -> None:
+            try:
+                await self._refs[name].ask(ListMcpTools())
+            except (McpFailed, ActorDead) as failed:
+                problems[name] = str(failed)
+
+        async with trio.open_nursery() as nursery:
+            for name in unknown:
+                nursery.start_soon(ask, name)
+        return tuple(problems[name] for name in sorted(problems))
+
+    def shown(
+        self, run: Run, specs: tuple[ToolSpec, ...], history: Iterable[ChatMessage]
+    ) -> tuple[ToolSpec, ...]:
+        """What of its tools a run's model is shown; the same object where that is all of them."""
+        if not self._catalog.sources(run.agent.name):
+            return specs
+        if not is_small(foreign(specs)):
+            run.found |= called(history)
+        return shown(specs, frozenset(run.found))
+
+    def listed(self, run: Run) -> tuple[PromptTool, ...]:
+        """All the tools of servers that a run may call, for its prompt."""
+        name = run.agent.name
+        if not self._catalog.sources(name):
+            return ()
+        return foreign(self.policy.offered(run.subjects, self._catalog.specs(name)))
+
+    async def statuses(self) -> tuple[McpStatus, ...]:
+        """How each server is; starts none."""
+        return tuple([await ref.ask(GetMcpStatus()) for ref in self._refs.values()])
+
+    def _search(self, run: Run, query: str, limit: int) -> list[dict[str, str]] | str:
+        tools = self.listed(run)
+        best = search(tools, query, limit)
+        run.found |= {one.name for one in best}
+        if best:
+            return [{"name": one.name, "description": one.description} for one in best]
+        names = ", ".join(
+            source.removeprefix(MCP) for source in self._catalog.sources(run.agent.name)
+        )
+        return f"Nothing fits. {len(tools)} tools come from: {names}."
+
+    async def _ask(self, name: str, request: CallMcpTool) -> McpAnswer:
+        return await self._refs[name].ask(request)
