@@ -178,10 +178,11 @@ class PolicyDesk:
                     raise ConfigError(f"{rule.where}.agents: {unknown}")
 
     def _check(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> None:
+        groups = (*self.groups, *self.catalog.declared)
         known, problems = (*self.catalog.all_names(), *self.builtin, *tools), list[str]()
         for where, text in texts.items():
             try:
-                self.names.check(text, known, self.groups)
+                self.names.check(text, known, groups)
             except UnknownName as unknown:
                 problems.append(f"{where}: {unknown}")
         if problems:

@@ -105,12 +105,11 @@ class Names:
     def check(self, text: str, tools: Iterable[str], groups: Iterable[str]) -> None:
         """Raises ``UnknownName`` for a name that stands for nothing.
 
-        A pattern may be of tools that there will be.
+        A pattern may be of tools that there will be, and a server has tools that nobody knows yet.
         """
-        if "*" in text and not text.startswith(GROUP):
-            return
         known = (*tools, *self.aliases, *groups)
-        if text not in known:
+        future = "*" in text and not text.startswith(GROUP)
+        if not future and text not in known and _implied(text) not in {*groups} - {OWN}:
             raise UnknownName("tool or group", text, known)
 
 

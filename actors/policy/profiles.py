@@ -12,11 +12,13 @@ from types import MappingProxyType
 from motet.actors.policy.names import OWN
 from motet.protocols.policy import Profile
 
+_TALK = ("group:agents", "group:memory", "group:tasks", "group:web")
+
 PROFILES: Mapping[Profile, tuple[str, ...]] = MappingProxyType(
     {
         "minimal": (),
-        "messaging": ("group:memory", "group:web", OWN),
-        "coding": ("group:fs", "group:memory", "group:shell", "group:web", OWN),
+        "messaging": (*_TALK, OWN),
+        "coding": (*_TALK, "group:fs", "group:shell", OWN),
         "full": ("*",),
     }
 )

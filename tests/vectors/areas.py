@@ -12,6 +12,7 @@ from tests.vectors import (
     areas_history,
     areas_host,
     areas_loops,
+    areas_policy,
     areas_prompt,
     areas_results,
     areas_stop,
@@ -72,6 +73,10 @@ ADAPTERS: Mapping[str, Adapter] = {
     "event_order": areas_events.order,
     "abort_scenarios": areas_stop.aborted,
     "ownership_fence": areas_stop.owned,
+    "tool_policy": areas_policy.allowed,
+    "tool_prefix_strip": areas_policy.prefix,
+    "rbac": areas_policy.role,
+    "rate_limiter": areas_policy.rate,
     "cache_ttl_parse": areas_history.cache_ttl,
 }
 """Areas that are not here belong to later work."""

@@ -14,6 +14,7 @@ from tests.vectors import (
     deviations_compaction,
     deviations_history,
     deviations_loop,
+    deviations_policy,
     deviations_prompt,
     deviations_text,
     deviations_turn,
@@ -184,6 +185,7 @@ RULES = (
     *deviations_loop.RULES,
     *deviations_history.RULES,
     *deviations_prompt.RULES,
+    *deviations_policy.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',

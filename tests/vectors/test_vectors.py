@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 ERRORS = FOLDER / "error_channel.json"
 LOOP = FOLDER / "agent_loop.json"
 LATER = (
-    "tool_policy", "tool_prefix_strip", "rbac", "rate_limiter", "intent_quick",
+    "intent_quick",
     "intent_exact_cancel_later", "scheduler_scenarios", "stop_commands", "subagents", "inbound",
     "gateway_frames",
 )  # fmt: skip
