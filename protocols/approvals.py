@@ -155,6 +155,8 @@ class Suspended(msgspec.Struct, frozen=True):
         elapsed: seconds of its wall time that were used up.
         messages: how many it has told of.
         spans: how many its trace has; ``started``: when that began, Unix seconds.
+        next_agent: to which it hands over after these calls.
+        found: tools that it has looked for and found; ``extra``: what its prompt says besides.
         resumed: how often it was taken up since it last came to a call that waits.
     """
 
@@ -168,6 +170,9 @@ class Suspended(msgspec.Struct, frozen=True):
     spans: int = 0
     started: float = 0.0
     errors: int = 0
+    next_agent: str = ""
+    found: tuple[str, ...] = ()
+    extra: str = ""
     resumed: int = 0
 
 

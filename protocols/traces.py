@@ -17,7 +17,7 @@ from motet.protocols.sessions import RunInfo, RunStatus
 SpanKind: TypeAlias = Literal["agent", "model", "tool", "store"]
 """``store``: an operation of the error store."""
 SpanStatus: TypeAlias = Literal[
-    "running", "ok", "error", "cancelled", "limited", "escalated", "interrupted"
+    "running", "ok", "error", "cancelled", "limited", "escalated", "interrupted", "waiting"
 ]
 """All spans of a cancelled run are ``cancelled``; ``interrupted``: the host ended meanwhile."""
 

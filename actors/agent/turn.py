@@ -29,6 +29,7 @@ from motet.actors.agent.loops import Finding, Loops
 from motet.actors.agent.transcript import close_calls, gap
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.tracker import Escalation
+from motet.protocols.approvals import TurnState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, UserMessage
 from motet.protocols.escalations import NewEscalation
 from motet.protocols.limits import Limits
@@ -198,6 +199,29 @@ class Turn:
             return self._conclude(said)
         self.rows += [closing.answer_row(said)[0], UserMessage(text)]
         return self._think()
+
+    def state_of_calls(self) -> TurnState:
+        """What has to be kept beside the rows of a turn whose calls wait for somebody."""
+        self._expect("tools")
+        return TurnState(
+            turns=self.budget.turns,
+            tool_calls=self.budget.tool_calls,
+            usage=self.usage,
+            spent=self.budget.usage,
+            usd=self.budget.usd,
+            closing=self._closing,
+            cuts=self._cuts,
+            not_run=self._not_run,
+            waiting=tuple(self.waiting),
+        )
+
+    def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> RunCalls:
+        """Go on where a turn was left: the last row is the answer whose calls were being run."""
+        self._expect("ready")
+        self.rows, self.usage, self.waiting = list(rows), state.usage, list(state.waiting)
+        self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
+        self.state = "tools"
+        return RunCalls(tuple(c for c in self._open_calls() if c.id not in self._not_run))
 
     def spend(self, usage: Usage) -> None:
         """Count what a request used, as soon as that is known: also one whose answer is refused,

@@ -31,6 +31,15 @@ class Voice:
         self._thought = 0
         self._filter: StreamFilter | None = None
 
+    @property
+    def messages(self) -> int:
+        """How many messages were told of."""
+        return self._message
+
+    def go_on(self, messages: int) -> None:
+        """So many were told of before the run was parked."""
+        self._message = messages
+
     async def emit(self, event: events.AnyEvent) -> None:
         await self._services.emit(self._run, event)
 

@@ -8,9 +8,7 @@ from motet.actors.hooks.hookset import Hook, HookSet
 from motet.actors.log import logger
 from motet.protocols.hooks import (
     Allow,
-    AnyDecision,
     AnyHookEvent,
-    Ask,
     BeforeChild,
     BeforeTool,
     Deny,
@@ -64,13 +62,6 @@ class HooksClient:
             return await self._ref.ask(Gate(event), timeout=within)
         except Exception as error:  # dead, stopped, overloaded or too slow
             return self._silence(hooks, event, type(error).__name__)
-
-    async def verdict(self, event: BeforeTool) -> AnyDecision:
-        """The verdict on one call, where nobody is there to be asked."""
-        decision = (await self.ask(event)).decision
-        if isinstance(decision, Ask):
-            return Deny(f"a person has to decide, and there is nobody to ask: {decision.reason}")
-        return decision
 
     def notify(self, event: AnyHookEvent) -> None:
         """Tell the hooks without waiting; what they could not be told is logged."""

@@ -22,6 +22,7 @@ from motet.runtime.fanout import gather_ordered
 Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
 OnStart: TypeAlias = Callable[[int, Call], None]
 OnEnd: TypeAlias = Callable[[int, CallResult], None]
+Admit: TypeAlias = Callable[[int], Awaitable[bool]]
 
 BEFORE_START = "Cancelled before it started: nothing was done."
 WHILE_RUNNING = "Cancelled while it was running: part of its effect may have happened."
@@ -40,6 +41,7 @@ async def run_batch(
     record: list[CallResult] | None = None,
     on_start: OnStart = _nothing,
     on_end: OnEnd = _nothing,
+    admit: Admit | None = None,
 ) -> list[CallResult]:
     """Run every call once and return the results by call index, whatever ends first.
 
@@ -50,12 +52,16 @@ async def run_batch(
     Cancellation: running calls are cancelled and waited for, no further one starts; a call that
     finishes nevertheless keeps its result. ``record``, emptied first, then holds one result per
     call. ``on_start`` and ``on_end`` are called in pairs, also around a call that is cancelled.
+
+    ``admit``, awaited before a call starts, keeps the order of a ``serial`` batch in its own way;
+    a call for which it gives False never starts.
     """
     results: list[CallResult] = [] if record is None else record
     results[:] = [_cancelled(call, "cancelled_before_start", BEFORE_START) for call in calls]
-    batch = _Batch(execute, results, on_start, on_end)
+    batch = _Batch(execute, results, on_start, on_end, admit)
     # A call's failure is in its result; what fails here is the accounting, and that ends the batch.
-    limit = 1 if serial else max(1, limit)
+    in_order = 1 if admit is None else len(calls)
+    limit = in_order if serial else max(1, limit)
     await gather_ordered(batch.calls(calls), limit=limit, isolate=False)
     return results
 
@@ -66,11 +72,14 @@ class _Batch:
     record: list[CallResult]
     on_start: OnStart
     on_end: OnEnd
+    admit: Admit | None
 
     def calls(self, calls: Sequence[Call]) -> list[Callable[[], Awaitable[None]]]:
         return [partial(self._run, index, call) for index, call in enumerate(calls)]
 
     async def _run(self, index: int, call: Call) -> None:
+        if self.admit is not None and not await self.admit(index):
+            return
         self.record[index] = _cancelled(call, "cancelled_while_running", WHILE_RUNNING)
         started = trio.current_time()
         self.on_start(index, call)

@@ -37,6 +37,7 @@ ROOT_STATUS: dict[RunStatus, SpanStatus] = {
     "limited": "limited",
     "escalated": "escalated",
     "interrupted": "interrupted",
+    "waiting": "waiting",
 }
 
 
@@ -119,6 +120,16 @@ class RunTrace:
     def now(self) -> float:
         """Unix seconds that no change of the wall clock sets back."""
         return self._offset + self._tracer.clock()
+
+    @property
+    def count(self) -> int:
+        """How many spans have begun."""
+        return self._count
+
+    def go_on(self, spans: int, started: float, errors: int, usage: Usage) -> None:
+        """It was left while its run waited, after so many spans. For one that has just begun."""
+        self._count = max(self._count, spans)
+        self.root.started, self.errors, self.usage = started, errors, usage
 
     # Beginning spans
 
