@@ -19,6 +19,7 @@ from typing import cast
 import attrs
 
 from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.teams.linked import link
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import AgentConfig, HostConfig, parse_config
@@ -79,7 +80,8 @@ def configured(
     if not rest:
         return loaded, tuple(agents)
     source, root = (file.name, file.parent) if file else ("the configuration", Path.cwd())
-    built = build_agents(attrs.evolve(loaded, agents=rest), source=source, root=root)
+    described = attrs.evolve(loaded, agents=rest)
+    built = build_agents(described, source=source, root=root, known=agents)
     return loaded, (*agents, *built)
 
 
@@ -92,11 +94,13 @@ def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
     return agent if agent.files is None else attrs.evolve(agent, files=str(root / agent.files))
 
 
-def build_agents(config: HostConfig, *, source: str, root: Path) -> tuple[AnyAgent, ...]:
+def build_agents(
+    config: HostConfig, *, source: str, root: Path, known: Sequence[AnyAgent] = ()
+) -> tuple[AnyAgent, ...]:
     """The agents of a configuration, or those of :data:`DEFAULT_AGENTS` when it has none.
 
-    Functions are imported from the installed packages or from below ``root``. Raises
-    ``ConfigError`` naming all problems.
+    Functions are imported from the installed packages or from below ``root``. ``known``: agents of
+    the program, for handoffs and teams. Raises ``ConfigError`` naming all problems.
     """
     built: list[AnyAgent] = []
     problems: list[str] = []
@@ -107,6 +111,8 @@ def build_agents(config: HostConfig, *, source: str, root: Path) -> tuple[AnyAge
             built.append(_agent(name, spec, tools))
         except ConfigError as error:
             problems.append(f"agents.{name}: {error}")
+    if not problems:
+        problems = link(config, {agent.name: agent for agent in (*known, *built)})
     if problems:
         raise ConfigError(_all(f"{source}: an agent cannot be built:", problems))
     return tuple(built)

@@ -20,8 +20,8 @@ import trio
 from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.store import StoredAgents
 from motet.actors.agents.workbench import Workbench
+from motet.actors.children.names import GROUP as AGENTS_GROUP
 from motet.actors.children.start import Children
-from motet.actors.children.tools import GROUP as AGENTS_GROUP
 from motet.actors.children.tools import child_tools
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.errors.detail import error_detail
@@ -55,7 +55,7 @@ from motet.actors.sessions.table import RunTable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.stores import Stores, start_stores
-from motet.actors.teams.tools import GROUP as TASKS_GROUP
+from motet.actors.teams.names import GROUP as TASKS_GROUP
 from motet.actors.teams.tools import task_tools
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.builtin import GROUPS, builtin_tools

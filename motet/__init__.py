@@ -13,6 +13,7 @@ from motet.protocols.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from motet.actors.agent.definition import Agent
+    from motet.actors.children.handoff import Handoff
     from motet.actors.embed.asyncio_host import AsyncioHost
     from motet.actors.embed.guest import guest
     from motet.actors.embed.portal import HostClosed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from motet.actors.rooms.speakers import mentions, round_robin, selector
     from motet.actors.storage.errors import StateInUse, StorageError
     from motet.actors.stream import RunStream
+    from motet.actors.teams.team import Team
     from motet.actors.tools.context import Context
     from motet.actors.tools.tool import (
         Length,
@@ -56,7 +58,10 @@ if TYPE_CHECKING:
     )
     from motet.protocols.events import (
         Activity,
+        AgentChanged,
         AnyEvent,
+        ChildEnded,
+        ChildStarted,
         MessageAdded,
         RoomIdle,
         RoomTurn,
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "motet.actors.agent.definition": ("Agent",),
+    "motet.actors.children.handoff": ("Handoff",),
     "motet.actors.embed.asyncio_host": ("AsyncioHost",),
     "motet.actors.embed.guest": ("guest",),
     "motet.actors.embed.portal": ("HostClosed",),
@@ -121,6 +127,7 @@ _HOMES = {
     "motet.actors.rooms.speakers": ("mentions", "round_robin", "selector"),
     "motet.actors.storage.errors": ("StateInUse", "StorageError"),
     "motet.actors.stream": ("RunStream",),
+    "motet.actors.teams.team": ("Team",),
     "motet.actors.tools.context": ("Context",),
     "motet.actors.tools.tool": (
         "Length",
@@ -154,7 +161,10 @@ _HOMES = {
     ),
     "motet.protocols.events": (
         "Activity",
+        "AgentChanged",
         "AnyEvent",
+        "ChildEnded",
+        "ChildStarted",
         "MessageAdded",
         "RunCompleted",
         "RunEscalated",
@@ -224,6 +234,7 @@ __all__ = [
     "AfterModel",
     "AfterTool",
     "Agent",
+    "AgentChanged",
     "AgentError",
     "Allow",
     "AnyEvent",
@@ -235,6 +246,8 @@ __all__ = [
     "BeforeModel",
     "BeforeOutput",
     "BeforeTool",
+    "ChildEnded",
+    "ChildStarted",
     "ConfigError",
     "Context",
     "Continue",
@@ -243,6 +256,7 @@ __all__ = [
     "Elapsed",
     "Escalated",
     "GatewayConfig",
+    "Handoff",
     "Host",
     "HostClosed",
     "HostConfig",
@@ -290,6 +304,7 @@ __all__ = [
     "StateInUse",
     "StopReport",
     "StorageError",
+    "Team",
     "TextDelta",
     "TextMention",
     "ThinkingDelta",

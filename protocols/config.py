@@ -28,6 +28,7 @@ from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
+from motet.protocols.teams import TeamConfig
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]
@@ -237,6 +238,7 @@ class AgentConfig:
     Attributes:
         tools: names of built-in tools (``read_file``), of groups (``group:fs``), or functions
             to import (``package.module:function``).
+        handoffs: agents that it may hand its conversation to.
         memory: whether it is told what it may remember of the user, and remembers its turns.
         limits: in a file these start from the limits of the host; only what differs is named.
         type: ``plain`` is its instructions; ``open`` and ``predefined`` have bootstrap files.
@@ -247,6 +249,7 @@ class AgentConfig:
         workspace: one folder for all, or ``per_user``; a shared one shows the folders of all.
         sharing: who shares a folder all the same.
         window: tokens of the model's context window.
+        skills: folders of skills, before those in ``files`` and of the host; empty: no skills.
         policy: which of its tools it may call; those of the host come on top.
     """
 
@@ -254,6 +257,7 @@ class AgentConfig:
     instructions: str = ""
     description: str = ""
     tools: tuple[str, ...] = ()
+    handoffs: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     memory: bool = False
     type: AgentType = "plain"
@@ -263,6 +267,7 @@ class AgentConfig:
     workspace: WorkspaceMode = attrs.field(default="shared", validator=_one_of(WorkspaceMode))
     sharing: Sharing = attrs.field(factory=Sharing)
     window: int = attrs.field(default=WINDOW, validator=_POSITIVE)
+    skills: tuple[str, ...] | None = None
     policy: ToolRules = attrs.field(factory=ToolRules)
 
     def profile(self) -> AgentProfile:
@@ -275,6 +280,7 @@ class AgentConfig:
             workspace=self.workspace,
             sharing=self.sharing,
             window=self.window,
+            skills=self.skills,
         )
 
 
@@ -353,6 +359,8 @@ class HostConfig:
             or the current directory for a host in memory. The state may not be inside it.
         limits: of the agents of a file that do not set their own.
         guard: what happens to an input that looks like an attempt to take the agent over.
+        skills: folders of skills for all agents; absent from a file: ``skills`` beside it, if
+            there is one.
         policy: who may call which tools.
     """
 
@@ -362,6 +370,7 @@ class HostConfig:
     )
     limits: Limits = attrs.field(factory=Limits)
     guard: GuardAction = attrs.field(default="warn", validator=_one_of(GuardAction))
+    skills: tuple[str, ...] | None = None
     gateway: GatewayConfig = attrs.field(factory=GatewayConfig)
     tools: ToolsConfig = attrs.field(factory=ToolsConfig)
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
@@ -373,6 +382,7 @@ class HostConfig:
     )
     policy: tuple[PolicyRule, ...] = ()
     agents: Mapping[str, AgentConfig] = attrs.field(factory=dict[str, AgentConfig])
+    teams: Mapping[str, TeamConfig] = attrs.field(factory=dict[str, TeamConfig])
     rooms: Mapping[str, RoomConfig] = attrs.field(factory=dict[str, RoomConfig])
 
 

@@ -21,7 +21,7 @@ BOARD_TASKS = 500
 """On one board, those included that are done."""
 
 
-def _known(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+def _known(_: object, attribute: attrs.Attribute[TeamWorkspace], value: str) -> None:
     if value not in get_args(TeamWorkspace):
         raise ValueError(f"{attribute.name} must be 'isolated' or 'shared', not {value!r}")
 

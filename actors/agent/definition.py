@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, Unpack, overload
 
 import attrs
+import msgspec
 import trio
 from typing_extensions import TypeForm, TypeVar
 
+from motet.actors.children.handoff import Handoff, handoff_tool
 from motet.actors.embed.where import refuse_in_loop
 from motet.actors.options import Bounds
-from motet.actors.children.handoff import Handoff, handoff_tool
 from motet.actors.tools.context import Context
 from motet.actors.tools.options import ToolOptions
 from motet.actors.tools.tool import Tool, ToolFailure, tool
-from motet.protocols.agents import PLAIN, AgentProfile
+from motet.protocols.agents import PLAIN, AgentProfile, Team
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -70,6 +72,7 @@ class Agent(Generic[D_contra, O_co]):
             compacted.
         history: user turns that the model is shown at most; 0 is all.
         profile: bootstrap files, a workspace for each user, and how its prompt is made.
+        skills: folders of skills, before those of its files and of the host; empty: no skills.
         policy: which of its tools it may call; it holds for all that work for it too.
 
     Raises ``ConfigError`` for a name that cannot be one.
@@ -91,6 +94,7 @@ class Agent(Generic[D_contra, O_co]):
         window: int | None = None,
         history: int = 0,
         profile: AgentProfile = PLAIN,
+        skills: Sequence[str | Path] | None = None,
         policy: ToolRules = ALL_TOOLS,
     ) -> None:
         if not _NAME.fullmatch(name):
@@ -105,6 +109,8 @@ class Agent(Generic[D_contra, O_co]):
         self.window = window or profile.window
         self.history = history
         self.profile = profile
+        if skills is not None:
+            self.profile = msgspec.structs.replace(profile, skills=tuple(map(str, skills)))
         self.policy = policy
         self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
         for target in handoffs:
@@ -147,6 +153,11 @@ class Agent(Generic[D_contra, O_co]):
     def may_hand_to(self, agent: AnyAgent | Handoff) -> None:
         """Let it hand its conversation to another agent, before a host first runs it."""
         self._tools.append(handoff_tool(agent))
+
+    def join(self, team: Team, *tools: str) -> None:
+        """Make it a member of a team, with the tools that go with it; see :class:`motet.Team`."""
+        self.profile = msgspec.structs.replace(self.profile, team=team)
+        self._tools += [name for name in tools if name not in self._tools]
 
     def as_tool(
         self,

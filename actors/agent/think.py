@@ -19,7 +19,7 @@ from motet.actors.agent.voice import Voice
 from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.prompts import Written
 from motet.actors.agents.workbench import Prepared
-from motet.actors.children.tools import CHILD_TOOLS
+from motet.actors.children.names import CHILD_TOOLS
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run

@@ -5,8 +5,6 @@ They know only the children that the calling run itself has started: any other i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from motet.actors.children.family import Child
@@ -14,12 +12,6 @@ from motet.actors.children.hearing import ended
 from motet.actors.children.start import Children
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolRetry, tool
-
-SPAWN = "spawn"
-LOOK = "subagents"
-CHILD_TOOLS = (SPAWN, LOOK)
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
-"""Both by one name, as a configuration can say it."""
 
 TASK_CHARS = 200
 

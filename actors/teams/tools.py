@@ -5,8 +5,7 @@ A board is that of the caller's team and user: no argument names another (G16).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -28,11 +27,6 @@ from motet.protocols.teams import (
     UpdateTask,
 )
 from motet.runtime import ActorRef
-
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"group:tasks": ("task_create", "task_list", "task_claim", "task_update")}
-)
-"""All of the board by one name, as a configuration can say it."""
 
 TITLE_CHARS = 200
 TEXT_CHARS = 16_000

@@ -261,6 +261,9 @@ def sessions(
         typer.Option("--output", "-o", metavar="FILE", help="Where an export goes."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    children: Annotated[
+        bool, typer.Option("--children", help="List those of sub-agents as well.")
+    ] = False,
     json: Json = False,
     config: Config = None,
     state: State = None,
@@ -272,7 +275,7 @@ def sessions(
     setup = load_setup(config, state)
     match look:
         case SessionLook.LIST:
-            code = act.list_sessions(setup, limit, json=json)
+            code = act.list_sessions(setup, limit, json=json, children=children)
         case SessionLook.SHOW:
             code = act.show_session(setup, session, limit, json=json)
         case SessionLook.EXPORT:

@@ -46,9 +46,9 @@ class RowLine(msgspec.Struct, frozen=True, tag="row", tag_field="line"):
     row: HistoryRow
 
 
-def list_sessions(setup: Setup, limit: int, *, json: bool) -> int:
-    """Print the sessions, the one that was used last first."""
-    found = trio.run(_listed, setup.state, ListSessions(None, limit))
+def list_sessions(setup: Setup, limit: int, *, json: bool, children: bool = False) -> int:
+    """Print the sessions, the one that was used last first; with ``children`` sub-agents' too."""
+    found = trio.run(_listed, setup.state, ListSessions(None, limit, children=children))
     if json:
         print(msgspec.json.encode(found).decode())
     elif found:
