@@ -155,7 +155,7 @@ class Intake:
             resent.text,
             resent.limits,
         )
-        stored.end(await recall(run_id, resent.session, self._tree.store))
+        stored.end(await recall(run_id, resent.session, self._tree.store, resent.agent.form))
         return stored
 
     async def discard(self, dropped: Sequence[Run]) -> None:

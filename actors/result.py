@@ -46,7 +46,7 @@ class RunResult(Generic[O_co]):
     errors: tuple[CallResult, ...] = ()
     rows: tuple[ChatMessage, ...] = ()
     structured: bool = False
-    _value: object = attrs.field(default=UNSET, repr=False)
+    _value: object = attrs.field(default=UNSET, repr=False, alias="value")
 
     @property
     def output(self) -> O_co:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 from structlog.stdlib import BoundLogger
@@ -16,6 +17,7 @@ from motet.actors.agent.tokens import estimate, estimate_text, usage_of
 from motet.actors.agent.turn import Turn
 from motet.actors.agents.prompts import Prompts
 from motet.actors.agents.workbench import Workbench
+from motet.actors.approvals.desk import Desk
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
@@ -36,10 +38,13 @@ from motet.protocols.config import GuardAction, ShellConfig
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.hooks import RunWarning
 from motet.protocols.memory import Memory
-from motet.protocols.models import Generate, ModelRequest, ModelResponse
+from motet.protocols.models import Generate, Model, ModelRequest, ModelResponse
 from motet.protocols.sessions import LoadContext, SessionContext
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef
+
+if TYPE_CHECKING:
+    from motet.actors.approvals.parking import Parking
 
 
 @attrs.define
@@ -47,12 +52,15 @@ class Services:
     """Refs stay valid across restarts of what they point to.
 
     Attributes:
+        desk: what waits for a person in this process.
+        parking: where runs go that wait for long; None: nowhere.
         dropped: events that there was no event bus for.
         today: for the system prompt.
         shell: how commands are run, for the system prompt.
         workbench: folders and files of agents and their users.
         journal: rows of runs that go on, on their way to disk.
         contexts: of sessions that were used lately; read only.
+        find_model: by the name that an agent has it by, to know what it can do.
         guard: what happens to a text that looks like an attempt to take the agent over.
     """
 
@@ -66,9 +74,12 @@ class Services:
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
     policy: PolicyDesk = attrs.field(factory=PolicyDesk)
+    desk: Desk = attrs.field(factory=Desk)
+    parking: Parking | None = None
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: datetime.now().astimezone().date()
+    find_model: Callable[[str], Model] | None = None
     mcp: McpDirectory = attrs.field(factory=McpDirectory)
     guard: GuardAction = "warn"
     shell: ShellConfig | None = None

@@ -52,6 +52,9 @@ from motet.actors.services import Services
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import RunTable
+from motet.actors.skills.shelf import Shelf
+from motet.actors.skills.tools import GROUP as SKILLS_GROUP
+from motet.actors.skills.tools import skill_tools
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.stores import Stores, start_stores
@@ -81,7 +84,7 @@ if TYPE_CHECKING:
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
-ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP}
+ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_GROUP}
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
 
@@ -204,10 +207,12 @@ async def _plant(
     hooks = await _start_hooks(system, bus, workspace, config)
     children = Children(table, hooks)
     mcp = McpDirectory(config.mcp, catalog, table)
-    builtin = _builtin(config, stores, children) | mcp.tools()
+    shelf = Shelf(tuple(map(Path, config.skills or ())))
+    skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
+    builtin = _builtin(config, stores, children, skills) | mcp.tools()
     policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
     mcp.policy = policy
-    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy)
+    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf)
     directory = await system.start(lambda: Models(registry.model), name="models")
     await mcp.start(system)
     warn = partial(_publish, bus, table)
@@ -220,7 +225,8 @@ async def _plant(
     )
     services.memory, services.tracer, services.policy = stores.memory, tracer, policy
     services.guard, services.shell = config.guard, config.tools.shell
-    services.fanout, services.workbench = stores.fanout, Workbench(workspace)
+    services.find_model = registry.model
+    services.fanout, services.workbench = stores.fanout, Workbench(workspace, shelf=shelf)
     services.journal, services.contexts = stores.journal, stores.contexts
     services.mcp = mcp
     children.services = services
@@ -252,7 +258,9 @@ async def _plant(
     return tree
 
 
-def _builtin(config: HostConfig, stores: Stores, children: Children) -> dict[str, Tool]:
+def _builtin(
+    config: HostConfig, stores: Stores, children: Children, skills: list[Tool]
+) -> dict[str, Tool]:
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)
@@ -265,7 +273,7 @@ def _builtin(config: HostConfig, stores: Stores, children: Children) -> dict[str
         return await result_page(stores.results, session, result_id, offset, limit)
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
-    more = [*tool_result_tools(read_result), *memory_tools(stores.memory)]
+    more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
     more += [*child_tools(children), *task_tools(stores.boards, children.team)]
     together = builtin | {tool.name: tool for tool in more}
     return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})

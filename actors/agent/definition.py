@@ -14,6 +14,7 @@ import msgspec
 import trio
 from typing_extensions import TypeForm, TypeVar
 
+from motet.actors.agent.output.form import form_of
 from motet.actors.children.handoff import Handoff, handoff_tool
 from motet.actors.embed.where import refuse_in_loop
 from motet.actors.options import Bounds
@@ -66,6 +67,7 @@ class Agent(Generic[D_contra, O_co]):
         deps_type: type of the ``deps`` that tools find in their ``Context``.
         output_type: what a run's ``output`` is: anything msgspec can read, or a pydantic model.
             Absent: the text of the answer.
+        output_retries: how often the model may mend an answer that is not of that type.
         limits: what one run may spend.
         memory: whether it remembers the user from one session to another, with ``group:memory``.
         window: tokens that its model takes, 200,000 by default; a conversation that gets near is
@@ -75,7 +77,8 @@ class Agent(Generic[D_contra, O_co]):
         skills: folders of skills, before those of its files and of the host; empty: no skills.
         policy: which of its tools it may call; it holds for all that work for it too.
 
-    Raises ``ConfigError`` for a name that cannot be one.
+    Raises ``ConfigError`` for a name that cannot be one, ``TypeError`` for an ``output_type`` that
+    cannot be described to a model.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Agent(Generic[D_contra, O_co]):
         handoffs: Sequence[AnyAgent | Handoff] = (),
         deps_type: TypeForm[D_contra] | None = None,
         output_type: TypeForm[O_co] | None = None,
+        output_retries: int = 2,
         limits: Limits | None = None,
         memory: bool = False,
         window: int | None = None,
@@ -104,6 +108,8 @@ class Agent(Generic[D_contra, O_co]):
         self.instructions = instructions
         self.description = description
         self.deps_type: object = deps_type
+        self.form = form_of(str if output_type is None else output_type)
+        self.output_retries = output_retries
         self.limits = limits or Limits()
         self.memory = memory
         self.window = window or profile.window

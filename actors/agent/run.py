@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from typing import Any
 
 import attrs
 import trio
 from msgspec.structs import replace
 
 from motet.actors.agent.act import Batch
-from motet.actors.agent.budget import Budget, OverBudget
+from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.definition import AnyAgent
+from motet.actors.agent.leaving import Leaving
 from motet.actors.agent.loops import Loops
+from motet.actors.agent.resume import counted, fresh_budget, take_up
+from motet.actors.agent.output.run import RunOutput
 from motet.actors.agent.steering import Steering
 from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
@@ -63,7 +67,7 @@ class TurnRunner:
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
-            budget=run.budget or Budget(run.limits, started=trio.current_time()),
+            budget=run.budget or fresh_budget(run),
             loops=Loops(services.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
@@ -76,19 +80,26 @@ class TurnRunner:
         )
         run.budget = self.turn.budget
         self.voice = Voice(run, services)
-        self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice)
+        self.output = RunOutput(run, services, self.turn)
+        self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice, self.output)
         self.hearing = Hearing(run, self.turn, self.voice)
         self.steering = Steering(run, slot, services, self.hooks, self.turn)
+        self.leaving = Leaving(run, services, self.turn, self.voice, self.trace)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
         self._batch: Batch | None = None
+        self._calls: RunCalls | None = None
+        if (left := run.resumption) is not None:
+            # Before any await, so that a stop finds the run whole.
+            self._calls = take_up(self.turn, self.voice, self.trace, left)
+            self._batch = self._new_batch(self._calls)
 
     @property
     def history(self) -> tuple[ChatMessage, ...]:
         """The stored rows before this run, as far as they have no summary."""
         return self.thinker.view.history
 
-    async def execute(self) -> RunResult:
+    async def execute(self) -> RunResult[Any]:
         """The result, stored and announced. Raises nothing but a cancellation from outside."""
         finish: Finish | None = None
         try:
@@ -103,15 +114,20 @@ class TurnRunner:
                 await self.hearing.end()
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
+            if finish.status == "waiting" and not await self.leaving.leave(self._batch):
+                finish = self._stop()
+                deadline = trio.current_time() + FINISH_BUDGET
             with trio.CancelScope(shield=True, deadline=deadline):
-                await self._conclude(finish)
-            if self.hooks.watch_end:
+                if not self.leaving.done:
+                    await self._conclude(finish)
+            if self.hooks.watch_end and not self.leaving.done:
                 # Those who watch have a budget of their own, so that they cost no transcript.
                 with trio.CancelScope(shield=True):
                     await self._tell_end(finish)
             self._end_trace(finish)
             result = self._result(finish)
             self.services.table.finish(self.run, result)
+            self.leaving.left(self._batch)
         return result
 
     async def _bounded(self) -> Finish:
@@ -120,7 +136,7 @@ class TurnRunner:
         with run.scope:
             async with run.among or nullcontext():
                 if wall is not None:
-                    run.scope.deadline = trio.current_time() + wall
+                    run.scope.deadline = self.turn.budget.started + wall
                 return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self.voice.partial, self._known())
@@ -128,6 +144,8 @@ class TurnRunner:
 
     def _stop(self) -> Finish:
         """End the turn at once, and say in its last row who or what has ended it."""
+        if self.leaving.is_due(self._batch):
+            return Finish("waiting")
         cause = "" if self.run.by_user else self._why
         return self.turn.stop(self.voice.partial, self._known(), cause)
 
@@ -136,10 +154,15 @@ class TurnRunner:
         return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
-        decision = await self._begin()
+        decision = self._calls or await self._begin()
+        if self._calls is not None:
+            await self._load()
+            await self.voice.emit(events.RunResumed())
         await self._prepare()
         self.thinker.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
+        if self._calls is not None:
+            self.turn.failures = counted(self.turn.failures, self.turn.rows)
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
@@ -148,7 +171,10 @@ class TurnRunner:
                 case CallModel():
                     decision = await self._think(decision)
                 case RunCalls():
-                    decision = await self._observe(await self._act(decision))
+                    results = await self._act(decision)
+                    if self._batch is not None:
+                        return Finish("waiting")
+                    decision = await self._observe(results)
                     if self.run.next_agent is not None and isinstance(decision, CallModel):
                         await self._change_agent(self.run.next_agent)
                 case Finish():
@@ -181,7 +207,9 @@ class TurnRunner:
         decision = self.turn.begin(text)
         await self.services.note(run, 0, self.turn.rows[0])
         await self.voice.say("user", run.principal.user, text)
-        return decision if isinstance(admitted, str) else await self._take(admitted)
+        if isinstance(admitted, str):
+            return decision
+        return await self._take(await self.output.passed(admitted))
 
     async def _prepare(self) -> None:
         """The folder of the tools, and what the prompt tells of the agent's files."""
@@ -235,6 +263,10 @@ class TurnRunner:
         except OverBudget as over:
             return self.turn.limit(over.limit)
         response = await self.hooks.response(response, decision.iteration)
+        settled = await self.output.settled(response)
+        if not isinstance(settled, ModelResponse):
+            return await self._entered(settled)
+        response = settled
         await self.hearing.before_end(response)
         if not response.calls:
             await self.steering.admit()
@@ -244,7 +276,7 @@ class TurnRunner:
         passed = await self.hooks.output(whole) if last else response
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
-        return await self._take(passed, whole=last)
+        return await self._take(await self.output.passed(passed) if last else passed, whole=last)
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Go on with an answer; one that was cut off is said when it is whole."""
@@ -284,6 +316,7 @@ class TurnRunner:
         run.agent, run.next_agent, run.workspace = agent, None, None
         await self.services.store.ask(HandOver(run.id, agent.name))
         self.turn.loops.kinds = self.services.catalog.kinds(agent.name)
+        self.output.change_agent()
         self.thinker.change_agent()
         await self._prepare()
         self.thinker.recalled = await recall(self.services, run)
@@ -299,22 +332,28 @@ class TurnRunner:
                 await self.services.note(self.run, step, self.turn.rows[step])
         return decision
 
+    def _new_batch(self, decision: RunCalls) -> Batch:
+        batch = Batch(self.run, self.services, decision.calls, len(self.turn.rows) - 1)
+        return self.leaving.batch(batch)
+
     async def _act(self, decision: RunCalls) -> list[CallResult]:
+        """Its results; the batch stays when some of them are for later."""
         await self.voice.emit(events.Activity("tool", self.turn.iteration))
-        step = len(self.turn.rows) - 1
-        intent = self.turn.rows[step]
+        intent = self.turn.rows[-1]
         assert isinstance(intent, AssistantMessage)
-        self._batch = Batch(self.run, self.services, decision.calls, step)
+        self._batch = self._batch or self._new_batch(decision)
         results = await self._batch.execute(intent)
+        if self._batch.standing.left:
+            return []
         await self.steering.admit()
         self._batch = None
         return list(results)
 
     def _known(self) -> list[CallResult]:
-        return self._batch.record if self._batch else []
+        return self._batch.results if self._batch else []
 
     def _failed(self, error: AgentError) -> Finish:
-        self.failure = error
+        self.failure, self.error_id = error, self.error_id or self.output.error_id
         return self.turn.fail(redact_text(str(error)), self.voice.partial, self._known())
 
     async def _internal(self, error: Exception) -> Internal:
@@ -408,7 +447,7 @@ class TurnRunner:
             case _:
                 return events.RunCancelled(usage, self._why)
 
-    def _result(self, finish: Finish) -> RunResult:
+    def _result(self, finish: Finish) -> RunResult[Any]:
         run, turn = self.run, self.turn
         return RunResult(
             run_id=run.id,
@@ -422,4 +461,6 @@ class TurnRunner:
             error=self.failure,
             errors=tuple(result for result in turn.results if result.outcome == "failed"),
             rows=tuple(turn.rows),
+            structured=self.output.declared,
+            value=self.output.value(finish),
         )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.call_ids import LENGTH, with_own_ids
 from motet.actors.agent.compaction import due_after_run
+from motet.actors.agent.output.run import RunOutput
 from motet.actors.agent.summary import DEADLINE
 from motet.actors.agent.tokens import UNCALIBRATED, usage_of
 from motet.actors.agent.turn import CallModel, Turn
@@ -26,7 +27,7 @@ from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
-from motet.protocols.models import Generate, ModelRequest, ModelResponse, Retrying
+from motet.protocols.models import Generate, ModelRequest, ModelResponse, Retrying, TextPart
 from motet.protocols.tools import ToolSpec
 
 
@@ -42,7 +43,13 @@ class Thinker:
     """
 
     def __init__(
-        self, run: Run, services: Services, hooks: RunHooks, turn: Turn, voice: Voice
+        self,
+        run: Run,
+        services: Services,
+        hooks: RunHooks,
+        turn: Turn,
+        voice: Voice,
+        output: RunOutput,
     ) -> None:
         self.view = View(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
@@ -52,6 +59,7 @@ class Thinker:
         self._hooks = hooks
         self._turn = turn
         self._voice = voice
+        self._output = output
         self.around = 0
         self._tokens = 0
         self._trace = services.tracer.of(run.id)
@@ -139,12 +147,13 @@ class Thinker:
     async def _stream(self, request: ModelRequest) -> ModelResponse:
         """Stream the answer out as it comes, unless a gate may refuse it."""
         shown = not self._hooks.guard_answers
+        hidden = TextPart if self._output.withheld else ()
         with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
             provider = await self._services.provider(self._full_name)
             async with provider.stream(Generate(request)) as parts:
                 async for part in parts:
                     span.part(part)
-                    if shown or isinstance(part, Retrying):
+                    if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
                         await self._voice.part(part)
             span.answered(parts.result)
         await self._voice.end()
@@ -153,11 +162,12 @@ class Thinker:
     def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
         hint = "\n".join(filter(None, [decision.hint, *missing]))
+        tools, form = self._output.asking(tools)
         system = self._system(tools)
         sent = self.view.sent(self._turn.rows, self.around)
         self._tokens = sent.tokens
         messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
-        return ModelRequest(self.model, messages, system, tools), sent
+        return ModelRequest(self.model, messages, system, tools, output=form), sent
 
     def _system(self, tools: tuple[ToolSpec, ...]) -> str:
         """The system prompt, made anew only when other tools are offered."""

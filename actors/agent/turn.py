@@ -93,6 +93,7 @@ class Turn:
         usage: sum over this run's model requests.
         failures: the session's failed calls so far; set them before the first results.
         waiting: messages that came in and have not entered the rows; after the end, too late.
+        verbatim: answers are data: nothing is taken out of them, and none means silence.
     """
 
     limits: Limits
@@ -104,6 +105,7 @@ class Turn:
     results: list[CallResult] = attrs.field(factory=list[CallResult])
     failures: Failures = attrs.field(default=attrs.Factory(_none_before, takes_self=True))
     waiting: list[UserMessage] = attrs.field(factory=list[UserMessage])
+    verbatim: bool = False
     _closing: str = ""
     """The limit for which tools are withdrawn."""
     _not_run: dict[str, CallResult] = attrs.field(factory=dict[str, CallResult])
@@ -197,7 +199,7 @@ class Turn:
         if self._closing or self.iteration >= self.limits.turns:
             self._closing = self._closing or "turns"
             return self._conclude(said)
-        self.rows += [closing.answer_row(said)[0], UserMessage(text)]
+        self.rows += [self._answer_row(said)[0], UserMessage(text)]
         return self._think()
 
     def state_of_calls(self) -> TurnState:
@@ -222,6 +224,17 @@ class Turn:
         self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
         self.state = "tools"
         return RunCalls(tuple(c for c in self._open_calls() if c.id not in self._not_run))
+
+    def refused(self, text: str, *rows: ChatMessage) -> Decision:
+        """Take an answer that cannot be read, as rows that say so; the model is asked again.
+
+        ``text``: what there is of it when no request is left.
+        """
+        self._expect("model")
+        if self._closing:
+            return self.limit(self._closing, text)
+        self.rows += rows
+        return self._think()
 
     def spend(self, usage: Usage) -> None:
         """Count what a request used, as soon as that is known: also one whose answer is refused,
@@ -272,7 +285,7 @@ class Turn:
         if not self._more_came_in():
             return self._conclude(text)
         self._cuts = 0
-        self.rows.append(closing.answer_row(text)[0])
+        self.rows.append(self._answer_row(text)[0])
         return self._think()
 
     def _go_on(self, text: str) -> Decision:
@@ -370,8 +383,11 @@ class Turn:
 
     # End
 
+    def _answer_row(self, text: str) -> tuple[AssistantMessage, str]:
+        return (AssistantMessage(text), text) if self.verbatim else closing.answer_row(text)
+
     def _conclude(self, text: str) -> Finish:
-        row, output = closing.answer_row(text)
+        row, output = self._answer_row(text)
         status: RunStatus = "limited" if self._closing else "completed"
         return self._close(row, Finish(status, output, self._closing))
 

@@ -17,9 +17,10 @@ from motet.actors.gateway.command_answers import answer_command
 from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.protocols import gateway as wire
-from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject
+from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.host import HostApi
+from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import Principal, Role
 
 P = TypeVar("P")
@@ -115,6 +116,16 @@ async def _agents(caller: Caller, _params: wire.NoParams) -> Answer:
     return Answer(wire.AgentsList(caller.api.agents()))
 
 
+async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
+    who = caller.principal
+    if params.as_user not in (None, who.user) or params.role not in (None, who.role):
+        if who.role != "admin":
+            raise Refusal("forbidden", "what others may call, only an admin is told")
+        who = Principal(params.as_user or who.user, params.role or "operator")
+    tools = await caller.api.tools(params.agent, principal=who)
+    return Answer(ToolsList(params.agent, who.user, who.role, tools))
+
+
 async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
     command = parse_command(params.text)
     if command is not None:
@@ -161,8 +172,12 @@ async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer
 
 
 def _is_silent(row: ChatMessage) -> bool:
-    """An answer by which the agent said that it has none; it is stored, and shown to nobody."""
-    return isinstance(row, AssistantMessage) and row.note == "silent"
+    """A row that is stored and shown to nobody: an answer by which the agent said that it has none,
+    or that had to be repaired, and what the model was told of that.
+    """
+    return (isinstance(row, AssistantMessage) and row.note == "silent") or (
+        isinstance(row, UserMessage) and row.note == "hint"
+    )
 
 
 async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
@@ -221,6 +236,7 @@ METHODS: Final[dict[str, Method]] = {
         _method("ping", "viewer", wire.NoParams, _ping),
         _method("status", "viewer", wire.NoParams, _status),
         _method("agents.list", "viewer", wire.NoParams, _agents),
+        _method("tools.list", "viewer", ToolsListParams, _tools),
         _method("chat.send", "operator", wire.ChatSendParams, _send),
         _method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
         _method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),

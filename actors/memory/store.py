@@ -134,7 +134,7 @@ def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
     said: list[Memorable] = []
     for row in rows:
         match row:
-            case UserMessage(text=text):
+            case UserMessage(text=text) if row.note != "hint":
                 said.append(Memorable(text, "user"))
             case AssistantMessage(text=text) if not row.calls and not row.note:
                 said.append(Memorable(text, "assistant"))

@@ -27,10 +27,13 @@ from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus,
 
 if TYPE_CHECKING:
     from motet.actors.children.family import Family, StartSoon
+    from motet.actors.approvals.parked import Parked
     from motet.actors.sessions.session import Submit
+    from motet.protocols.approvals import Resumption
     from motet.runtime import ActorRef
 
 QUEUE_CAPACITY = 10
+CLOSING = "the host is closing"
 
 
 @attrs.define(eq=False)
@@ -52,6 +55,7 @@ class Run:
         found: tools of MCP servers that it has looked for and found.
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
+        resumption: where it was left, if it was parked.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
     """
@@ -75,6 +79,7 @@ class Run:
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     budget: Budget | None = attrs.field(default=None, repr=False)
     found: set[str] = attrs.field(factory=set[str], repr=False)
+    resumption: Resumption | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -116,7 +121,14 @@ class Run:
             self.ended.set()
 
     def ends_as(self, status: RunStatus, detail: str) -> RunResult[Any]:
-        return RunResult(self.id, self.session, self.agent.name, status, detail=detail)
+        return RunResult(
+            self.id,
+            self.session,
+            self.agent.name,
+            status,
+            detail=detail,
+            structured=self.agent.form is not None,
+        )
 
 
 @attrs.define(eq=False)
@@ -182,11 +194,15 @@ class Stop:
 
 
 class RunTable:
-    """All live runs of one host."""
+    """All live runs of one host, and of each session the run that is parked, if one is.
+
+    What is queued behind a parked run waits for its end.
+    """
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
+        self.parked: dict[str, Parked] = {}
         self._admitted = 0
 
     def __repr__(self) -> str:
@@ -241,16 +257,24 @@ class RunTable:
         if run.generation <= slot.fence or run.stop_reason:
             return None
         slot.queue.append(run)
-        return len(slot.queue) - (0 if slot.active else 1)
+        return len(slot.queue) - (0 if slot.active or run.session in self.parked else 1)
 
     def start_next(self, session: str) -> Run | None:
         """The next queued run, now active; None when one is active or none waits."""
         slot = self.slot(session)
-        if slot.active or not slot.queue:
+        if slot.active or session in self.parked or not slot.queue:
             return None
         run = slot.active = slot.queue.popleft()
         run.state = "running"
         return run
+
+    def revive(self, run: Run) -> None:
+        """Take a parked run up again: from here on a stop finds it as a live one."""
+        del self.parked[run.session]
+        slot = self.slot(run.session)
+        assert slot.active is None
+        slot.active, slot.touched, run.state = run, trio.current_time(), "running"
+        self.runs[run.id] = run
 
     def finish(self, run: Run, result: RunResult[Any]) -> None:
         """End a run and free its session."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
 import attrs
 import msgspec
@@ -55,8 +56,8 @@ class OutputForm:
     name: str
     schema: JsonObject = attrs.field(repr=False)
     wrapped: bool
-    _plain: JsonObject = attrs.field(repr=False)
-    _accepts: Arguments = attrs.field(repr=False)
+    _plain: JsonObject = attrs.field(repr=False, alias="plain")
+    _accepts: Arguments = attrs.field(repr=False, alias="accepts")
 
     @property
     def asked(self) -> OutputSchema:
@@ -71,8 +72,9 @@ class OutputForm:
             wrong = Unreadable([f"the answer is not valid JSON: {broken(text, error)}"])
             return self._word(text, wrong)
         candidates = [value]
-        if self.wrapped and isinstance(value, dict) and value.keys() == {ANSWER}:
-            candidates.insert(0, value[ANSWER])
+        if self.wrapped and isinstance(value, dict):
+            held = cast(JsonObject, value)  # decoded JSON
+            candidates = [held[ANSWER], held] if held.keys() == {ANSWER} else candidates
         found: list[Unreadable] = []
         for candidate in candidates:
             try:

@@ -1,0 +1,159 @@
+"""How one run comes by an answer of the declared type: asked for, read, and repaired.
+
+Where the model's provider holds answers to a form, the answer is the text; elsewhere the model
+calls ``final_answer``, whose arguments are the answer. Either way the transcript has the answer as
+the text of the last row, as JSON, so that later turns read it whatever model they have (G7): the
+call that brought it is no row. An answer that cannot be read is one, with what is wrong with it.
+
+Invariants: an answer is taken only when it can be read; there are at most ``rounds`` repairs, then
+the run has failed with ``OutputSerialization``; calls of other tools are always run first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import attrs
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from motet.actors.agent.answers import is_cut
+from motet.actors.agent.closing import EMPTY_ANSWER
+from motet.actors.agent.output.form import OutputForm, Reading, Unreadable
+from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
+from motet.protocols.models import Model, ModelResponse, NativeOutput, OutputSchema
+from motet.protocols.tools import ToolSpec
+
+FINAL_ANSWER = "final_answer"
+_DESCRIPTION = (
+    "Give your final answer, which ends your turn. Call it alone, once, when you have all you "
+    "need. Your answer is its arguments; text beside it is not read."
+)
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """An answer that could not be read: its rows, and what is wrong with it.
+
+    ``final``: it was the last there may be.
+    """
+
+    answer: AssistantMessage
+    told: UserMessage | ToolMessage
+    text: str
+    problems: tuple[str, ...]
+    final: bool
+
+
+Settled: TypeAlias = "ModelResponse | Refused"
+
+
+@attrs.define
+class Answering:
+    """What one run asks its model for, and what becomes of it.
+
+    Attributes:
+        rounds: repairs that are left.
+        native: whether the provider holds answers to the form.
+        tool: what the model calls where it does not.
+    """
+
+    form: OutputForm
+    rounds: int
+    native: bool
+    tool: str = FINAL_ANSWER
+    _reading: Reading | None = None
+    _tools: tuple[ToolSpec, ...] | None = None
+    _offered: tuple[ToolSpec, ...] = ()
+
+    @property
+    def asked(self) -> OutputSchema | None:
+        """What a request says of the form; None where it is the form of a tool."""
+        return self.form.asked if self.native else None
+
+    def offered(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        """The tools of a request; for the same tools the same object."""
+        if self.native:
+            return tools
+        if tools is not self._tools:
+            self._tools = tools
+            self._offered = (*tools, ToolSpec(self.tool, _DESCRIPTION, self.form.schema))
+        return self._offered
+
+    def settled(self, response: ModelResponse) -> Settled:
+        """What a response comes to: calls to be run, an answer, or one that cannot be read."""
+        call = next((call for call in response.calls if call.name == self.tool), None)
+        others = tuple(one for one in response.calls if one.name != self.tool)
+        if self.native or call is None:
+            return response if response.calls else self._read(response, None)
+        if others:
+            # It was made before it could know what they bring.
+            return replace(response, calls=others)
+        return self._read(replace(response, calls=()), call)
+
+    def given(self, text: str) -> object:
+        """The value of the answer with this text, if that was read; else ``UNSET``."""
+        reading = self._reading
+        return reading.value if reading is not None and reading.text == text else UNSET
+
+    def reread(self, response: ModelResponse) -> ModelResponse:
+        """An answer that a gate has given. Raises ``Unreadable``: the model cannot repair it."""
+        if self.given(response.text) is not UNSET:
+            return response
+        self._reading = self.form.read(response.text)
+        return replace(response, text=self._reading.text)
+
+    def _read(self, response: ModelResponse, call: Call | None) -> Settled:
+        text = response.text if call is None else call.arguments
+        cut = is_cut(response)
+        try:
+            self._reading = self.form.read(text)
+        except Unreadable as error:
+            return self._refused(response.text, call, text, _why(error, text, cut=cut))
+        return replace(response, text=self._reading.text, stop_reason="stop")
+
+    def _refused(
+        self, said: str, call: Call | None, text: str, problems: tuple[str, ...]
+    ) -> Refused:
+        told = self._advice(problems, call)
+        self._reading = None
+        final, self.rounds = self.rounds <= 0, self.rounds - 1
+        if call is None:
+            row = AssistantMessage(text or EMPTY_ANSWER, note="silent")
+            return Refused(row, UserMessage(told, note="hint"), text, problems, final)
+        row = AssistantMessage(said, (call,))
+        return Refused(row, ToolMessage(call.id, call.name, told, "denied"), text, problems, final)
+
+    def _advice(self, problems: tuple[str, ...], call: Call | None) -> str:
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        if self.native:
+            how = "Answer again with all of it, as JSON of the form that is asked for."
+        elif call is None:
+            how = f"Give your answer by a call of {self.tool}: a text is not read."
+        else:
+            how = f"Nothing was answered. Call {self.tool} again with all of it."
+        return f"Your answer does not have the form that is asked for:\n{listed}\n{how}"
+
+
+def answering(
+    form: OutputForm, rounds: int, model: Model | None, tools: Sequence[ToolSpec]
+) -> Answering:
+    """How a run with this model and these tools comes by its answer."""
+    native = isinstance(model, NativeOutput) and model.takes_output(form.asked, tools=bool(tools))
+    return Answering(form, rounds, native, _free(FINAL_ANSWER, {tool.name for tool in tools}))
+
+
+def _why(error: Unreadable, text: str, *, cut: bool) -> tuple[str, ...]:
+    if not text.strip():
+        return ("the answer is empty",)
+    if cut:
+        return ("the answer was cut off at its greatest length; make it shorter",)
+    return error.problems
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
