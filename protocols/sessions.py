@@ -308,12 +308,14 @@ class StopReport(msgspec.Struct, frozen=True):
         already_stopping: their end had been asked for before; they were waited for as well.
         dropped_inputs: they never started and will not be answered.
         still_running: of those that were asked to end, now or before, the ones that clean up.
+        held_by: for people: which of their tools cannot be ended, and where each is (G2).
     """
 
     stopped: list[str] = []
     already_stopping: list[str] = []
     dropped_inputs: list[str] = []
     still_running: list[str] = []
+    held_by: list[str] = []
 
 
 QueueMode: TypeAlias = Literal["steer", "followup"]

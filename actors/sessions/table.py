@@ -21,6 +21,7 @@ import trio
 from motet.actors.agent.budget import Budget
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
+from motet.actors.tools.threads import held_by
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
@@ -185,11 +186,13 @@ class Stop:
         """What has come of it by now."""
         ended = [run for run in self.runs if run.result]
         late = [run for run in ended if run.result and run.result.status == "dropped"]
+        still_running = [run.id for run in (*self.runs, *self.already) if not run.result]
         return StopReport(
             stopped=[run.id for run in ended if run not in late],
             already_stopping=[run.id for run in self.already],
             dropped_inputs=[run.id for run in (*self.dropped, *late)],
-            still_running=[run.id for run in (*self.runs, *self.already) if not run.result],
+            still_running=still_running,
+            held_by=held_by(still_running),
         )
 
 

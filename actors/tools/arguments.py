@@ -14,6 +14,7 @@ from typing import cast
 import attrs
 import msgspec
 
+from motet.actors.tools.models import dumped, model_of, problems_of
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
 
@@ -97,7 +98,7 @@ class Arguments:
             return value
         converted = _convert(parameter, value, strict=strict)
         try:
-            plain: object = msgspec.to_builtins(converted, str_keys=True, enc_hook=_encode)
+            plain: object = msgspec.to_builtins(converted, str_keys=True, enc_hook=_json_form)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError([f"{name}: is not JSON data: {error}"]) from error
         return plain
@@ -107,8 +108,8 @@ def _convert(parameter: Parameter, value: object, *, strict: bool) -> object:
     try:
         return _mended(parameter.type, value, strict=strict)
     except Exception as error:  # a __post_init__ of the user's own type may raise anything
-        problem = _said(parameter.name, error)
-        raise ArgumentError([f"{problem}; expected {_fragment(parameter)}"]) from error
+        *others, last = _said(parameter.name, error)
+        raise ArgumentError([*others, f"{last}; expected {_fragment(parameter)}"]) from error
 
 
 def _mended(kind: object, value: object, *, strict: bool) -> object:
@@ -129,23 +130,25 @@ def _mended(kind: object, value: object, *, strict: bool) -> object:
 
 def _as(kind: object, value: object, *, strict: bool) -> object:
     converted: object = msgspec.convert(
-        value, kind, strict=strict, str_keys=True, dec_hook=_decode_path
+        value, kind, strict=strict, str_keys=True, dec_hook=_beyond_msgspec
     )
     return converted
 
 
-def _decode_path(kind: type, value: object) -> object:
+def _beyond_msgspec(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if isinstance(value, kind):
         return value
+    model = model_of(kind)
+    if model is not None:
+        return model.model_validate(value)
     raise msgspec.ValidationError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
 
 
-def _encode(value: object) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+def _json_form(value: object) -> object:
+    """The JSON data of a value that msgspec does not know. Raises ``TypeError``."""
+    return str(value) if isinstance(value, Path) else dumped(value)
 
 
 def _decoded_container(value: object) -> object:
@@ -204,11 +207,13 @@ def _near(text: str, place: int) -> str:
     return f"just before {text[place : place + NEAR_CHARS]!r} (after {before!r})"
 
 
-def _said(name: str, error: Exception) -> str:
+def _said(name: str, error: Exception) -> Sequence[str]:
     """msgspec ends its messages with the path from ``$``; the model knows the parameter's name."""
     text = str(error) or type(error).__name__
     what, found, path = text.rpartition(" - at `$")
-    return f"{name}{path.rstrip('`')}: {what}" if found else f"{name}: {text}"
+    place = f"{name}{path.rstrip('`')}" if found else name
+    every = [f"{place}{below}: {problem}" for below, problem in problems_of(error.__cause__)]
+    return every or [f"{place}: {what if found else text}"]
 
 
 def _fragment(parameter: Parameter) -> str:

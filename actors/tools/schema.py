@@ -7,8 +7,9 @@ Invariant: what cannot be described to a model is refused here, when the tool is
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast, get_origin, get_type_hints
 
@@ -17,7 +18,9 @@ import docstring_parser
 import msgspec
 
 from motet.actors.tools.arguments import Arguments, Parameter
+from motet.actors.tools.constraints import readable
 from motet.actors.tools.context import Context
+from motet.actors.tools.models import model_of, schema_of_model
 from motet.actors.tools.references import inlined
 from motet.protocols.chat import JsonObject
 
@@ -39,14 +42,15 @@ class Described:
 def describe(fn: Function) -> Described:
     """Describe a function by its hints, defaults and docstring. Raises ``TypeError``."""
     hints = _hints(fn)
-    described = list(inspect.signature(fn).parameters.values())
+    given = _given(fn)
+    described = [p for p in inspect.signature(fn).parameters.values() if p.name not in given]
     takes_context = bool(described) and _is_context(hints.get(described[0].name))
     if takes_context:
         described = described[1:]
     for parameter in described:
         _refuse_undescribable(fn, parameter, hints)
     text, notes = _documentation(fn)
-    types = {parameter.name: hints[parameter.name] for parameter in described}
+    types = {parameter.name: readable(hints[parameter.name]) for parameter in described}
     schemas, defs = _schemas(fn, types)
     for parameter in described:
         _annotate(schemas[parameter.name], parameter, notes)
@@ -62,7 +66,7 @@ def schema_of(kind: object) -> JsonObject:
 
     Raises ``TypeError`` for a type that cannot be described.
     """
-    (found,), defs = _components([kind])
+    (found,), defs = _components([readable(kind)])
     plain = inlined(found, defs)
     if plain is not None:
         return plain
@@ -70,18 +74,32 @@ def schema_of(kind: object) -> JsonObject:
     return {**defs.get(name, found), "$defs": defs}
 
 
+def function_of(fn: Function) -> Function:
+    """What has the hints and the code: behind a ``partial``, or of an object that is called."""
+    if isinstance(fn, partial):
+        return function_of(fn.func)
+    return fn if inspect.isroutine(fn) or hasattr(fn, "__wrapped__") else type(fn).__call__
+
+
+def name_of(fn: Function) -> str:
+    """The function's own name, or that of its class."""
+    inner = fn.func if isinstance(fn, partial) else fn
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _given(fn: Function) -> Collection[str]:
+    """The arguments that a ``partial`` has already: no model is told of them."""
+    return tuple(fn.keywords) if isinstance(fn, partial) else ()
+
+
 def _hints(fn: Function) -> Mapping[str, object]:
     try:
-        return get_type_hints(fn, include_extras=True)
+        return get_type_hints(function_of(fn), include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"tool {_name(fn)}: {error}; types in its annotations must be importable when the "
+            f"tool {name_of(fn)}: {error}; types in its annotations must be importable when the "
             "tool is made: define them at module level, outside of `if TYPE_CHECKING`"
         ) from error
-
-
-def _name(fn: Function) -> str:
-    return str(getattr(fn, "__name__", fn))
 
 
 def _is_context(hint: object) -> bool:
@@ -91,7 +109,9 @@ def _is_context(hint: object) -> bool:
 def _refuse_undescribable(
     fn: Function, parameter: inspect.Parameter, hints: Mapping[str, object]
 ) -> None:
-    where = f"tool {_name(fn)}: parameter {parameter.name!r}"
+    where = f"tool {name_of(fn)}: parameter {parameter.name!r}"
+    if type(parameter.default).__name__ == "FieldInfo":
+        raise TypeError(f"{where}: put Field(...) into Annotated[...], and the default behind `=`")
     if parameter.kind in _VARIADIC:
         raise TypeError(f"{where}: * and ** parameters cannot be described to a model; name them")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -103,7 +123,7 @@ def _refuse_undescribable(
 
 
 def _documentation(fn: Function) -> tuple[str, Mapping[str, str]]:
-    text = inspect.getdoc(fn) or ""
+    text = inspect.cleandoc(function_of(fn).__doc__ or "")
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:
@@ -134,23 +154,29 @@ def _refuse_type(fn: Function, name: str, kind: object) -> None:
     except TypeError as error:
         reason = str(error).rpartition("\n")[2]
         raise TypeError(
-            f"tool {_name(fn)}: parameter {name!r} cannot be described to a model: {reason}"
+            f"tool {name_of(fn)}: parameter {name!r} cannot be described to a model: {reason}"
         ) from error
 
 
 def _components(types: Sequence[object]) -> tuple[list[JsonObject], dict[str, JsonObject]]:
+    of_models: dict[str, JsonObject] = {}
+
+    def beyond_msgspec(kind: type) -> JsonObject:
+        if kind is object:
+            return {"description": "any JSON value"}
+        if kind is Path:
+            return {"type": "string", "format": "path"}
+        model = model_of(kind)
+        if model is None:
+            raise NotImplementedError
+        schema, defs = schema_of_model(model)
+        of_models.update(defs)
+        return schema
+
     found, defs = msgspec.json.schema_components(
-        types, schema_hook=_beyond_msgspec, ref_template="#/$defs/{name}"
+        types, schema_hook=beyond_msgspec, ref_template="#/$defs/{name}"
     )
-    return [dict(schema) for schema in found], defs
-
-
-def _beyond_msgspec(kind: type) -> JsonObject:
-    if kind is object:
-        return {"description": "any JSON value"}
-    if kind is Path:
-        return {"type": "string", "format": "path"}
-    raise NotImplementedError
+    return [dict(schema) for schema in found], {**defs, **of_models}
 
 
 def _annotate(schema: JsonObject, parameter: inspect.Parameter, notes: Mapping[str, str]) -> None:

@@ -14,26 +14,23 @@ from typing import TypeAlias, Unpack, cast, overload
 
 import attrs
 import msgspec
-import trio
-from trio.lowlevel import RunVar
 
 from motet.actors.tools.arguments import Arguments
 from motet.actors.tools.context import Context
 from motet.actors.tools.foreign import from_schema
 from motet.actors.tools.options import Approval, ToolOptions, traits
-from motet.actors.tools.schema import Described, Function, describe
+from motet.actors.tools.schema import Described, Function, describe, function_of, name_of
+from motet.actors.tools.threads import run_in_thread
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.tools import Effects, ToolSpec
 
 TIMEOUT = 60.0
 MAX_OUTPUT = 16_384
-THREADS = 40
 
 Runner: TypeAlias = Callable[[Context[object], JsonObject], Awaitable[object]]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_threads: RunVar[trio.CapacityLimiter] = RunVar("motet tool threads")
 
 
 class ToolRetry(MotetError):
@@ -162,41 +159,32 @@ def tool(
     name, description, how = options.get("name"), options.get("description"), traits(options)
 
     def build(fn: Function) -> Tool:
-        described = describe(fn)
+        described, called = describe(fn), name or name_of(fn)
         return Tool(
-            name=name or str(getattr(fn, "__name__", "")),
+            name=called,
             description=described.description if description is None else description,
             parameters=described.parameters,
             accepts=described.accepts,
-            run=_runner(fn, described),
+            run=_runner(called, fn, described),
             **how,
         )
 
     return build if fn is None else build(fn)
 
 
-def _runner(fn: Function, described: Described) -> Runner:
-    inner = inspect.unwrap(fn)
+def _runner(name: str, fn: Function, described: Described) -> Runner:
+    inner = inspect.unwrap(function_of(fn))
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise TypeError(f"tool {fn}: a generator has no one result; return a list instead")
+        raise TypeError(f"tool {name}: a generator has no one result; return a list instead")
     in_thread = not inspect.iscoroutinefunction(inner)
 
     async def run(ctx: Context[object], args: JsonObject) -> object:
         given = (ctx,) if described.takes_context else ()
         call = partial(fn, *given, **described.accepts.typed(args))
         if in_thread:
-            return await trio.to_thread.run_sync(
-                call, abandon_on_cancel=False, limiter=_thread_limit()
-            )
-        return await cast("Awaitable[object]", call())  # a coroutine function: checked above
+            value = await run_in_thread(call, run_id=ctx.run_id, tool=name)
+        else:
+            value = call()
+        return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
     return run
-
-
-def _thread_limit() -> trio.CapacityLimiter:
-    """Not trio's default limiter: slow tools must not starve other users of threads."""
-    try:
-        return _threads.get()
-    except LookupError:
-        _threads.set(trio.CapacityLimiter(THREADS))
-        return _threads.get()
