@@ -12,6 +12,7 @@ import msgspec
 
 from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
+from motet.protocols.policy import Judged
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -76,6 +77,12 @@ class HostApi(Protocol):
     def events(self) -> Journal: ...
 
     def agents(self) -> tuple[AgentInfo, ...]: ...
+
+    async def tools(
+        self, agent: str, *, session: str = "", principal: Principal = LOCAL
+    ) -> tuple[Judged, ...]:
+        """The tools of an agent by name, and what the policy says of each for the principal."""
+        ...
 
     def status(self) -> HostStatus: ...
 

@@ -7,7 +7,7 @@ every ruling names the rule that made it. Source: agent loop specification, sect
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
 import attrs
 import msgspec
@@ -149,3 +149,20 @@ class Judged(msgspec.Struct, frozen=True):
     rule: str
     reason: str = ""
     per_hour: int = 0
+
+
+class ToolsListParams(msgspec.Struct, frozen=True, rename={"as_user": "as"}):
+    """``as``: for whom, with which ``role``; only an admin asks for somebody else."""
+
+    agent: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    as_user: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    role: Role | None = None
+
+
+class ToolsList(msgspec.Struct, frozen=True):
+    """By name, those that are denied as well."""
+
+    agent: str
+    user: str
+    role: Role
+    tools: tuple[Judged, ...]

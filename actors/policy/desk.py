@@ -150,43 +150,37 @@ class PolicyDesk:
     def check_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
         """Raises ``ConfigError`` for a name in the agent's rules that nothing has."""
         lists = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
-        self._check(
-            {
-                f"agents.{agent}.policy.{key}[{place}]": name
-                for key, named in lists.items()
-                for place, name in enumerate(named)
-            },
-            tools,
-        )
+        texts = {
+            f"agents.{agent}.policy.{key}[{place}]": name
+            for key, named in lists.items()
+            for place, name in enumerate(named)
+        }
+        _refuse(self._unknown(texts, tools))
 
     def check(self, agents: Sequence[str]) -> None:
-        """Raises ``ConfigError`` for a name in the configuration that nothing has.
+        """Raises ``ConfigError`` for names in the configuration that nothing has.
 
         ``agents``: the names of those there are.
         """
         texts = {f"{rule.where}.tool": rule.tool for rule in self.rules.rules}
         texts |= {f"tools.per_hour.{name}": name for name in self.rates.limits}
-        self._check(texts)
-        for alias, tool in self.names.aliases.items():
-            if tool not in (*self.catalog.all_names(), *self.builtin):
-                unknown = UnknownName("tool", tool, self.builtin)
-                raise ConfigError(f"tools.aliases.{alias}: {unknown}")
+        texts |= {f"tools.aliases.{alias}": name for alias, name in self.names.aliases.items()}
+        problems = [*self._unknown(texts)]
         for rule in self.rules.rules:
             for name in rule.condition.agents if rule.condition else ():
                 if "*" not in name and name not in agents:
-                    unknown = UnknownName("agent", name, agents)
-                    raise ConfigError(f"{rule.where}.agents: {unknown}")
+                    problems.append(f"{rule.where}.agents: {UnknownName('agent', name, agents)}")
+        _refuse(problems)
 
-    def _check(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> None:
+    def _unknown(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> Iterable[str]:
+        """What is wrong with the names of tools and groups at these places."""
         groups = (*self.groups, *self.catalog.declared)
-        known, problems = (*self.catalog.all_names(), *self.builtin, *tools), list[str]()
+        known = (*self.catalog.all_names(), *self.builtin, *tools)
         for where, text in texts.items():
             try:
                 self.names.check(text, known, groups)
             except UnknownName as unknown:
-                problems.append(f"{where}: {unknown}")
-        if problems:
-            raise ConfigError("\n  ".join(problems))
+                yield f"{where}: {unknown}"
 
     def _rulings_of(self, subjects: Sequence[Subject], facts: ToolFacts) -> Iterable[Ruling]:
         """The run's own first, so that of equal rulings the nearest is told."""
@@ -237,6 +231,13 @@ def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
 def _checked(ruling: object) -> Ruling:
     """Whole and of the right kind. Raises ``ValidationError``, ``TypeError``."""
     return msgspec.convert(msgspec.to_builtins(ruling), Ruling)
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    found = list(problems)
+    if found:
+        one = found[0] if len(found) == 1 else "\n  ".join(["the policy has problems:", *found])
+        raise ConfigError(one)
 
 
 def _too_often(tool: str, limit: int, seconds: float) -> str:

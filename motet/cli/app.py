@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from motet.cli.options import Config, Json, Model, Session, State, examples
+from motet.protocols.sessions import Role
 from motet.protocols.version import __version__
 
 app = typer.Typer(
@@ -19,39 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="Default: motet.toml here, if there is one."
-    ),
-]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        metavar="DIR",
-        help="Where sessions are kept. Default: as configured, else in your home directory.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help="demo, openai:NAME or anthropic:NAME for this time."
-    ),
-]
-Session = Annotated[
-    str | None,
-    typer.Option(
-        "--session", "-s", metavar="KEY", help="Go on with this session. Default: a new one."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
-
-def examples(*lines: str) -> str:
-    """Examples below a help text, each on a line of its own."""
-    return "\n\n".join(("Examples:", *lines))
 
 
 def _version(wanted: bool) -> None:
@@ -427,6 +396,35 @@ def prompt(
     wanted = None if mode is None else mode.value
     setup = load_setup(config, state)
     raise typer.Exit(show_prompt(setup, setup.name(agent), session, wanted, json=json))
+
+
+@app.command(
+    epilog=examples(
+        "motet tools helper", "motet tools helper --as bob", "motet tools --role viewer --json"
+    )
+)
+def tools(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--as", metavar="USER", help="For whom; with the role of their token."),
+    ] = None,
+    role: Annotated[Role | None, typer.Option("--role", help="With this role instead.")] = None,
+    session: Annotated[
+        str, typer.Option("--session", "-s", metavar="KEY", help="As in this session.")
+    ] = "",
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Print what an agent may call, what not, and which rule says so. No model is asked."""
+    from motet.cli.setup import load_setup
+    from motet.cli.tools import list_tools
+
+    setup = load_setup(config, state)
+    raise typer.Exit(list_tools(setup, setup.name(agent), user, role, session, json=json))
 
 
 @app.command()

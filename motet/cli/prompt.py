@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
@@ -19,6 +20,7 @@ from motet.actors.agent.prompt import Prompt, assemble
 from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.workbench import Prepared, Workbench, mode_of
 from motet.actors.config import DEFAULT_AGENTS
+from motet.actors.skills.shelf import Shelf
 from motet.actors.tree import grow
 from motet.cli.exits import OK
 from motet.cli.render import visible
@@ -74,7 +76,8 @@ def show_prompt(
 async def _report(setup: Setup, agent: str, session: str, mode: PromptMode | None) -> PromptReport:
     spec = (setup.config.agents or DEFAULT_AGENTS)[agent]
     profile, user = spec.profile(), await _user(setup, session)
-    bench = Workbench(setup.workspace.absolute())
+    shelf = Shelf(tuple(map(Path, setup.config.skills or ())))
+    bench = Workbench(setup.workspace.absolute(), shelf=shelf)
     prepared = await bench.preview(agent, profile, user=user, session=session)
     occasion = Occasion(
         agent=agent,

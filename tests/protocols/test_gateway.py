@@ -17,6 +17,7 @@ from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
+from motet.protocols.policy import ToolsListParams
 from motet.protocols.sessions import StopReport
 
 DOCS = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
@@ -132,6 +133,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "ping": wire.NoParams,
     "status": wire.NoParams,
     "agents.list": wire.NoParams,
+    "tools.list": ToolsListParams,
     "chat.send": wire.ChatSendParams,
     "subscribe": wire.SubscribeParams,
     "unsubscribe": wire.UnsubscribeParams,

@@ -40,6 +40,7 @@ from motet.protocols.events import (
 )
 from motet.protocols.host import AgentInfo, HostStatus, StreamHead
 from motet.protocols.models import Usage
+from motet.protocols.policy import Effect, Judged
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -117,6 +118,14 @@ class FakeHost:
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return (AgentInfo("echo", "fake:echo", "says it again", ("clock",)),)
+
+    async def tools(
+        self, agent: str, *, session: str = "", principal: Principal = LOCAL
+    ) -> tuple[Judged, ...]:
+        if agent != "echo":
+            raise UnknownName("agent", agent, ["echo"])
+        effect: Effect = "deny" if principal.role == "viewer" else "allow"
+        return (Judged("clock", ("group:own",), effect, f"of {principal.user}"),)
 
     def status(self) -> HostStatus:
         return HostStatus("boot_1", "0.1.0", 1.0, 1.0, 1, len(self.known), 0, 0, 0)
