@@ -36,7 +36,7 @@ from motet.runtime.errors import only_error
 
 AT_ONCE = 256
 """Calls of one server; more of them wait in the mailbox."""
-PATIENCE = 2.0
+PATIENCE = 0.6
 """Seconds that a caller waits for a server that rests after a failure; else it is told at once."""
 LEAVING = 5.0
 """Seconds that a caller waits to learn why its server has ended."""
@@ -129,7 +129,7 @@ class McpClient(Actor[McpProtocol]):
     async def _start(self, life: _Life) -> None:
         rest = self._upkeep.wait(trio.current_time())
         if rest > PATIENCE and not life.wanted.is_set():
-            raise self._unavailable(f"{self._problem}; it is started again in {rest:.0f} s")
+            raise self._unavailable(f"{self._problem}; it is started again in {rest:.1f} s")
         life.wanted.set()
         await life.settled.wait()
         if life.problem:

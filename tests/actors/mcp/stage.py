@@ -1,0 +1,73 @@
+"""What the tests of MCP servers share: a server by its fault, its actor, and its processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+
+from motet.actors.mcp.client import McpClient, McpProtocol
+from motet.protocols.mcp import CallMcpTool, McpServer, McpTool
+from motet.runtime import ActorRef, open_system
+from tests.aimock import ROOT
+
+SERVER = Path(__file__).with_name("server.py")
+EVERYTHING = Path("@modelcontextprotocol", "server-everything", "dist", "index.js")
+
+
+def faulty(*words: str, journal: Path | None = None, idle_stop: float = 0.0) -> McpServer:
+    """Our own server, with a fault or without one."""
+    noted = ("--journal", str(journal)) if journal else ()
+    command = (sys.executable, "-I", str(SERVER), *words, *noted)
+    return McpServer(command=command, idle_stop=idle_stop, timeout=20, start_timeout=20)
+
+
+def everything(node: Path) -> McpServer:
+    """The reference server of the protocol's authors, from npm."""
+    folders = [ROOT / "node_modules", *map(Path, os.environ.get("NODE_PATH", "").split(os.pathsep))]
+    for folder in folders:
+        if (folder / EVERYTHING).is_file():
+            return McpServer(command=(str(node), str(folder / EVERYTHING), "stdio"))
+    if os.environ.get("CI"):
+        pytest.fail("no @modelcontextprotocol/server-everything: make install")
+    pytest.skip("no @modelcontextprotocol/server-everything: make install")
+
+
+@attrs.define
+class Stage:
+    """One server's actor, and every list of tools that it has offered."""
+
+    ref: ActorRef[McpProtocol]
+    lists: list[tuple[McpTool, ...]]
+
+    async def call(self, tool: str, **arguments: object) -> object:
+        return (await self.ref.ask(CallMcpTool(tool, arguments))).value
+
+
+@asynccontextmanager
+async def acting(server: McpServer) -> AsyncGenerator[Stage]:
+    """The actor of a server for the length of the block."""
+    lists: list[tuple[McpTool, ...]] = []
+    async with open_system(check_messages=True) as system:
+        make = lambda: McpClient("it", server, lists.append, Random(0))  # noqa: E731
+        yield Stage(await system.start(make, name="it"), lists)
+
+
+def children(pid: int | None = None) -> list[int]:
+    """The processes whose parent is ``pid``, or this one; zombies included."""
+    of = pid or os.getpid()
+    return [child for task in Path(f"/proc/{of}/task").iterdir() for child in _children(task)]
+
+
+def _children(task: Path) -> list[int]:
+    return [int(word) for word in (task / "children").read_text().split()]
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

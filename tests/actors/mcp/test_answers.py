@@ -1,0 +1,57 @@
+"""What a server's answer becomes before the one rule of results sees it."""
+
+from __future__ import annotations
+
+from motet.actors.mcp.answers import answer_of
+from motet.protocols.chat import JsonObject
+
+
+def text(words: str) -> JsonObject:
+    return {"type": "text", "text": words}
+
+
+def test_texts_alone_are_one_text() -> None:
+    assert answer_of({"content": [text("a"), text("b")]}).value == "a\n\nb"
+    assert answer_of({"content": []}).value == ""
+
+
+def test_an_image_stays_where_binary_is_looked_for() -> None:
+    image: JsonObject = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    answer = answer_of({"content": [text("see"), {**image, "annotations": {"priority": 1}}]})
+    assert answer.value == ["see", image]
+
+
+def test_a_resource_is_its_text_under_its_address_or_its_bytes_with_their_type() -> None:
+    words: JsonObject = {"uri": "file:///a", "text": "hello"}
+    assert answer_of({"content": [{"type": "resource", "resource": words}]}).value == (
+        "[file:///a]\nhello"
+    )
+    blob: JsonObject = {"uri": "file:///b", "blob": "aGk="}
+    assert answer_of({"content": [{"type": "resource", "resource": blob}]}).value == {
+        "mimeType": "application/octet-stream",
+        "uri": "file:///b",
+        "blob": "aGk=",
+    }
+
+
+def test_a_link_keeps_its_fields() -> None:
+    link: JsonObject = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    assert answer_of({"content": [link]}).value == link
+
+
+def test_what_is_structured_is_not_said_twice() -> None:
+    structured: JsonObject = {"a": [1, 2]}
+    assert answer_of({"content": [text('{"a":[1,2]}')], "structuredContent": structured}).value == (
+        '{"a":[1,2]}'
+    )
+    assert answer_of({"content": [text("5")], "structuredContent": {"result": 5}}).value == "5"
+    assert answer_of({"content": [text("x")], "structuredContent": {"result": "x"}}).value == "x"
+    assert answer_of({"content": [], "structuredContent": structured}).value == structured
+    assert answer_of({"content": [text("two")], "structuredContent": structured}).value == [
+        "two",
+        structured,
+    ]
+
+
+def test_a_failure_is_marked() -> None:
+    assert answer_of({"content": [text("no")], "isError": True}).failed
