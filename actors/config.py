@@ -42,8 +42,8 @@ _REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
-    """The configuration in a TOML file; ``state``, ``workspace`` and the ``files`` of
-    agents become absolute paths.
+    """The configuration in a TOML file; ``state``, ``workspace``, ``skills`` and the
+    ``files`` of agents become absolute paths.
 
     ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
     """
@@ -55,8 +55,11 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     config = parse_config(cast("JsonObject", data), source=file.name)
     servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
+    beside = file.parent / "skills"
+    skills = (str(beside),) if beside.is_dir() else ()
     return attrs.evolve(
         config,
+        skills=skills if config.skills is None else _below(file.parent, config.skills),
         agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},
         hooks=tuple(hooks),
         mcp=servers,
@@ -91,7 +94,14 @@ def _beside(server: McpServer, root: Path) -> McpServer:
 
 
 def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
-    return agent if agent.files is None else attrs.evolve(agent, files=str(root / agent.files))
+    """The same, where its paths count from the file's folder."""
+    files = None if agent.files is None else str(root / agent.files)
+    skills = None if agent.skills is None else _below(root, agent.skills)
+    return attrs.evolve(agent, files=files, skills=skills)
+
+
+def _below(root: Path, paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(root / Path(path).expanduser()) for path in paths)
 
 
 def build_agents(

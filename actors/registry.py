@@ -9,6 +9,8 @@ from motet.actors.agent.definition import AnyAgent
 from motet.actors.agent.prompt.equipment import MCP_SEARCH
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.policy.desk import PolicyDesk
+from motet.actors.skills.shelf import Shelf
+from motet.actors.skills.tools import GROUP as SKILLS_GROUP
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.tool import Tool
 from motet.protocols.errors import ConfigError, UnknownName
@@ -33,9 +35,11 @@ class AgentRegistry:
         builtin: Mapping[str, Tool],
         groups: Mapping[str, tuple[str, ...]],
         policy: PolicyDesk | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self._catalog = catalog
         self._policy = policy or PolicyDesk(catalog)
+        self._shelf = shelf or Shelf()
         self._models = models
         self._builtin = builtin
         self._groups = groups
@@ -133,6 +137,9 @@ class AgentRegistry:
         tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
         if sources := self._sources(agent):
             tools += [tool for tool in (self._builtin[MCP_SEARCH],) if tool not in tools]
+        if self._shelf.offers(agent.profile):
+            skills = [self._builtin[name] for name in SKILLS_GROUP["group:skills"]]
+            tools += [tool for tool in skills if tool not in tools]
         if tools or sources:
             # From the start, since a stable list keeps the provider's cache.
             offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]

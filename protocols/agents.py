@@ -70,6 +70,8 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         workspace: whether its tools see one folder for all users, or one for each.
         sharing: exceptions from ``per_user``.
         window: tokens of its model's context window; 0 or less: 200,000.
+        skills: folders of skills that come before those in ``files`` and of the host; None: only
+            those; empty: no skills at all.
     """
 
     type: AgentType = "plain"
@@ -80,6 +82,7 @@ class AgentProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharing: Sharing = Sharing()
     window: int = WINDOW
     team: Team | None = None
+    skills: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.window <= 0:

@@ -8,7 +8,7 @@ from datetime import date
 import msgspec
 
 from motet.actors.agent.prompt.equipment import is_small
-from motet.actors.agent.prompt.given import PromptInput, PromptTool, Sandbox, Skill
+from motet.actors.agent.prompt.given import PromptInput, PromptTool, Sandbox
 from motet.actors.agents.workbench import Prepared, mode_of
 from motet.actors.sessions.keys import parse_key
 from motet.protocols.agents import AgentProfile, PromptMode
@@ -17,6 +17,7 @@ from motet.protocols.tools import ToolSpec
 
 SHELL = "shell"
 SPAWN = "spawn"
+USE_SKILL = "use_skill"
 
 
 class Occasion(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +26,7 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         mode: as somebody asked for; None: as the session's key and the profile say.
         shell: how the host runs commands.
-        owners, programs, skills, mcp, price: as :class:`PromptInput` says.
+        owners, programs, mcp, price: as :class:`PromptInput` says.
         recalled: what the memory found, complete with its tags.
     """
 
@@ -44,7 +45,6 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     shell: ShellConfig | None = None
     owners: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
-    skills: tuple[Skill, ...] = ()
     mcp: tuple[PromptTool, ...] = ()
     price: str = ""
     mode: PromptMode | None = None
@@ -67,7 +67,7 @@ def prompt_input(run: Occasion) -> PromptInput:
         mode=run.mode or mode_of(profile, run.session),
         tools=_offered(run.tools) if hosted else (),
         programs=run.programs,
-        skills=run.skills,
+        skills=run.prepared.skills if USE_SKILL in names else (),
         mcp=run.mcp if hosted or not is_small(run.mcp) else (),
         files=run.prepared.files,
         soul=run.prepared.soul,

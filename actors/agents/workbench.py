@@ -15,10 +15,11 @@ import msgspec
 import trio
 
 from motet.actors.agent.bootstrap import SEEDED, Home, template, wanted, with_team
-from motet.actors.agent.prompt.given import ContextFile
+from motet.actors.agent.prompt.given import ContextFile, Skill
 from motet.actors.agents import seeding
 from motet.actors.agents.folders import folder_names, user_folder
 from motet.actors.sessions.keys import chat_user, parse_key, prompt_mode
+from motet.actors.skills.shelf import Found, Shelf
 from motet.protocols.agents import AgentProfile, PromptMode, Team
 from motet.protocols.errors import Internal
 
@@ -39,6 +40,7 @@ class Prepared:
 
     workspace: Path
     files: tuple[ContextFile, ...] = ()
+    skills: tuple[Skill, ...] = ()
     soul: str = ""
     team: Team | None = None
     problems: tuple[str, ...] = ()
@@ -46,10 +48,14 @@ class Prepared:
 
 @attrs.frozen
 class Workbench:
-    """The folders below the workspace of one host. ``write`` makes a new file."""
+    """The folders below the workspace of one host, and the skills of its agents.
+
+    ``write`` makes a new file.
+    """
 
     root: Path
     write: seeding.Write = seeding.create
+    shelf: Shelf = attrs.field(factory=Shelf)
 
     async def prepare(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
@@ -60,7 +66,7 @@ class Workbench:
         a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
         of a user's own cannot be made.
         """
-        if _is_bare(profile):
+        if _is_bare(profile) and not self.shelf.places(profile):
             files = with_team((), profile, mode_of(profile, session))
             return Prepared(self.root, files, team=profile.team)
         place = self._place(agent, profile, user, session)
@@ -117,15 +123,17 @@ class Workbench:
         workspace = self._workspace(place, team)
         mine = _inside(self.root.joinpath(*place.parts), workspace)
         shown = _inside(Path(profile.files), workspace) if profile.files is not None else None
+        shelf = self.shelf.find(profile) if place.mode == "full" else Found()
         found = _context_files(of_user, mine) | _context_files(of_agent, shown)
         files = tuple(found[file.name] for file in names if file.name in found)
         learns = profile.type == "predefined" and shown is not None and SOUL in of_agent
         return Prepared(
             workspace,
             with_team(files, profile, place.mode),
+            tuple(Skill(skill.name, skill.description) for skill in shelf.skills),
             f"{shown}{SOUL}" if learns else "",
             team,
-            (*wrong, *also_wrong),
+            (*wrong, *also_wrong, *shelf.problems),
         )
 
     def _workspace(self, place: _Place, team: Team | None) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from motet.actors.agent.prompt.given import PromptInput, PromptTool, Skill
-from motet.actors.agent.prompt.opening import gist, lines
+from motet.actors.agent.prompt.opening import lines
 from motet.actors.agent.tokens import CHARS_PER_TOKEN
 
 INLINE = 15
@@ -13,15 +13,16 @@ INLINE = 15
 INLINE_TOKENS = 5_000
 """Estimated tokens that a list may take."""
 SKILL_SEARCH = "skill_search"
+SKILL_USE = "use_skill"
 MCP_SEARCH = "mcp_tool_search"
 
 
 def skills_inline(given: PromptInput) -> str:
-    """A small set of skills, each with the file to read."""
+    """A small set of skills, and how one is used."""
     listed = _skill_lines(given.skills)
     if not _is_small(listed):
         return ""
-    head = "When a task fits one of these, read its file first and follow it."
+    head = f"When a task fits one of these, read it first with {SKILL_USE} and follow it."
     return "\n".join(["# Skills", head, *listed])
 
 
@@ -32,7 +33,7 @@ def skills_search(given: PromptInput) -> str:
         return ""
     return (
         f"# Skills\nThere are {count} skills. Before a task that is not plain talk, look with "
-        f"{SKILL_SEARCH} whether one fits, then read its file and follow it."
+        f"{SKILL_SEARCH} whether one fits, then read it with {SKILL_USE} and follow it."
     )
 
 
@@ -94,9 +95,9 @@ def sandbox(given: PromptInput) -> str:
 def _skill_lines(skills: Iterable[Skill]) -> list[str]:
     listed: list[str] = []
     for skill in sorted(skills, key=lambda skill: skill.name):
-        place = f" ({skill.path})" if skill.path else ""
-        what = gist(skill.description)
-        listed.append(f"- {skill.name}{place}" + (f": {what}" if what else ""))
+        # Whole: it says when the skill is to be used. Its author keeps it short.
+        what = " ".join(skill.description.split())
+        listed.append(f"- {skill.name}" + (f": {what}" if what else ""))
     return listed
 
 

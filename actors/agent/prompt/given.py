@@ -23,11 +23,10 @@ class PromptTool(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """Instructions for one kind of task, in a file that is read when they are needed."""
+    """Instructions for one kind of task, which are read when they are needed."""
 
     name: str
     description: str = ""
-    path: str = ""
 
 
 class ContextFile(msgspec.Struct, frozen=True):

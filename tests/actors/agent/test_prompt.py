@@ -28,7 +28,7 @@ from motet.protocols.agents import AgentType, PromptMode, Team
 
 TODAY = date(2026, 11, 21)
 BARE = PromptInput(today=TODAY)
-SKILLS = tuple(Skill(f"skill{n}", "does it", f"skills/{n}.md") for n in range(16))
+SKILLS = tuple(Skill(f"skill{n}", "does it") for n in range(16))
 TOOLS = tuple(PromptTool(f"tool{n}", "does it") for n in range(16))
 
 FULL = ("full",)
@@ -138,7 +138,7 @@ def test_the_order_in_which_tools_and_skills_are_given_changes_nothing() -> None
 
 
 def test_a_few_skills_with_much_to_say_are_searched_too() -> None:
-    wordy = tuple(Skill(f"s{n}", "w" * 150, "p" * 2_000) for n in range(8))
+    wordy = tuple(Skill(f"s{n}", "w" * 1_024) for n in range(15))
     assert "skills_search" in sections(PromptInput(today=TODAY, skills=wordy))
 
 
@@ -218,7 +218,7 @@ GIVEN = st.builds(
     mode=st.sampled_from(get_args(PromptMode)),
     tools=st.lists(st.builds(PromptTool, NAMES, WORDS), max_size=3).map(tuple),
     programs=st.lists(NAMES, max_size=2).map(tuple),
-    skills=st.lists(st.builds(Skill, NAMES, WORDS, WORDS), max_size=20).map(tuple),
+    skills=st.lists(st.builds(Skill, NAMES, WORDS), max_size=20).map(tuple),
     mcp=st.lists(st.builds(PromptTool, NAMES, WORDS), max_size=20).map(tuple),
     files=st.lists(
         st.builds(ContextFile, st.sampled_from(["SOUL.md", "TEAM.md", "AGENTS.md"]), WORDS),
