@@ -40,6 +40,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
         error_id: the stored error.
         output: the beginning of what came of it.
         input: all that it was given, as JSON; only in verbose traces.
+        agent: of a model span: who asked, if the conversation was handed over before.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     error_id: str | None = None
     output: str = ""
     input: str = ""
+    agent: str = ""
 
 
 class TraceInfo(msgspec.Struct, frozen=True):

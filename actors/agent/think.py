@@ -149,6 +149,8 @@ class Thinker:
         shown = not self._hooks.guard_answers
         hidden = TextPart if self._output.withheld else ()
         with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
+            if (asks := self._run.agent.name) != self._trace.agent:
+                span.agent = asks
             provider = await self._services.provider(self._full_name)
             async with provider.stream(Generate(request)) as parts:
                 async for part in parts:

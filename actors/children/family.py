@@ -58,6 +58,11 @@ class Family:
         """Whether a child has ended whose caller has not been told."""
         return any(not child.told for child in self._ended)
 
+    @property
+    def open(self) -> bool:
+        """Whether there is a child whose end its caller does not know."""
+        return any(not child.told for child in self.members.values())
+
     def begins(self, child: Child) -> None:
         self.members[child.run.id] = child
 
@@ -78,12 +83,19 @@ class Family:
             child.told = True
         return news
 
-    async def settled(self) -> None:
-        """Wait for news, or until nobody is alive; then a moment for the others. Cancellable."""
-        while self.alive and not self.has_news:
+    def nudge(self) -> None:
+        """Wake who waits: there is something else for it to look at."""
+        self._news.set()
+
+    async def settled(self, enough: Callable[[], bool]) -> None:
+        """Wait for news, until nobody is alive, or until it is ``enough``. Cancellable.
+
+        What ends within a moment of the first is waited for too.
+        """
+        while self.alive and not self.has_news and not enough():
             await self._next()
         with trio.move_on_after(TOGETHER):
-            while self.alive:
+            while self.alive and not enough():
                 await self._next()
 
     async def end(self, why: str) -> None:

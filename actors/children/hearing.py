@@ -6,11 +6,12 @@ when it knows what came of them. Only a limit, a failure or a stop ends it befor
 
 from __future__ import annotations
 
+from motet.actors.agent.steering import Steering
 from motet.actors.agent.turn import Turn
 from motet.actors.agent.voice import Voice
-from motet.actors.children.family import Child
+from motet.actors.children.family import Child, Family
 from motet.actors.children.news import Ended, closed, message, untold
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
 from motet.protocols.models import ModelResponse
 
@@ -20,8 +21,9 @@ WHY = "its caller has ended"
 class Hearing:
     """Of one run. Costs nothing while it has no children."""
 
-    def __init__(self, run: Run, turn: Turn, voice: Voice) -> None:
+    def __init__(self, run: Run, slot: Slot, turn: Turn, voice: Voice) -> None:
         self._run = run
+        self._slot = slot
         self._turn = turn
         self._voice = voice
 
@@ -31,17 +33,32 @@ class Hearing:
         if family is not None and family.has_news:
             self._turn.inject(*(message(ended(child)) for child in family.take()))
 
-    async def before_end(self, response: ModelResponse) -> None:
-        """Wait for children before an answer that would be the last one. Cancellable."""
+    async def before_end(self, response: ModelResponse, steering: Steering) -> None:
+        """Wait for children before an answer that would be the last one. Cancellable.
+
+        A text that steers the run ends the waiting too.
+        """
         family = self._run.family
         if family is None or not self._turn.may_wait(response):
             return
         if family.alive:
             self._voice.partial = response.text  # what a stop would leave of it
             await self._voice.emit(events.Activity("waiting_children", self._turn.iteration))
-            await family.settled()
+            await self._settled(family, steering)
             self._voice.partial = ""
         self.take()
+
+    async def _settled(self, family: Family, steering: Steering) -> None:
+        while True:
+            await family.settled(self._is_steered)
+            if not self._is_steered() or family.has_news:
+                return
+            await steering.admit()
+            if self._is_steered():  # and its gates have let it pass
+                return
+
+    def _is_steered(self) -> bool:
+        return bool(self._slot.steering(self._run.id))
 
     async def end(self) -> None:
         """End all that are alive, and wait. Shield it."""

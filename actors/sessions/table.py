@@ -260,6 +260,9 @@ class RunTable:
         if run.generation <= slot.fence or run.stop_reason:
             return None
         slot.queue.append(run)
+        steered = self.runs.get(run.steers or "")
+        if steered is not None and steered.family is not None:
+            steered.family.nudge()
         return len(slot.queue) - (0 if slot.active or run.session in self.parked else 1)
 
     def start_next(self, session: str) -> Run | None:

@@ -30,7 +30,7 @@ def attributes(info: TraceInfo, span: Span) -> dict[str, Value]:
     found: dict[str, Value | None] = {
         "gen_ai.operation.name": OPERATIONS.get(span.kind),
         "gen_ai.conversation.id": info.session,
-        "gen_ai.agent.name": span.name if span.kind == "agent" else info.agent,
+        "gen_ai.agent.name": span.name if span.kind == "agent" else span.agent or info.agent,
         "error.type": span.error if span.status == "error" else None,
         "motet.run_id": info.run_id,
         "motet.status": span.status,

@@ -53,6 +53,7 @@ class OpenSpan(msgspec.Struct, eq=False):
     error_id: str | None = None
     output: str = ""
     input: str | ModelRequest = ""
+    agent: str = ""
 
     def part(self, event: ModelEvent | Retrying) -> None:
         """Something of a model's answer has come, or it is asked again."""
@@ -140,4 +141,5 @@ def as_span(span: OpenSpan, ending: SpanStatus | None) -> Span:
         span.error_id,
         raw(span.output, PREVIEW),
         raw(span.input, INPUT_LIMIT) if span.input else "",
+        span.agent,
     )

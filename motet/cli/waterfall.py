@@ -92,6 +92,7 @@ def notes(span: Span) -> str:
     """What else there is to say of a span, in a few words."""
     usage = span.usage
     found = [
+        span.agent,
         span.purpose,
         f"{usage.input_tokens}→{usage.output_tokens}" if usage else "",
         money(usage.cost) if usage and usage.cost else "",
