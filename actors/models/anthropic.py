@@ -6,11 +6,17 @@ import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from motet.actors.models.anthropic_wire import AnthropicReader, wire_messages, wire_tool
+from motet.actors.models.anthropic_wire import (
+    AnthropicReader,
+    wire_messages,
+    wire_output,
+    wire_tool,
+)
+from motet.actors.models.dialects import ANTHROPIC, translated
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import ModelFailure, ModelRequest
+from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -19,6 +25,16 @@ if TYPE_CHECKING:
 KEY = "ANTHROPIC_API_KEY"
 BASE_URL = "ANTHROPIC_BASE_URL"
 MAX_TOKENS = 8192
+OLD = (
+    "claude-2",
+    "claude-3",
+    "claude-instant",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2",
+    "claude-opus-4-0",
+    "claude-opus-4-2",
+)
+"""Models that have no JSON Schema for their answers; two of them carry a date of 2025."""
 
 
 class AnthropicModel:
@@ -32,6 +48,8 @@ class AnthropicModel:
         deadlines: how long the model may be silent.
         max_tokens: bound of an answer whose request names none; the API wants one.
         cache: let the provider cache the prompt, so that a long run pays for it once.
+        native_output: whether the server holds answers to a JSON Schema. None: Anthropic's own
+            does, but for old models; of another nobody knows.
 
     Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
     """
@@ -45,6 +63,7 @@ class AnthropicModel:
         deadlines: Deadlines | None = None,
         max_tokens: int = MAX_TOKENS,
         cache: bool = True,
+        native_output: bool | None = None,
     ):
         self._model = name
         self._base_url = base_url
@@ -52,6 +71,7 @@ class AnthropicModel:
         self._deadlines = deadlines or Deadlines()
         self._max_tokens = max_tokens
         self._cache = cache
+        self._native_output = native_output
         self._client = LazyClient(self._make_client)
 
     def __repr__(self) -> str:
@@ -65,6 +85,13 @@ class AnthropicModel:
     def base_url(self) -> str | None:
         """The server that is asked in place of the provider's own."""
         return self._base_url or os.environ.get(BASE_URL) or None
+
+    def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
+        """With tools and without; see :class:`motet.protocols.models.NativeOutput`."""
+        native = self._native_output
+        if native is None:
+            native = self.base_url is None and not self._model.startswith(OLD)
+        return native and translated(output.schema, ANTHROPIC) is not None
 
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
@@ -97,6 +124,7 @@ class AnthropicModel:
             messages=wire_messages(request.messages),
             tools=[wire_tool(tool) for tool in request.tools] or omit,
             cache_control={"type": "ephemeral"} if self._cache else omit,
+            output_config=omit if request.output is None else wire_output(request.output),
             # The SDK has no name for it any more: newer models refuse it, older ones take it.
             extra_body=None
             if request.temperature is None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 import msgspec
 
+from motet.actors.models.dialects import ANTHROPIC, translated
 from motet.actors.models.wire import arguments_object, cut, user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
@@ -22,6 +23,7 @@ from motet.protocols.models import (
     CallStart,
     Finished,
     ModelEvent,
+    OutputSchema,
     StopReason,
     TextPart,
     ThinkingPart,
@@ -33,6 +35,7 @@ from motet.protocols.tools import ToolSpec
 if TYPE_CHECKING:
     from anthropic.types import (
         MessageParam,
+        OutputConfigParam,
         TextBlockParam,
         ToolParam,
         ToolResultBlockParam,
@@ -127,6 +130,12 @@ def wire_tool(tool: ToolSpec) -> ToolParam:
         "description": tool.description,
         "input_schema": {"type": "object", **tool.parameters},
     }
+
+
+def wire_output(output: OutputSchema) -> OutputConfigParam:
+    """The form of an answer, in their dialect if it can be said there."""
+    schema = translated(output.schema, ANTHROPIC) or output.schema
+    return {"format": {"type": "json_schema", "schema": schema}}
 
 
 class ChunkUsage(msgspec.Struct):

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
 
-from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_tool
+from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_output, wire_tool
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
 from motet.actors.models.sse import SseStream
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import ModelFailure, ModelRequest
+from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
+HOME = "https://api.openai.com/v1"
+OLD = re.compile(r"gpt-3|gpt-4(-|$)|o1-(mini|preview)|davinci|babbage")
+"""Models that have no JSON Schema for their answers."""
 
 
 class OpenAIModel:
@@ -31,6 +36,8 @@ class OpenAIModel:
         api_key: the key; the variable ``OPENAI_API_KEY`` otherwise. Not needed with a base URL,
             since local servers ask for none.
         deadlines: how long the model may be silent.
+        native_output: whether the server holds answers to a JSON Schema, with tools beside it.
+            None: OpenAI's own does; of another nobody knows.
 
     A request is made anew for every call of :meth:`request` and never retried here. It raises
     :class:`MissingExtra` without the package and :class:`ModelFailure` for everything else.
@@ -47,8 +54,10 @@ class OpenAIModel:
         base_url: str | None = None,
         api_key: str | None = None,
         deadlines: Deadlines | None = None,
+        native_output: bool | None = None,
     ):
         self._model = name
+        self._native_output = native_output
         self._base_url = base_url
         self._api_key = api_key
         self._deadlines = deadlines or Deadlines()
@@ -65,6 +74,13 @@ class OpenAIModel:
     def base_url(self) -> str | None:
         """The server that is asked in place of the provider's own."""
         return self._base_url or os.environ.get(BASE_URL) or None
+
+    def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
+        """Whatever the schema, with tools and without; see :class:`motet.protocols.models.NativeOutput`."""
+        if self._native_output is None:
+            at_openai = urlsplit(self.base_url or HOME).hostname == urlsplit(HOME).hostname
+            return at_openai and not OLD.match(self._model)
+        return self._native_output
 
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""
@@ -101,6 +117,7 @@ class OpenAIModel:
             temperature=omit if request.temperature is None else request.temperature,
             max_completion_tokens=limit if at_openai else omit,
             max_tokens=omit if at_openai else limit,
+            response_format=omit if request.output is None else wire_output(request.output),
             stream=True,
             stream_options={"include_usage": True},
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
+from motet.actors.models.dialects import OPENAI, translated
 from motet.actors.models.failures import refused
 from motet.actors.models.wire import arguments_object, cut, user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
@@ -22,6 +23,7 @@ from motet.protocols.models import (
     Finished,
     ModelEvent,
     ModelRequest,
+    OutputSchema,
     StopReason,
     TextPart,
     ThinkingPart,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         ChatCompletionMessageFunctionToolCallParam,
         ChatCompletionMessageParam,
     )
+    from openai.types.shared_params import ResponseFormatJSONSchema
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
@@ -85,6 +88,16 @@ def wire_tool(tool: ToolSpec) -> ChatCompletionFunctionToolParam:
             "description": tool.description,
             "parameters": tool.parameters,
         },
+    }
+
+
+def wire_output(output: OutputSchema) -> ResponseFormatJSONSchema:
+    """The form of an answer; enforced to the letter where it can be said in their dialect."""
+    strict = translated(output.schema, OPENAI)
+    schema = output.schema if strict is None else strict
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": output.name, "schema": schema, "strict": strict is not None},
     }
 
 
