@@ -11,6 +11,7 @@ import traceback
 from typing import cast
 
 import structlog
+from structlog.typing import EventDict
 
 from motet.actors.errors.redact import redact, redact_text
 
@@ -23,10 +24,19 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
     standard.addFilter(_redacting)
     bound = structlog.wrap_logger(
         standard,
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            _renamed,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return cast("structlog.stdlib.BoundLogger", bound)  # wrap_logger is annotated with Any
+
+
+def _renamed(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """A field with the name of one that every record has gets an underscore behind it."""
+    return {f"{key}_" if key in _STANDARD else key: value for key, value in event.items()}
 
 
 def redact_logs() -> None:
