@@ -98,7 +98,7 @@ class Arguments:
             return value
         converted = _convert(parameter, value, strict=strict)
         try:
-            plain: object = msgspec.to_builtins(converted, str_keys=True, enc_hook=_json_form)
+            plain = _listed(msgspec.to_builtins(converted, str_keys=True, enc_hook=_json_form))
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError([f"{name}: is not JSON data: {error}"]) from error
         return plain
@@ -144,6 +144,15 @@ def _beyond_msgspec(kind: type, value: object) -> object:
     if model is not None:
         return model.model_validate(value)
     raise msgspec.ValidationError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def _listed(data: object) -> object:
+    """The data with lists for the tuples that msgspec leaves as they are."""
+    if isinstance(data, dict):
+        return {name: _listed(part) for name, part in cast(JsonObject, data).items()}
+    if isinstance(data, list | tuple):
+        return [_listed(part) for part in cast("Sequence[object]", data)]
+    return data
 
 
 def _json_form(value: object) -> object:

@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import Path
 
 import attrs
 import trio
@@ -37,7 +38,8 @@ class _Call:
         if frame is None:
             return "it waits for a thread"
         mine = [one for one in traceback.extract_stack(frame) if one.filename != __file__]
-        return f"it is at {mine[-1].filename}:{mine[-1].lineno} in {mine[-1].name}"
+        file = Path(mine[-1].filename).name  # its folder is nobody's business but the host's
+        return f"it is in {mine[-1].name}, {file} line {mine[-1].lineno}"
 
 
 @attrs.define(eq=False)
