@@ -76,7 +76,7 @@ class OpenAIModel:
         return self._base_url or os.environ.get(BASE_URL) or None
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
-        """Whatever the schema, with tools and without; see :class:`motet.protocols.models.NativeOutput`."""
+        """With every schema and any tools; see :class:`motet.protocols.models.NativeOutput`."""
         if self._native_output is None:
             at_openai = urlsplit(self.base_url or HOME).hostname == urlsplit(HOME).hostname
             return at_openai and not OLD.match(self._model)
