@@ -14,7 +14,6 @@ from typing import Any, TypeVar, Unpack, get_args, overload
 
 import attrs
 import trio
-from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.answering import Answering
@@ -23,7 +22,6 @@ from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
-from motet.actors.log import logger
 from motet.actors.log import logger
 from motet.actors.options import RunOptions
 from motet.actors.result import RunResult
@@ -56,8 +54,6 @@ from motet.protocols.sessions import (
 )
 from motet.runtime import System
 
-_log = logger("motet.host")
-
 D = TypeVar("D")
 Out = TypeVar("Out")
 
@@ -88,14 +84,6 @@ class Host(Answering):
     def system(self) -> System:
         """The actors underneath: what each does and waits for, dead letters, statistics."""
         return self._tree.system
-
-    @property
-    def log(self) -> BoundLogger:
-        """For hooks and tools: ``host.log.info("tool", ms=12)`` goes to the logger ``motet.host``.
-
-        What becomes of it the program decides, with ``logging``; secrets are left out.
-        """
-        return _log
 
     @property
     def interrupted(self) -> tuple[RunInfo, ...]:
