@@ -38,6 +38,8 @@ AT_ONCE = 256
 """Calls of one server; more of them wait in the mailbox."""
 PATIENCE = 0.6
 """Seconds that a caller waits for a server that rests after a failure; else it is told at once."""
+RELISTING = 2.0
+"""Seconds that an answer waits for a list that the server has announced before it."""
 LEAVING = 5.0
 """Seconds that a caller waits to learn why its server has ended."""
 
@@ -91,7 +93,11 @@ class McpClient(Actor[McpProtocol]):
         life = await self._running()
         with self._using(life) as connection:
             try:
-                return await connection.call(request.tool, request.arguments)
+                answer = await connection.call(request.tool, request.arguments)
+                # A tool may bring others; who called it is to find them in the next list.
+                with trio.move_on_after(RELISTING):
+                    await connection.listing.fresh.wait()
+                return answer
             except McpFailed as failed:
                 if failed.kind != "unavailable":
                     raise self._failed(str(failed), failed) from failed
@@ -197,6 +203,7 @@ class McpClient(Actor[McpProtocol]):
         """Until it is over, or nobody has used it for long enough."""
         self._problem = ""
         life.connection = connection
+        connection.listing.read()
         self._rest(life)
         life.settled.set()
         async with trio.open_nursery() as nursery:
@@ -211,12 +218,12 @@ class McpClient(Actor[McpProtocol]):
     async def _follow(self, connection: Connection) -> None:
         """Read the list again whenever the server says that it is another."""
         while True:
-            await connection.changed.wait()
-            connection.changed = trio.Event()
+            await connection.listing.next()
             try:
                 self._take(await connection.tools())
             except McpFailed as failed:
                 log.warning("an MCP server's list", server=self._server_name, why=str(failed))
+            connection.listing.read()
 
     def _take(self, tools: tuple[McpTool, ...]) -> None:
         if tools != self._tools:

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from motet.actors.mcp.answers import answer_of
-from motet.actors.mcp.wire import LONGEST, End, Wire, open_process
+from motet.actors.mcp.wire import LONGEST, End, Listing, open_process
 from motet.actors.mcp.words import Words
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra
@@ -44,14 +44,14 @@ class Connection:
     """A session that has been initialised.
 
     Attributes:
-        changed: set when the server has said that it offers other tools now.
         end: why it is over, once it is.
+        listing: whether the server has said that it offers other tools now.
     """
 
     session: ClientSession
     server: McpServer
     end: End
-    changed: trio.Event = attrs.field(factory=trio.Event)
+    listing: Listing
 
     async def tools(self) -> tuple[McpTool, ...]:
         """All pages of its list. Raises ``McpFailed``."""
@@ -85,7 +85,7 @@ class Connection:
         raise McpFailed(f"no answer within {limit:g} s; it was told to stop", "timeout")
 
     async def watch(self) -> None:
-        """Have ``changed`` set also by servers that speak the newer protocol. Never ends."""
+        """Hear of changes also from servers that speak the newer protocol. Never ends."""
         from mcp.client.subscriptions import SubscriptionLost, listen
         from mcp.shared.exceptions import MCPError
 
@@ -93,7 +93,7 @@ class Connection:
             try:
                 async with listen(self.session, tools_list_changed=True) as events:
                     async for _ in events:
-                        self.changed.set()
+                        self.listing.changed()
             except (MCPError, SubscriptionLost):
                 pass  # it does not tell of changes: its list is read again when it starts anew
         await trio.sleep_forever()
@@ -154,28 +154,26 @@ async def _opened(server: McpServer, words: Words, end: End) -> AsyncGenerator[C
     from mcp.client.session import ClientSession
     from mcp_types import Implementation, ToolListChangedNotification
 
-    connection: Connection | None = None
+    listing = Listing()
 
     async def heard(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification) and connection is not None:
-            connection.changed.set()
+        if server.url and isinstance(message, ToolListChangedNotification):
+            listing.changed()
 
-    opened = _over_http(server, end) if server.url else _over_stdio(server, words, end)
+    opened = _over_http(server, end) if server.url else _over_stdio(server, words, end, listing)
     async with opened as (incoming, outgoing):
         me = Implementation(name="motet", version=__version__)
         async with ClientSession(
             incoming, outgoing, message_handler=heard, client_info=me
         ) as session:
-            connection = Connection(session, server, end)
-            yield connection
+            yield Connection(session, server, end, listing)
 
 
 @asynccontextmanager
 async def _over_stdio(
-    server: McpServer, words: Words, end: End
+    server: McpServer, words: Words, end: End, listing: Listing
 ) -> AsyncGenerator[tuple[Any, Any]]:  # the SDK's protocols, whose names are private
-    async with open_process(server, environment(server), words, end) as wire:
-        assert isinstance(wire, Wire)
+    async with open_process(server, environment(server), words, end, listing) as wire:
         yield wire.incoming, wire.outgoing
 
 

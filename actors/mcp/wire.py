@@ -39,19 +39,53 @@ GRACE = 0.5
 """Seconds between asking it to end and killing it."""
 
 CANCELLED = "notifications/cancelled"
+LIST_CHANGED = "notifications/tools/list_changed"
 
 
 @attrs.define(eq=False)
 class End:
-    """How a connection came to its end; the first reason stands."""
+    """How a connection came to its end; the first reason stands.
+
+    Attributes:
+        hopeless: the server does not do what the protocol says, so that nothing is waited for.
+    """
 
     happened: trio.Event = attrs.field(factory=trio.Event)
     reason: str = ""
+    hopeless: bool = False
 
-    def because(self, reason: str) -> None:
+    def because(self, reason: str, *, hopeless: bool = False) -> None:
         if not self.happened.is_set():
-            self.reason = reason
+            self.reason, self.hopeless = reason, hopeless
             self.happened.set()
+
+
+@attrs.define(eq=False)
+class Listing:
+    """Whether the list of tools that was read is still the server's.
+
+    Attributes:
+        stale: the server has said that it has another.
+        fresh: what was said so far has been read.
+    """
+
+    stale: trio.Event = attrs.field(factory=trio.Event)
+    fresh: trio.Event = attrs.field(factory=trio.Event)
+
+    def changed(self) -> None:
+        if self.fresh.is_set():
+            self.fresh = trio.Event()
+        self.stale.set()
+
+    async def next(self) -> None:
+        """Wait until it has to be read."""
+        await self.stale.wait()
+        self.stale = trio.Event()
+
+    def read(self) -> None:
+        """It has been read; what was said meanwhile has not."""
+        if not self.stale.is_set():
+            self.fresh.set()
 
 
 class _Closing:
@@ -75,13 +109,16 @@ class _Closing:
 class Incoming(_Closing):
     """The messages of a server, as the SDK reads them. A line that is none becomes words."""
 
-    def __init__(self, stdout: trio.abc.ReceiveStream, words: Words, end: End) -> None:
+    def __init__(
+        self, stdout: trio.abc.ReceiveStream, words: Words, end: End, listing: Listing
+    ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
         self._parse = jsonrpc_message_adapter.validate_json
         self._message = SessionMessage
         self._stdout, self._words, self._end = stdout, words, end
+        self._listing = listing
         self._buffer = bytearray()
         self._searched = 0
         self._garbage = 0
@@ -99,10 +136,14 @@ class Incoming(_Closing):
                 self._words.say(line, "stdout")
                 self._garbage += 1
                 if self._garbage >= GARBAGE:
-                    self._end.because(f"it wrote {GARBAGE} lines that are no messages")
+                    what = f"it wrote {GARBAGE} lines that are no messages"
+                    self._end.because(what, hopeless=True)
                     break
             else:
                 self._garbage = 0
+                if getattr(message.message, "method", "") == LIST_CHANGED:
+                    # Here, since only here the order counts: an answer behind it is told later.
+                    self._listing.changed()
                 return message
         raise StopAsyncIteration
 
@@ -119,7 +160,8 @@ class Incoming(_Closing):
         while (found := self._buffer.find(b"\n", self._searched)) < 0:
             self._searched = len(self._buffer)
             if self._searched > LONGEST:
-                self._end.because(f"it sent a message of more than {LONGEST >> 20} MB")
+                what = f"it sent a message of more than {LONGEST >> 20} MB"
+                self._end.because(what, hopeless=True)
                 return None
             try:
                 chunk = await self._stdout.receive_some()
@@ -160,7 +202,7 @@ class Outgoing(_Closing):
                 await written.wait()
             if not written.is_set():
                 # A call that cannot be called off would work on for nobody (G1).
-                self._end.because("it does not read what it is sent")
+                self._end.because("it does not read what it is sent", hopeless=True)
         if self._broken:
             from anyio import BrokenResourceError  # comes with the SDK
 
@@ -194,7 +236,7 @@ class Wire:
 
 @asynccontextmanager
 async def open_process(
-    server: McpServer, env: dict[str, str], words: Words, end: End
+    server: McpServer, env: dict[str, str], words: Words, end: End, listing: Listing
 ) -> AsyncGenerator[Wire]:
     """Run a server's program for the length of the block, and end it with all that it started.
 
@@ -205,15 +247,16 @@ async def open_process(
         open_child(server.command, cwd=server.cwd, env=env, grace=GRACE) as child,
         trio.open_nursery() as nursery,
     ):
-        wire = Wire(Incoming(child.stdout, words, end), Outgoing(child.stdin, end))
+        wire = Wire(Incoming(child.stdout, words, end, listing), Outgoing(child.stdin, end))
         nursery.start_soon(wire.outgoing.run)
         nursery.start_soon(words.follow, child.stderr, "stderr")
         try:
             yield wire
         finally:
             # Awaits while being cancelled: the protocol's way to end is the end of its input.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):
-                await _farewell(child, end)
+            if not end.hopeless:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):
+                    await _farewell(child, end)
             nursery.cancel_scope.cancel()
 
 
