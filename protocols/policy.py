@@ -58,7 +58,7 @@ class Ruling(msgspec.Struct, frozen=True):
 class Policy(Protocol):
     """Rules on tools, whoever makes them. Their own, a policy engine's, or a service's."""
 
-    def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
+    def decide(self, subject: Subject, tool: ToolFacts, /) -> Ruling:
         """Must not block and must depend on nothing else: lists and calls have to agree.
 
         What it raises counts as ``deny``.

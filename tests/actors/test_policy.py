@@ -1,0 +1,204 @@
+"""The policy of a host as its runs meet it: in the list, at the call, below and after a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+import motet
+from motet.protocols.agents import AgentRecord
+from motet.protocols.chat import ToolMessage
+from motet.protocols.config import HostConfig, ToolsConfig
+from motet.protocols.errors import ConfigError
+from motet.protocols.policy import Effect, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
+from tests.scripted import Scripted, call, say
+
+VERA = motet.Principal("vera", "viewer")
+NO_SHELL = PolicyRule(tool="group:shell", effect="deny", roles=("viewer",), reason="viewers look")
+
+
+def config(*rules: PolicyRule, tools: ToolsConfig | None = None) -> HostConfig:
+    return HostConfig(policy=rules, tools=tools or ToolsConfig())
+
+
+def offered(model: Scripted, request: int = 0) -> list[str]:
+    return [tool.name for tool in model.requests[request].tools]
+
+
+def results(result: motet.RunResult[Any]) -> list[ToolMessage]:
+    return [row for row in result.rows if isinstance(row, ToolMessage)]
+
+
+async def test_what_is_denied_is_not_offered_and_does_not_exist_when_it_is_called() -> None:
+    asked = call(("shell", {"command": "id"}), ("shel", {}))
+    for who, seen in ((VERA, False), (motet.Principal("bob"), True)):
+        model = Scripted(asked, say("well"))
+        agent = motet.Agent("a", model=model, tools=["group:shell", "group:fs"])
+        async with motet.open_host(config=config(NO_SHELL), agents=[agent]) as host:
+            result = await host.run(agent, "go", principal=who)
+        assert ("shell" in offered(model)) is seen
+        denied, unknown = results(result)
+        if not seen:
+            assert denied.outcome == "denied"
+            assert denied.text.startswith("There is no tool 'shell'. Available tools")
+            assert unknown.text == denied.text.replace("'shell'", "'shel'")
+        assert ("shell" in unknown.text.partition("Available")[2]) is seen
+
+
+async def test_a_denial_counts_as_no_failure_of_the_run() -> None:
+    calls = [call(("shell", {"command": f"echo {n}"})) for n in range(4)]
+    agent = motet.Agent("a", model=Scripted(*calls, say("well")), tools=["shell"])
+    async with motet.open_host(config=config(NO_SHELL), agents=[agent]) as host:
+        result = await host.run(agent, "go", principal=VERA)
+    assert result.status == "completed"
+    assert [row.outcome for row in results(result)] == ["denied"] * 4
+
+
+async def test_a_call_by_another_name_is_the_call_it_means() -> None:
+    ran: list[str] = []
+
+    def shell(command: str) -> str:
+        ran.append(command)
+        return "done"
+
+    asked = call(("functions.bash", {"command": "id"}), ("proxy_shell", {"command": "who"}))
+    model = Scripted(asked, say("well"))
+    agent = motet.Agent("a", model=model, tools=[shell])
+    some = config(tools=ToolsConfig(prefixes=("proxy",)))
+    async with motet.open_host(config=some, agents=[agent]) as host:
+        result = await host.run(agent, "go")
+    assert sorted(ran) == ["id", "who"]
+    assert [row.name for row in results(result)] == ["shell", "shell"]
+
+    model = Scripted(call(("Bash", {"command": "id"})), say("well"))
+    agent = motet.Agent("a", model=model, tools=["shell", "read_file"])
+    async with motet.open_host(config=config(NO_SHELL), agents=[agent]) as host:
+        result = await host.run(agent, "go", principal=VERA)
+    assert [row.outcome for row in results(result)] == ["denied"]
+
+
+async def test_a_sub_agent_may_call_nothing_that_its_parent_may_not() -> None:
+    asked = call(("shell", {"command": "id"}))
+    child = Scripted(asked, say("no luck"), name="child")
+    worker = motet.Agent("worker", model=child, tools=["shell", "read_file"])
+    parent = Scripted(call(("worker", {"task": "run id"})), say("well"), name="parent")
+    lead = motet.Agent(
+        "lead", model=parent, tools=[worker.as_tool()], policy=ToolRules(deny=("shell",))
+    )
+    async with motet.open_host(agents=[lead]) as host:
+        await host.run(lead, "go")
+        assert "read_file" in offered(child)
+        assert "shell" not in offered(child)
+        child.then(say("alone"))
+        await host.run(worker, "go")
+        assert "shell" in offered(child, 2)
+
+
+async def test_whoever_takes_a_conversation_over_is_bound_as_well() -> None:
+    second = Scripted(say("well"), name="second")
+    writer = motet.Agent("writer", model=second, tools=["shell", "read_file"])
+    first = Scripted(call(("transfer_to_writer", {})), name="first")
+    lead = motet.Agent("lead", model=first, handoffs=[writer], policy=ToolRules(deny=("shell",)))
+    async with motet.open_host(agents=[lead]) as host:
+        await host.run(lead, "go")
+    assert "read_file" in offered(second)
+    assert "shell" not in offered(second)
+
+
+async def test_too_many_calls_are_refused_until_there_is_room(autojump_clock: MockClock) -> None:
+    def look() -> str:
+        return "seen"
+
+    both = call(("look", {}), ("look", {}))
+    model = Scripted(both, say("1"), both, say("2"), both, say("3"))
+    agent = motet.Agent("a", model=model, tools=[look])
+    some = config(tools=ToolsConfig(per_hour={"look": 3}))
+    async with motet.open_host(config=some, agents=[agent]) as host:
+        first = await host.run(agent, "go", session="s")
+        second = await host.run(agent, "go", session="s")
+        autojump_clock.jump(3601)
+        third = await host.run(agent, "go", session="s")
+    texts = [[row.text for row in results(result)] for result in (first, second, third)]
+    assert texts[0] == texts[2] == ["seen", "seen"]
+    assert texts[1][0] == "seen"
+    assert texts[1][1] == (
+        "Rate limit: 'look' may be called 3 times an hour in one session. Nothing was done; "
+        "try again in 60 min 0 s, or go on without it."
+    )
+
+
+async def test_children_count_for_the_session_above_them() -> None:
+    def look() -> str:
+        return "seen"
+
+    child = Scripted(call(("look", {})), say("1"), call(("look", {})), say("2"), name="child")
+    worker = motet.Agent("worker", model=child, tools=[look])
+    twice = call(("worker", {"task": "a"})), call(("worker", {"task": "b"}))
+    lead = motet.Agent(
+        "lead", model=Scripted(*twice, say("well"), name="p"), tools=[worker.as_tool()]
+    )
+    some = config(tools=ToolsConfig(per_hour={"look": 1}))
+    async with motet.open_host(config=some, agents=[lead]) as host:
+        await host.run(lead, "go")
+    seen = [m.text for r in child.requests for m in r.messages if isinstance(m, ToolMessage)]
+    assert seen[0] == "seen"
+    assert seen[1].startswith("Rate limit: 'look'")
+
+
+async def test_an_engine_of_the_program_decides_beside_the_rules() -> None:
+    class Office:
+        """Nobody but the night watch works at night."""
+
+        def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
+            effect: Effect = "allow" if subject.user == "watch" else "deny"
+            return Ruling(effect, "office hours")
+
+    agent = motet.Agent("a", model="demo", tools=["shell", "read_file"])
+    async with motet.open_host(config=config(NO_SHELL), agents=[agent], policy=Office()) as host:
+        for who in (motet.Principal("watch"), motet.Principal("watch", "viewer"), VERA):
+            judged = {one.name: one for one in await host.tools("a", principal=who)}
+            assert (judged["shell"].effect == "allow") is (who == motet.Principal("watch"))
+            assert (judged["read_file"].effect == "allow") is (who.user == "watch")
+        assert judged["read_file"].rule == "office hours"
+
+
+async def test_a_stored_agent_has_its_policy() -> None:
+    record = AgentRecord("clerk", tools=("group:fs",), policy=ToolRules(allow=("read_file",)))
+    async with motet.open_host() as host:
+        await host.put_agent(record)
+        judged = await host.tools("clerk")
+        assert {one.name for one in judged if one.effect == "allow"} == {
+            "read_file",
+            "get_error_detail",
+            "get_tool_result",
+        }
+        wrong = AgentRecord("clerk", tools=("group:fs",), policy=ToolRules(deny=("reed_file",)))
+        with pytest.raises(ConfigError, match="did you mean 'read_file'"):
+            await host.put_agent(wrong)
+        assert await host.stored_agents() == (record,)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        PolicyRule(tool="shel", effect="deny"),
+        PolicyRule(tool="shell", effect="deny", agents=("helpr",)),
+    ],
+)
+async def test_a_host_with_a_rule_on_nothing_does_not_open(rule: PolicyRule) -> None:
+    agent = motet.Agent("helper", model="demo", tools=["shell"])
+    with pytest.raises(ConfigError, match=r"policy\[0\]\.\w+: unknown .* did you mean"):
+        async with motet.open_host(config=config(rule), agents=[agent]):
+            pass
+
+
+async def test_a_rule_may_be_on_an_agent_of_the_store(tmp_path: Path) -> None:
+    some = config(PolicyRule(tool="shell", effect="deny", agents=("clerk",)))
+    async with motet.open_host(tmp_path) as host:
+        await host.put_agent(AgentRecord("clerk", tools=("shell",)))
+    async with motet.open_host(tmp_path, config=some) as host:
+        judged = {one.name: one.effect for one in await host.tools("clerk")}
+    assert judged["shell"] == "deny"
