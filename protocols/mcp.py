@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -71,7 +71,7 @@ def _http_url(_: object, field: attrs.Attribute[str | None], value: str | None) 
         raise ValueError(f"{field.name} must be a http(s) URL, not {value!r}")
 
 
-def _start(_: object, field: attrs.Attribute[str], value: str) -> None:
+def _start(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     if value not in ("lazy", "eager"):
         raise ValueError(f"{field.name} must be 'lazy' or 'eager', not {value!r}")
 
@@ -135,7 +135,7 @@ class McpFailed(MotetError):
 
     def __init__(self, message: str, kind: Failure):
         super().__init__(message)
-        self.kind = kind
+        self.kind: Failure = kind
 
 
 class McpTool(msgspec.Struct, frozen=True):

@@ -228,7 +228,7 @@ def environment(server: McpServer) -> dict[str, str]:
 
 def _tool(listed: dict[str, Any]) -> McpTool:
     """A tool as it stands on the wire; its schema is the server's, so its types are not known."""
-    annotations = listed.get("annotations") or {}
+    annotations: JsonObject = listed.get("annotations") or {}
     schema: JsonObject = dict(listed.get("inputSchema") or {})
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})

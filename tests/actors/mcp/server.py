@@ -94,6 +94,8 @@ class Server:
                 if timer:
                     timer.cancel()
                 self.note(f"cancelled {'' if timer else 'unknown '}".strip())
+            case _:
+                pass
 
     def hello(self, **more: object) -> dict[str, object]:
         info = {"name": "faulty", "version": "1"}
