@@ -90,4 +90,5 @@ def _redacted(span: Span, output: str) -> Span:
         span.error_id and shown_name(span.error_id),
         output,
         shown(span.input, INPUT_LIMIT),
+        span.agent,
     )

@@ -1,0 +1,161 @@
+"""Handing a conversation over: who answers, what it sees, and what is left when it is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.actors.children.handoff import handoff_tool
+from motet.protocols.chat import ToolMessage
+from motet.protocols.models import Usage
+from motet.protocols.sessions import HistoryRow
+from tests.scripted import Scripted, call, say
+
+TRANSFER = "transfer_to_writer"
+
+
+def pair(first: Scripted, second: Scripted) -> tuple[motet.Agent[None], motet.Agent[None]]:
+    writer = motet.Agent(
+        "writer", model=second, instructions="You write.", description="Writes texts."
+    )
+    lead = motet.Agent("lead", model=first, instructions="You lead.", handoffs=[writer])
+    return lead, writer
+
+
+def texts(rows: tuple[HistoryRow, ...]) -> list[str]:
+    return [item.row.text for item in rows]
+
+
+async def test_the_target_answers_with_all_that_was_said_before_it() -> None:
+    first = Scripted(call((TRANSFER, {"reason": "a poem"}), text="One moment."), name="first")
+    second = Scripted(say("Roses are red."), name="second")
+    lead, writer = pair(first, second)
+
+    @writer.tool
+    def rhyme(word: str) -> str:
+        return word
+
+    async with motet.open_host(check_messages=True) as host:
+        async with host.stream(lead, "a poem please", session="s") as run:
+            told = [event async for event in run]
+            result = run.result
+        stored = await host.history("s")
+        trace = await host.trace(result.run_id)
+        (info,) = await host.runs()
+
+    (request,) = second.requests
+    assert "You write." in request.system
+    assert "You lead." not in request.system
+    assert {tool.name for tool in request.tools} >= {"rhyme"}
+    assert TRANSFER not in {tool.name for tool in request.tools}
+    assert [row.text for row in request.messages][:2] == ["a poem please", "One moment."]
+    assert (result.agent, result.output) == ("writer", "Roses are red.")
+    assert (result.run_id, result.usage) == (info.run_id, Usage(20, 10))
+    assert info.agent == "writer"
+    assert violations([item.row for item in stored]) == ()
+    (changed,) = [event for event in told if isinstance(event, motet.AgentChanged)]
+    assert (changed.agent, changed.model, changed.before) == ("writer", "second", "lead")
+    assert [span.agent for span in trace.spans if span.kind == "model"] == ["", "writer"]
+
+
+async def test_the_model_is_told_when_to_hand_over() -> None:
+    first = Scripted(say("no"), name="first")
+    lead, _ = pair(first, Scripted(name="second"))
+    polite = motet.Agent("p.q", model=Scripted(name="third"))
+    lead.may_hand_to(motet.Handoff(polite, description="When they are angry.", name="calm_down"))
+    async with motet.open_host() as host:
+        await host.run(lead, "go")
+    offered = {tool.name: tool.description for tool in first.requests[0].tools}
+    assert "Writes texts." in offered[TRANSFER]
+    assert offered["calm_down"] == "When they are angry."
+    assert handoff_tool(polite).name == "transfer_to_p_q"
+
+
+async def test_the_session_stays_with_who_has_answered_last() -> None:
+    first = Scripted(call((TRANSFER, {})), name="first")
+    second = Scripted(say("done"), say("still me"), name="second")
+    lead, _ = pair(first, second)
+    async with motet.open_host() as host:
+        await host.run(lead, "go", session="s")
+        (session,) = await host.sessions()
+        assert session.agent == "writer"
+        await host.submit("and now?", session="s")
+        while host.status().running:
+            await trio.sleep(0.01)
+        assert texts(await host.history("s"))[-1] == "still me"
+
+
+async def test_of_two_transfers_the_first_counts() -> None:
+    other = motet.Agent("other", model=Scripted(name="third"))
+    first = Scripted(call((TRANSFER, {}), ("transfer_to_other", {})), name="first")
+    lead, _ = pair(first, Scripted(say("done"), name="second"))
+    lead.may_hand_to(other)
+    async with motet.open_host() as host:
+        result = await host.run(lead, "go")
+    won, lost = [row for row in result.rows if isinstance(row, ToolMessage)]
+    assert (won.outcome, lost.outcome) == ("done", "failed")
+    assert lost.text == "Not done: 'writer' takes over, which came first."
+    assert result.agent == "writer"
+
+
+async def test_agents_that_hand_over_for_ever_use_up_their_turns() -> None:
+    first = Scripted(*[call((TRANSFER, {}))] * 20, name="first")
+    second = Scripted(*[call(("transfer_to_lead", {}))] * 20, name="second")
+    lead, writer = pair(first, second)
+    writer.may_hand_to(lead)
+    async with motet.open_host() as host:
+        result = await host.run(lead, "go", limits=motet.Limits(turns=6), check=False)
+    assert (result.status, len(first.requests) + len(second.requests)) == ("limited", 6)
+    assert violations(result.rows) == ()
+
+
+async def test_a_gate_keeps_the_conversation_where_it_is() -> None:
+    first = Scripted(call((TRANSFER, {})), say("then I do it"), name="first")
+    lead, _ = pair(first, Scripted(name="second"))
+    async with motet.open_host() as host:
+
+        @host.on("before_tool", match="transfer_to_*")
+        async def gate(event: motet.BeforeTool) -> motet.Deny:
+            return motet.Deny(f"not {event.name}")
+
+        result = await host.run(lead, "go")
+    assert (result.agent, result.output) == ("lead", "then I do it")
+
+
+async def test_a_stop_after_the_transfer_leaves_valid_rows(autojump_clock: MockClock) -> None:
+    second = Scripted(None, name="second")
+    lead, _ = pair(Scripted(call((TRANSFER, {})), name="first"), second)
+    async with motet.open_host() as host:
+        async with host.stream(lead, "go", session="s"):
+            await second.asked.wait()
+            await host.stop(session="s")
+        rows = [item.row for item in await host.history("s")]
+        (session,) = await host.sessions()
+    assert violations(rows) == ()
+    assert [row.outcome for row in rows if isinstance(row, ToolMessage)] == ["done"]
+    assert session.agent == "writer"
+    del autojump_clock
+
+
+async def test_the_transfer_survives_the_end_of_its_host(tmp_path: Path) -> None:
+    second = Scripted(None, name="second")
+    lead, writer = pair(Scripted(call((TRANSFER, {})), name="first"), second)
+    async with motet.open_host(tmp_path) as host:
+        host.add(lead)
+        await host.submit("go", session="s", agent="lead")
+        await second.asked.wait()
+    async with motet.open_host(tmp_path, agents=[lead, writer]) as host:
+        (session,) = await host.sessions()
+        assert session.agent == "writer"
+        assert violations([item.row for item in await host.history("s")]) == ()
+
+
+def test_a_name_that_can_be_no_tool_is_refused() -> None:
+    agent = motet.Agent("a", model=Scripted())
+    with pytest.raises(TypeError, match="tool name"):
+        motet.Agent("b", model=Scripted(), handoffs=[motet.Handoff(agent, name="to a")])
