@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from motet.protocols.limits import Limits, UsageLimits
     from motet.protocols.mcp import McpServer
     from motet.protocols.models import Model, Usage
+    from motet.protocols.policy import Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
     from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 
 
@@ -214,6 +215,14 @@ _HOMES = {
         "Model",
         "Usage",
     ),
+    "motet.protocols.policy": (
+        "Policy",
+        "PolicyRule",
+        "Ruling",
+        "Subject",
+        "ToolFacts",
+        "ToolRules",
+    ),
     "motet.protocols.sessions": (
         "LOCAL",
         "Ack",
@@ -279,6 +288,8 @@ __all__ = [
     "OpenRoom",
     "OutputSerialization",
     "Pattern",
+    "Policy",
+    "PolicyRule",
     "Principal",
     "Range",
     "Replace",
@@ -286,6 +297,7 @@ __all__ = [
     "Room",
     "RoomIdle",
     "RoomTurn",
+    "Ruling",
     "RunCancelled",
     "RunCompleted",
     "RunEnd",
@@ -304,6 +316,7 @@ __all__ = [
     "StateInUse",
     "StopReport",
     "StorageError",
+    "Subject",
     "Team",
     "TextDelta",
     "TextMention",
@@ -311,8 +324,10 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolDenied",
+    "ToolFacts",
     "ToolResult",
     "ToolRetry",
+    "ToolRules",
     "UnknownName",
     "Usage",
     "UsageLimits",
