@@ -49,6 +49,8 @@ ADVICE = {
     "server": "try again later",
     "cut": "try again",
     "refused": "use a scripted or recorded model",
+    "script": "add a step to the script",
+    "not_recorded": "record it",
 }
 
 

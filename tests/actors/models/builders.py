@@ -95,11 +95,16 @@ STREAM_END = b"0\r\n\r\n"
 
 
 @asynccontextmanager
-async def raw_server(handler: Handler) -> AsyncGenerator[str]:
-    """A server that reads one request of each connection and leaves the rest to the handler."""
+async def raw_server(handler: Handler, bodies: list[bytes] | None = None) -> AsyncGenerator[str]:
+    """A server that reads one request of each connection and leaves the rest to the handler.
+
+    ``bodies`` gets what was read.
+    """
 
     async def serve(stream: trio.SocketStream) -> None:
-        await read_request(stream)
+        body = await read_request(stream)
+        if bodies is not None:
+            bodies.append(body)
         await handler(stream)
 
     async with trio.open_nursery() as nursery:
@@ -110,10 +115,13 @@ async def raw_server(handler: Handler) -> AsyncGenerator[str]:
 
 
 async def read_request(stream: trio.SocketStream) -> bytes:
-    """The body of one request with a content length."""
+    """The body of one request with a content length; empty when the connection has ended."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += await stream.receive_some()
+        received = await stream.receive_some()
+        if not received:
+            return b""
+        data += received
     head, _, body = data.partition(b"\r\n\r\n")
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     length = int(lengths[0].partition(b":")[2])

@@ -209,7 +209,8 @@ async def test_a_missing_package_names_the_extra(
 def test_importing_the_models_imports_no_sdk() -> None:
     script = (
         "import sys, motet.actors.models\n"
-        "print([name for name in ('openai', 'anthropic', 'google', 'pydantic_ai', 'httpx2') if name in sys.modules])"
+        "sdks = {'openai', 'anthropic', 'google', 'pydantic_ai', 'httpx2'}\n"
+        "print(sorted(sdks & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

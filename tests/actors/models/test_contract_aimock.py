@@ -1,4 +1,4 @@
-"""Both adapters against an independent server of both APIs, over real connections."""
+"""Every adapter against an independent server of all the APIs, over real connections."""
 
 from collections.abc import AsyncIterator
 from random import Random
@@ -6,9 +6,7 @@ from random import Random
 import pytest
 import trio
 
-from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.assemble import assemble
-from motet.actors.models.openai import OpenAIModel
 from motet.actors.models.provider import Provider
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
@@ -23,6 +21,7 @@ from motet.protocols.models import (
 )
 from motet.runtime import open_system
 from tests.actors.models.builders import WEATHER, events_of, request
+from tests.actors.models.dialects import DIALECTS, Adapter, Dialect
 from tests.aimock import SDK_GENERATORS, Aimock
 
 pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
@@ -30,31 +29,26 @@ pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
 CITIES = ["Rome", "Oslo", "Lima", "Cairo"]
 
 
-@pytest.fixture(params=["openai", "anthropic"])
-async def model(
-    request: pytest.FixtureRequest, aimock: Aimock
-) -> AsyncIterator[OpenAIModel | AnthropicModel]:
-    made = (
-        OpenAIModel("gpt-test", base_url=aimock.openai_url)
-        if request.param == "openai"
-        else AnthropicModel("claude-test", base_url=aimock.url)
-    )
+@pytest.fixture(params=DIALECTS, ids=str)
+async def model(request: pytest.FixtureRequest, aimock: Aimock) -> AsyncIterator[Adapter]:
+    dialect: Dialect = request.param
+    made = dialect.make(aimock.url + dialect.path)
     yield made
     await made.aclose()
 
 
-async def answer_of(model: OpenAIModel | AnthropicModel, asked: ModelRequest) -> ModelResponse:
+async def answer_of(model: Adapter, asked: ModelRequest) -> ModelResponse:
     return assemble(await events_of(model, asked))
 
 
-async def failure_of(model: OpenAIModel | AnthropicModel, text: str) -> ModelFailure:
+async def failure_of(model: Adapter, text: str) -> ModelFailure:
     with pytest.raises(ModelFailure) as caught:
         await events_of(model, request(text))
     return caught.value
 
 
 async def asked_through_a_provider(
-    model: OpenAIModel | AnthropicModel, text: str
+    model: Adapter, text: str
 ) -> tuple[list[ModelEvent | Retrying], ModelResponse]:
     async with open_system() as system:
         provider = await system.start(lambda: Provider(model, random=Random(1)), name="provider")
@@ -63,24 +57,24 @@ async def asked_through_a_provider(
         return items, stream.result
 
 
-async def test_a_plain_answer(model: OpenAIModel | AnthropicModel) -> None:
+async def test_a_plain_answer(model: Adapter) -> None:
     response = await answer_of(model, request("say hello"))
     assert (response.text, response.stop_reason) == ("Hello there.", "stop")
 
 
-async def test_an_answer_streams_in_parts(model: OpenAIModel | AnthropicModel) -> None:
+async def test_an_answer_streams_in_parts(model: Adapter) -> None:
     events = await events_of(model, request("tell a story"))
     parts = [event.text for event in events if isinstance(event, TextPart)]
     assert len(parts) > 4
     assert "".join(parts) == "Once upon a time four voices sang one motet, each its own line."
 
 
-async def test_thinking_is_told_from_the_answer(model: OpenAIModel | AnthropicModel) -> None:
+async def test_thinking_is_told_from_the_answer(model: Adapter) -> None:
     response = await answer_of(model, request("think first"))
     assert (response.thinking, response.text) == ("Two and two.", "Four.")
 
 
-async def test_one_tool_and_back_with_its_result(model: OpenAIModel | AnthropicModel) -> None:
+async def test_one_tool_and_back_with_its_result(model: Adapter) -> None:
     asked = UserMessage("weather in Rome")
     first = await answer_of(model, request(asked, tools=[WEATHER]))
     call = Call("call_rome", "get_weather", '{"city":"Rome"}')
@@ -96,7 +90,7 @@ async def test_one_tool_and_back_with_its_result(model: OpenAIModel | AnthropicM
 
 
 async def test_four_parallel_tools_come_in_their_order(
-    model: OpenAIModel | AnthropicModel,
+    model: Adapter,
 ) -> None:
     response = await answer_of(model, request("weather in four cities", tools=[WEATHER]))
     assert response.text == "I look."
@@ -104,9 +98,7 @@ async def test_four_parallel_tools_come_in_their_order(
     assert [call.arguments for call in response.calls] == [f'{{"city":"{c}"}}' for c in CITIES]
 
 
-async def test_what_is_sent_is_what_was_meant(
-    model: OpenAIModel | AnthropicModel, aimock: Aimock
-) -> None:
+async def test_what_is_sent_is_what_was_meant(model: Adapter, aimock: Aimock) -> None:
     text = f"say hello to the journal, {model.name}"
     asked = ModelRequest(
         model="other-model",
@@ -127,7 +119,7 @@ async def test_what_is_sent_is_what_was_meant(
     ]
 
 
-async def test_a_stream_that_is_cut_is_no_answer(model: OpenAIModel | AnthropicModel) -> None:
+async def test_a_stream_that_is_cut_is_no_answer(model: Adapter) -> None:
     events: list[ModelEvent] = []
 
     async def read() -> None:
@@ -151,31 +143,13 @@ async def test_a_stream_that_is_cut_is_no_answer(model: OpenAIModel | AnthropicM
         ("hang up", "connection", None),
     ],
 )
-async def test_a_refusal_has_its_kind(
-    model: OpenAIModel | AnthropicModel, text: str, kind: str, status: int
-) -> None:
+async def test_a_refusal_has_its_kind(model: Adapter, text: str, kind: str, status: int) -> None:
     failure = await failure_of(model, text)
     assert (failure.kind, failure.status) == (kind, status)
 
 
-async def test_a_rate_limit_is_waited_out_as_asked(model: OpenAIModel | AnthropicModel) -> None:
-    items, response = await asked_through_a_provider(
-        model, f"too fast, {model.name.partition(':')[0]}"
-    )
-    assert items[0] == Retrying(1, 1.0, "HTTP 429: Slow down.")
-    assert response.text == "Slow enough."
-
-
-async def test_a_server_error_is_retried(model: OpenAIModel | AnthropicModel) -> None:
-    items, response = await asked_through_a_provider(
-        model, f"break once, {model.name.partition(':')[0]}"
-    )
-    assert [type(item) for item in items[:1]] == [Retrying]
-    assert response.text == "Mended."
-
-
 async def test_a_cut_answer_is_withdrawn_and_asked_for_again(
-    model: OpenAIModel | AnthropicModel,
+    model: Adapter,
 ) -> None:
     items, response = await asked_through_a_provider(
         model, f"cut once, {model.name.partition(':')[0]}"
@@ -185,7 +159,7 @@ async def test_a_cut_answer_is_withdrawn_and_asked_for_again(
     assert response.text == "Whole."
 
 
-async def test_a_wrong_key_ends_it_at_once(model: OpenAIModel | AnthropicModel) -> None:
+async def test_a_wrong_key_ends_it_at_once(model: Adapter) -> None:
     with pytest.raises(Llm) as caught:
         await asked_through_a_provider(model, "wrong key")
     assert str(caught.value) == (
@@ -194,7 +168,7 @@ async def test_a_wrong_key_ends_it_at_once(model: OpenAIModel | AnthropicModel) 
 
 
 async def test_one_client_serves_many_requests_at_once(
-    model: OpenAIModel | AnthropicModel,
+    model: Adapter,
 ) -> None:
     responses: list[ModelResponse] = []
 
@@ -208,7 +182,7 @@ async def test_one_client_serves_many_requests_at_once(
 
 
 async def test_a_client_is_of_use_after_a_request_was_cancelled(
-    model: OpenAIModel | AnthropicModel,
+    model: Adapter,
 ) -> None:
     async with model.request(request("speak slowly")) as stream:
         await anext(stream)

@@ -1,0 +1,191 @@
+"""A model that plays a recording of another, and makes one when it is told to.
+
+Playing needs no key, no network and no SDK.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, Self, TypeAlias, get_args
+
+import trio
+
+from motet.actors.models.cassette import (
+    Asked,
+    Entry,
+    Header,
+    asked_of,
+    decoded,
+    difference,
+    encoded,
+    entry_of,
+    nearest,
+)
+from motet.actors.models.catalog import Closable, resolve
+from motet.actors.models.played import Played
+from motet.protocols.errors import ConfigError
+from motet.protocols.models import Finished, Model, ModelEvent, ModelFailure, ModelRequest
+
+Mode: TypeAlias = Literal["replay", "missing", "record"]
+
+
+class RecordedModel:
+    """Answers from a cassette; :mod:`motet.actors.models.cassette` says what a request is known by.
+
+    Args:
+        cassette: the file.
+        model: what is recorded, ``openai:gpt-5.2`` or a model; only for the modes that record.
+        mode: ``replay`` asks nobody, and a request that is not in the cassette fails with what
+            differs from the nearest one; ``missing`` asks the model for what is not there and
+            adds it; ``record`` asks the model for everything and begins the cassette anew.
+        ignore: regular expressions of more that varies from run to run.
+
+    A request that was recorded several times is answered in the order of the recording, and by
+    the last answer from then on. An answer that was left before its end is not recorded. Raises
+    ``ConfigError`` for a cassette that cannot be read and for a mode that lacks its model.
+    """
+
+    def __init__(
+        self,
+        cassette: str | Path,
+        model: str | Model | None = None,
+        *,
+        mode: Mode = "replay",
+        ignore: Sequence[str] = (),
+    ) -> None:
+        self._file = Path(cassette)
+        self._mode: Mode = mode
+        self._ignore = [re.compile(pattern) for pattern in ignore]
+        self._entries: list[Entry] = []
+        self._waiting: dict[str, deque[Entry]] = defaultdict(deque)
+        self._last: dict[str, Entry] = {}
+        self._lock = trio.Lock()
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
+        if mode != "replay" and model is None:
+            raise ConfigError(f"mode {mode!r} records a model: say which one")
+        self._model = resolve(model) if isinstance(model, str) else model
+        header = self._load()
+        self.name = header.model
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self._mode} {len(self._entries)} entries>"
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`.
+
+        Raises :class:`ModelFailure` ``not_recorded`` for a request that nobody is asked for.
+        """
+        asked = asked_of(request, self._ignore)
+        entry = None if self._mode == "record" else self._next(asked.fingerprint)
+        if entry is not None:
+            await trio.lowlevel.checkpoint()
+            yield _Replayed(entry)
+        elif self._model is None or self._mode == "replay":
+            raise self._unknown(asked)
+        else:
+            heard: list[ModelEvent] = []
+            try:
+                async with self._model.request(request) as events:
+                    yield _Recording(events, heard)
+            except ModelFailure as failure:
+                await self._add(entry_of(asked, heard, failure))
+                raise
+            if heard and isinstance(heard[-1], Finished):
+                await self._add(entry_of(asked, heard))
+
+    async def aclose(self) -> None:
+        """Close the connections of the model that is recorded."""
+        if isinstance(self._model, Closable):
+            await self._model.aclose()
+
+    def _load(self) -> Header:
+        """What is recorded so far. Blocks for reading one file, once."""
+        if self._mode == "record" or (self._mode == "missing" and not self._file.exists()):
+            assert self._model is not None
+            return Header(self._model.name)
+        try:
+            header, entries = decoded(self._file.read_bytes(), str(self._file))
+        except OSError as error:
+            raise ConfigError(
+                f"the cassette {self._file} cannot be read ({error.strerror}): record it with "
+                "mode='missing' and a model"
+            ) from error
+        for entry in entries:
+            self._keep(entry)
+        return header
+
+    def _keep(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._waiting[entry.fingerprint].append(entry)
+
+    def _next(self, fingerprint: str) -> Entry | None:
+        if self._waiting[fingerprint]:
+            self._last[fingerprint] = self._waiting[fingerprint].popleft()
+        return self._last.get(fingerprint)
+
+    def _unknown(self, asked: Asked) -> ModelFailure:
+        found = nearest(asked, self._entries)
+        said = f"the cassette {self._file} has no such request"
+        if found is not None:
+            said += f"; it differs from the nearest one:\n{difference(found.asked, asked)}\n"
+        return ModelFailure(said, kind="not_recorded")
+
+    async def _add(self, entry: Entry) -> None:
+        """Write one more entry. Shielded: the answer is paid for."""
+        with trio.CancelScope(shield=True):
+            async with self._lock:
+                fresh = not self._entries
+                self._entries.append(entry)
+                self._last[entry.fingerprint] = entry
+                await trio.to_thread.run_sync(self._write, entry, fresh)
+
+    def _write(self, entry: Entry, fresh: bool) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("wb" if fresh else "ab") as file:
+            if fresh:
+                file.write(encoded(Header(self.name)))
+            file.write(encoded(entry))
+
+
+class _Replayed:
+    """The events of an entry, and the failure behind them."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._events = Played(entry.events)
+        self._failure = entry.failure
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        try:
+            return await anext(self._events)
+        except StopAsyncIteration:
+            failed = self._failure
+            if failed is None:
+                raise
+        raise ModelFailure(
+            failed.message, kind=failed.kind, status=failed.status, retry_after=failed.retry_after
+        )
+
+
+class _Recording:
+    """Passes events on and adds them to what was ``heard``."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], heard: list[ModelEvent]) -> None:
+        self._events = events
+        self._heard = heard
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        event = await anext(self._events)
+        self._heard.append(event)
+        return event
