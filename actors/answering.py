@@ -5,8 +5,8 @@ Invariant: an answer counts once; what it starts is started once.
 
 from __future__ import annotations
 
+from motet.actors.approvals.answers import Approving
 from motet.actors.intake import Intake
-from motet.actors.records import Records
 from motet.actors.sessions.review import follow_up, resolved
 from motet.actors.sessions.store_sql import storable
 from motet.actors.sessions.table import Run
@@ -25,7 +25,7 @@ from motet.protocols.sessions import (
 )
 
 
-class Answering(Records):
+class Answering(Approving):
     """The part of a host that takes answers; see :class:`motet.Host`."""
 
     def __init__(self, tree: Tree) -> None:

@@ -93,6 +93,7 @@ class Host(Answering):
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
         self._tree.registry.add(agent)
+        self._parking.agent_known(agent.name)
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._tree.registry.infos()
@@ -316,6 +317,7 @@ class Host(Answering):
         Raises ``NotFound`` for a run that is not there or not the principal's.
         """
         table, why = self._tree.table, f"stopped by {principal.user}"
+        self._revived(principal, None if everything else (session,), run_id)
         if run_id is not None:
             stop = table.cancel_run(self._live_run(run_id, principal), why, by_user=True)
         else:

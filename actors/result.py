@@ -8,6 +8,7 @@ import attrs
 from msgspec import UNSET
 from typing_extensions import TypeVar
 
+from motet.protocols.approvals import ApprovalPending
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import AgentError, Escalated, Internal, LimitReached, RunCancelled
 from motet.protocols.escalations import escalation_id
@@ -31,6 +32,7 @@ class RunResult(Generic[O_co]):
         error: why it failed, for ``failed``.
         errors: the calls that failed; the model saw them, the run went on.
         rows: what the run added to the transcript.
+        approvals: what it waits for, for ``waiting``: ids for ``Host.approve``.
         structured: whether its agent declared a type of output.
     """
 
@@ -45,6 +47,7 @@ class RunResult(Generic[O_co]):
     error: AgentError | None = None
     errors: tuple[CallResult, ...] = ()
     rows: tuple[ChatMessage, ...] = ()
+    approvals: tuple[str, ...] = ()
     structured: bool = False
     _value: object = attrs.field(default=UNSET, repr=False, alias="value")
 
@@ -71,8 +74,8 @@ class RunResult(Generic[O_co]):
         """Itself when completed; otherwise raises.
 
         ``AgentError`` (failed), ``LimitReached`` (limited), ``Escalated`` (handed to a person),
-        ``RunCancelled`` (stopped by somebody else, dropped from the queue, or interrupted by a
-        crash).
+        ``ApprovalPending`` (waiting: it goes on when somebody answers), ``RunCancelled`` (stopped
+        by somebody else, dropped from the queue, or interrupted by a crash).
         """
         match self.status:
             case "completed":
@@ -83,5 +86,7 @@ class RunResult(Generic[O_co]):
                 raise LimitReached(self.limit, f"the run reached its limit: {self.limit}")
             case "escalated":
                 raise Escalated(escalation_id(self.run_id), self.detail)
+            case "waiting":
+                raise ApprovalPending(self.run_id, self.approvals)
             case _:
                 raise RunCancelled(f"the run {self.run_id} was {self.status}: {self.detail}")

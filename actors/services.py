@@ -166,9 +166,13 @@ class Services:
 
         Event failures are silent (seed 001): a host without a bus runs as well as one with it.
         """
-        stream = f"session:{run.session}"
+        await self.publish(run.session, event, run.id)
+
+    async def publish(self, session: str, event: AnyEvent, run_id: str) -> None:
+        """The same for a run of which only the names are known."""
+        stream = f"session:{session}"
         while (feed := self.fanout.feed) is not None and not feed.closed:
-            if feed.put(stream, event, run.id):
+            if feed.put(stream, event, run_id):
                 return
             await feed.room()
         self.dropped += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from motet.actors.agents.store import AgentProtocol, AgentStore
+from motet.actors.approvals.store import ApprovalProtocol, ApprovalStore
 from motet.actors.errors.retention import ErrorRetention, Keep
 from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.events.bus import EventBus
@@ -12,6 +13,7 @@ from motet.actors.events.fanout import Fanout
 from motet.actors.memory.store import MemoryStore, StoredMemory
 from motet.actors.results.messages import ResultProtocol
 from motet.actors.results.store import ResultStore
+from motet.actors.rooms.store import RoomStore, RoomStoreMessage
 from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.known import KnownContexts
 from motet.actors.sessions.store import SessionStore, SessionStoreMessage
@@ -40,7 +42,9 @@ class Stores:
     sessions: ActorRef[SessionStoreMessage]
     journal: WriteBehind
     contexts: KnownContexts
+    approvals: ActorRef[ApprovalProtocol]
     agents: ActorRef[AgentProtocol]
+    rooms: ActorRef[RoomStoreMessage]
     memory: Memory
     boards: ActorRef[BoardProtocol]
     tracer: Tracer
@@ -67,7 +71,11 @@ async def start_stores(
         lambda: SessionStore(writer.submit, readers, behind=journal, contexts=contexts),
         name="sessions",
     )
+    approvals = await system.start(
+        lambda: ApprovalStore(writer.submit, readers, journal), name="approvals"
+    )
     agents = await system.start(lambda: AgentStore(database, readers), name="agents")
+    rooms = await system.start(lambda: RoomStore(database, readers), name="room-store")
     if memory is None:
         memory = StoredMemory(
             await system.start(lambda: MemoryStore(database, readers), name="memory")
@@ -84,7 +92,9 @@ async def start_stores(
         sessions,
         journal,
         contexts,
+        approvals,
         agents,
+        rooms,
         memory,
         boards,
         tracer,

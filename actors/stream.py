@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from motet.actors.events.subscription import Subscription
 from motet.actors.result import RunResult
 from motet.actors.sessions.table import Run
-from motet.protocols.events import AnyEvent, Terminal
+from motet.protocols.events import AnyEvent, RunWaiting, Terminal
 
 # How long the terminal event may lag behind the run's end before the stream closes without it:
 # the bus first tries to journal it, and a locked database is waited for, twice over.
@@ -20,7 +20,9 @@ O_co = TypeVar("O_co", covariant=True, default=str)
 
 
 class RunStream(Generic[O_co]):
-    """Iterate its events; the last one is terminal. Only this run's events are seen.
+    """Iterate its events; the last one is terminal, or says that the run waits for a person.
+
+    Only this run's events are seen.
 
     Leaving the ``async with`` block early cancels the run and waits until it has ended.
     """
@@ -71,7 +73,7 @@ class RunStream(Generic[O_co]):
         event = None if self._over else await self._next()
         if event is None:
             raise StopAsyncIteration
-        self._over = isinstance(event, Terminal)
+        self._over = isinstance(event, Terminal | RunWaiting)
         return event
 
     async def _next(self) -> AnyEvent | None:

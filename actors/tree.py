@@ -20,6 +20,9 @@ import trio
 from motet.actors.agents.resolver import Resolver
 from motet.actors.agents.store import StoredAgents
 from motet.actors.agents.workbench import Workbench
+from motet.actors.approvals.desk import Desk
+from motet.actors.approvals.gate import ApprovalGate
+from motet.actors.approvals.start import load_parking, start_keeper
 from motet.actors.children.names import GROUP as AGENTS_GROUP
 from motet.actors.children.start import Children
 from motet.actors.children.tools import child_tools
@@ -219,10 +222,14 @@ async def _plant(
     channel = ErrorChannel(stores.errors, warn, tracer)
     context, results = partial(_context, table, workspace, children), stores.results
     executor = partial(ToolExecutor, catalog, hooks, channel, context, results=results, warn=warn)
-    tools = await system.start(lambda: executor(breakers=breakers, policy=policy), name="tools")
+    desk = Desk()
+    gate = ApprovalGate(desk, stores.approvals, table, config.approvals)
+    asking = partial(executor, breakers=breakers, policy=policy, approvals=gate)
+    tools = await system.start(asking, name="tools")
     services = Services(
         table, catalog, stores.sessions, bus, directory, tools, channel, hooks, breakers
     )
+    services.desk = desk
     services.memory, services.tracer, services.policy = stores.memory, tracer, policy
     services.guard, services.shell = config.guard, config.tools.shell
     services.find_model = registry.model
@@ -254,7 +261,9 @@ async def _plant(
         rooms=rooms,
         places=places,
     )
+    parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     tree.interrupted = await _recover(stores.sessions, bus, stores.traces)
+    await start_keeper(system, parking, router)
     return tree
 
 

@@ -72,8 +72,11 @@ class ApprovalPending(MotetError):
     """
 
     def __init__(self, run_id: str, approvals: tuple[str, ...]):
-        waits = ", ".join(approvals) or "its answered approvals to be taken up"
-        super().__init__(f"the run {run_id} waits for {waits}: answer with host.approve(...)")
+        which = ", ".join(approvals) or "host.approvals() lists them"
+        super().__init__(
+            f"the run {run_id} waits for a person's approval ({which}) and goes on when "
+            "host.approve(id, decision) has answered it"
+        )
         self.run_id = run_id
         self.approvals = approvals
 
@@ -149,7 +152,8 @@ class Suspended(msgspec.Struct, frozen=True):
     """All that a run needs, beside its journalled rows, to go on in another process.
 
     Attributes:
-        step: the place of the assistant row whose calls wait, among the rows of the run.
+        rows: those of the run so far; they are kept in its journal.
+        step: the place of the last of them, the assistant row whose calls wait.
         last: the place of the last of their results.
         role: of the principal that it runs for.
         elapsed: seconds of its wall time that were used up.
@@ -160,6 +164,7 @@ class Suspended(msgspec.Struct, frozen=True):
         resumed: how often it was taken up since it last came to a call that waits.
     """
 
+    rows: tuple[ChatMessage, ...]
     step: int
     last: int
     role: Literal["viewer", "operator", "admin"]
@@ -269,13 +274,11 @@ class Resumption(msgspec.Struct, frozen=True):
     """A parked run as it was stored.
 
     Attributes:
-        rows: up to the assistant row whose calls wait, that one included.
         results: of those of its calls that have one.
         announced, told: ids of calls whose begin, and whose end, everybody knows of.
     """
 
     suspended: Suspended
-    rows: tuple[ChatMessage, ...]
     results: tuple[ToolMessage, ...] = ()
     announced: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()

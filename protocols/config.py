@@ -20,6 +20,7 @@ from motet.protocols.agents import (
     Sharing,
     WorkspaceMode,
 )
+from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import OnError, Point
@@ -376,6 +377,7 @@ class HostConfig:
     models: ModelsConfig = attrs.field(factory=ModelsConfig)
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
+    approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     hooks: tuple[HookConfig, ...] = ()
     mcp: Mapping[str, McpServer] = attrs.field(
         factory=dict[str, McpServer], validator=_must(SERVER_NAMES, _are_server_names, secret=True)

@@ -134,6 +134,8 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     """What went wrong, the limit's name, or who stopped it."""
     escalation: NewEscalation | None = None
     """For ``escalated``: put on record in the same transaction."""
+    withdraw: bool = False
+    """Whether approvals of it may be pending: nobody can answer them any more."""
     event: Terminal | None = None
     """Kept with it until the journal of events has it: see :class:`EndsToTell`."""
 

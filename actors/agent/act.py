@@ -5,15 +5,19 @@ Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from motet.actors.agent import guard
+from motet.actors.agent.resume import known, marks
+from motet.actors.approvals.desk import Standing
+from motet.actors.approvals.gate import LATER
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
-from motet.actors.tools.batch import run_batch
+from motet.actors.tools.batch import BEFORE_START, run_batch
 from motet.protocols import events
+from motet.protocols.approvals import Mark, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -26,15 +30,43 @@ class Batch:
     """The calls of one assistant row. ``step`` is that row's place among the rows of its run.
 
     ``record`` holds one result per call at every moment, also when the batch has been cut.
+    ``suspended`` gives what the run needs to go on later; None: it cannot be left.
     """
 
-    def __init__(self, run: Run, services: Services, calls: tuple[Call, ...], step: int) -> None:
+    def __init__(
+        self,
+        run: Run,
+        services: Services,
+        calls: tuple[Call, ...],
+        step: int,
+        suspended: Callable[[], Suspended] | None = None,
+    ) -> None:
         self.run = run
         self.services = services
         self.calls = calls
         self.step = step
         self.record: list[CallResult] = []
-        self._open: set[int] = set()
+        in_order = services.catalog.in_order(run.agent.name, calls)
+        self.standing = Standing(run, calls, step, in_order, suspended)
+        left, run.resumption = run.resumption, None
+        self._known = known(left)
+        self._announced = left.announced if left is not None else frozenset[str]()
+        self._told = left.told if left is not None else frozenset[str]()
+        self._open = {
+            index
+            for index, call in enumerate(calls)
+            if call.id in self._announced and call.id not in self._told
+        }
+        self.standing.asked = left is not None
+
+    @property
+    def results(self) -> list[CallResult]:
+        """What is known of each call now; before a batch has begun, what was known of it before."""
+        found = self.record or [
+            CallResult(call.id, call.name, BEFORE_START, "cancelled_before_start")
+            for call in self.calls
+        ]
+        return [self._known.get(result.call_id, result) for result in found]
 
     async def execute(self, intent: AssistantMessage) -> Sequence[CallResult]:
         """Results by call index; events come in completion order.
@@ -42,30 +74,74 @@ class Batch:
         The calls are on disk before the first one starts: a crash then shows as ``unknown``.
         """
         await self._store_intent(intent)
-        return await run_batch(
-            self.calls,
-            self._call,
-            limit=self.run.limits.parallel,
-            serial=self.services.catalog.in_order(self.run.agent.name, self.calls),
-            record=self.record,
-        )
+        with self.services.desk.standing(self.standing):
+            return await run_batch(
+                self.calls,
+                self._call,
+                limit=self.run.limits.parallel,
+                serial=self.standing.in_order,
+                record=self.record,
+                admit=self.standing.admit if self.standing.in_order else None,
+            )
 
     async def tell_cut(self) -> None:
-        """Tell the end of calls that were cut; part of a run's clean-up."""
+        """Tell the end of calls that were cut; part of a run's clean-up.
+
+        What a run that was parked had announced has an end too.
+        """
+        results = self.results
         for index in sorted(self._open):
-            await self._tell_end(self.record[index], index)
+            await self._tell_end(results[index], index)
+
+    async def leave(self) -> tuple[Mark, ...]:
+        """Tell the end of calls that were cut while they worked, and give all that is known.
+
+        The others are for later: they have not begun.
+        """
+        standing = self.standing
+        settled: dict[str, CallResult] = {}
+        for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
+            if index not in self._open:
+                begun = call.id not in standing.left and result.outcome != "cancelled_before_start"
+            else:
+                begun = call.id in standing.began
+                if begun:
+                    await self._tell_end(result, index)
+            if begun:
+                settled[call.id] = result
+        return marks(self.step, self.calls, settled)
 
     async def _call(self, index: int, call: Call) -> CallResult:
-        args = self.services.catalog.preview(call, ARGUMENT_PREVIEW)
-        self._open.add(index)
-        await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
+        try:
+            return await self._result(index, call)
+        finally:
+            if call.id not in self.standing.left:
+                self.standing.end(call.id)
+
+    async def _result(self, index: int, call: Call) -> CallResult:
+        if (result := self._known.get(call.id)) is not None:
+            self.record[index] = result
+            if call.id not in self._told:
+                await self._announce(index, call)
+                await self._tell_end(result, index)
+            return result
+        await self._announce(index, call)
         with self.services.tracer.of(self.run.id).tool(call) as span:
             result = self.record[index] = await self._ask(call)
             span.returned(result)
+        if result.kind == LATER:
+            return result
         row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
         await self.services.note(self.run, self.step + 1 + index, row)
         await self._tell_end(result, index)
         return result
+
+    async def _announce(self, index: int, call: Call) -> None:
+        self._open.add(index)
+        if call.id in self._announced:
+            return
+        args = self.services.catalog.preview(call, ARGUMENT_PREVIEW)
+        await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
 
     async def _ask(self, call: Call) -> CallResult:
         run = self.run

@@ -16,9 +16,8 @@ from motet.actors.agent.voice import Voice
 from motet.actors.errors.failures import Failures
 from motet.actors.sessions.table import Run
 from motet.actors.tracing.recorder import RunTrace
-from motet.protocols.approvals import Mark, Resumption, Suspended, TurnState
+from motet.protocols.approvals import Mark, Resumption, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
-from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult
 
 
@@ -28,6 +27,7 @@ def suspended(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Suspended:
     row = turn.rows[step]
     assert isinstance(row, AssistantMessage)
     return Suspended(
+        rows=tuple(turn.rows),
         step=step,
         last=step + len(row.calls),
         role=run.principal.role,
@@ -44,11 +44,14 @@ def suspended(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Suspended:
     )
 
 
-def budget_of(limits: Limits, state: TurnState, elapsed: float) -> Budget:
-    """The budget of a run that was left, with what it has spent."""
-    budget = Budget(limits, started=trio.current_time() - elapsed)
-    budget.turns, budget.tool_calls = state.turns, state.tool_calls
-    budget.usage, budget.usd = state.spent, state.usd
+def fresh_budget(run: Run) -> Budget:
+    """The budget of a run that starts now; of one that was left, with what it has spent."""
+    budget = Budget(run.limits, started=trio.current_time())
+    if run.resumption is not None:
+        left = run.resumption.suspended
+        budget.started -= left.elapsed
+        budget.turns, budget.tool_calls = left.turn.turns, left.turn.tool_calls
+        budget.usage, budget.usd = left.turn.spent, left.turn.usd
     return budget
 
 
@@ -57,10 +60,10 @@ def take_up(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -
     left = resumption.suspended
     voice.go_on(left.messages)
     trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
-    for calls, results in _batches(resumption.rows):
+    for calls, results in _batches(left.rows):
         turn.results += results.values()
         turn.loops.batch((call, results[call.id]) for call in calls if call.id in results)
-    return turn.resume(resumption.rows, left.turn)
+    return turn.resume(left.rows, left.turn)
 
 
 def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:

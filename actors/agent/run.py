@@ -20,8 +20,8 @@ from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.agent.leaving import Leaving
 from motet.actors.agent.loops import Loops
-from motet.actors.agent.resume import counted, fresh_budget, take_up
 from motet.actors.agent.output.run import RunOutput
+from motet.actors.agent.resume import counted, fresh_budget, take_up
 from motet.actors.agent.steering import Steering
 from motet.actors.agent.think import Thinker
 from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
@@ -82,7 +82,7 @@ class TurnRunner:
         self.voice = Voice(run, services)
         self.output = RunOutput(run, services, self.turn)
         self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice, self.output)
-        self.hearing = Hearing(run, self.turn, self.voice)
+        self.hearing = Hearing(run, slot, self.turn, self.voice)
         self.steering = Steering(run, slot, services, self.hooks, self.turn)
         self.leaving = Leaving(run, services, self.turn, self.voice, self.trace)
         self.failure: AgentError | None = None
@@ -267,7 +267,7 @@ class TurnRunner:
         if not isinstance(settled, ModelResponse):
             return await self._entered(settled)
         response = settled
-        await self.hearing.before_end(response)
+        await self.hearing.before_end(response, self.steering)
         if not response.calls:
             await self.steering.admit()
             self.steering.offer()
@@ -378,8 +378,9 @@ class TurnRunner:
         last = self.turn.rows[-1] if self.turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.voice.say("assistant", self.run.agent.name, last.text)
-        end = self._terminal(finish)
+        end, pending = self._terminal(finish), await self.leaving.pending()
         await self._flush(finish, end)
+        await self.leaving.withdrawn(pending)
         if finish.status == "completed":
             await remember(self.services, self.run, self.turn.rows)
             await self._count_turn()
@@ -414,6 +415,7 @@ class TurnRunner:
             usage=turn.spent,
             detail=self._detail(finish),
             escalation=finish.escalation,
+            withdraw=run.asked,
             event=end,
         )
         self.slot.unsaved.append(last)
@@ -461,6 +463,7 @@ class TurnRunner:
             error=self.failure,
             errors=tuple(result for result in turn.results if result.outcome == "failed"),
             rows=tuple(turn.rows),
+            approvals=self.leaving.approvals,
             structured=self.output.declared,
             value=self.output.value(finish),
         )

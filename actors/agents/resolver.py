@@ -95,6 +95,11 @@ class Resolver:
             own = self._registry.own(name)
         return own
 
+    def known(self, name: str) -> AnyAgent | None:
+        """The agent of that name, if it is there without waiting."""
+        kept = self._kept.get(name)
+        return self._registry.own(name) or (kept.agent if kept is not None else None)
+
     def invalidate(self, name: str | None = None) -> None:
         """Look an agent up again at its next use; None: all of them.
 

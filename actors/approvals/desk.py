@@ -7,10 +7,10 @@ before it have ended, and asks for its approval as soon as one before it waits f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
@@ -18,9 +18,16 @@ import trio
 from motet.actors.agent.transcript import gap
 from motet.protocols.approvals import ApprovalInfo, Mark, Suspended
 from motet.protocols.chat import Call
+from motet.protocols.events import AnyEvent
 
 if TYPE_CHECKING:
     from motet.actors.sessions.table import Run
+
+Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
+
+
+async def _unheard(_run: Run, _event: AnyEvent) -> None:
+    """There is no host that could tell."""
 
 
 @attrs.define(eq=False)
@@ -126,12 +133,14 @@ class Desk:
         standings: the batches of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
         news: set when there is a deadline that was not there before.
+        emit: publishes an event of a run; the host's.
     """
 
     def __init__(self) -> None:
         self.standings: dict[str, Standing] = {}
         self.deadlines: dict[str, float] = {}
         self.news = trio.Event()
+        self.emit: Emit = _unheard
         self._waiters: dict[str, Waiter] = {}
         self._paused: dict[str, tuple[int, float, float]] = {}
 

@@ -7,10 +7,9 @@ record: whoever ends the run withdraws it, and a run that is parked finds it aga
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -30,7 +29,7 @@ from motet.protocols.approvals import (
     RequestApproval,
 )
 from motet.protocols.chat import JsonObject
-from motet.protocols.events import AnyEvent, ApprovalRequested
+from motet.protocols.events import ApprovalRequested
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
 
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
     from motet.actors.tools.context import Context
     from motet.actors.tools.tool import Tool
 
-Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
-
 PREVIEW = 500
+LOOK = 60.0
+"""Seconds between two looks at whether a run that could not be left can be."""
 LATER = "waiting"
 """The kind of a result that is none yet: its call waits for a person, and its run is parked."""
 
@@ -108,7 +107,7 @@ def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
 
 
 class ApprovalGate:
-    """Lets the calls of one host pass. ``emit`` publishes an event of a run."""
+    """Lets the calls of one host pass."""
 
     def __init__(
         self,
@@ -116,13 +115,11 @@ class ApprovalGate:
         store: ActorRef[ApprovalProtocol],
         table: RunTable,
         config: ApprovalsConfig,
-        emit: Emit,
     ) -> None:
         self._desk = desk
         self._store = store
         self._table = table
         self._config = config
-        self._emit = emit
 
     async def passage(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
@@ -168,16 +165,18 @@ class ApprovalGate:
     ) -> ApprovalInfo:
         """The approval when it is settled, or when it was waited for long enough."""
         run, new = standing.run, self._new(standing, request, args, asked)
-        above = self._above(run)
-        hold = self._config.hold if len(above) == 1 else inf
         with self._desk.awaiting(new.id) as waiter:
             # Before it is on record, so that whoever begins meanwhile is marked.
             standing.hold(request.call.id, new.id)
             info = await self._request(standing, new)
-            if info.state == "pending":
-                with self._desk.pausing(above), trio.move_on_after(hold):
+            hold = self._config.hold
+            while info.state == "pending":
+                with self._desk.pausing(self._above(run)), trio.move_on_after(hold):
                     await waiter.answered.wait()
                 info = waiter.info or info
+                if standing.suspended is not None and not _has_children(run):
+                    break
+                hold = max(hold, LOOK)
         return info
 
     def _new(
@@ -206,11 +205,12 @@ class ApprovalGate:
         """Put it on record and show it. Shielded: what is on record has to be shown."""
         suspended = standing.suspended() if standing.suspended is not None else None
         with trio.CancelScope(shield=True):
+            standing.run.asked = True
             settled = await self._store.ask(RequestApproval(new, suspended, standing.marks()))
             info = settled.info
             if settled.fresh:
                 self._desk.expect(info, self._config.expires)
-                await self._emit(standing.run, _requested(info))
+                await self._desk.emit(standing.run, _requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
 
@@ -256,6 +256,11 @@ class ApprovalGate:
         elif standing.asked:
             await self._store.ask(MarkBegun(request.run_id, mark))
         return Passage(approved=approved)
+
+
+def _has_children(run: Run) -> bool:
+    """Children beside it, that would be ended if it were left, or would not be told of."""
+    return run.family is not None and bool(run.family.open)
 
 
 def _why(asked: Sequence[Asking]) -> str:

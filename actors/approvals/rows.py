@@ -42,11 +42,17 @@ RETURNING 1"""
 
 IS_LIVE = "SELECT 1 FROM runs WHERE run_id = ? AND status IN ('queued', 'running')"
 
+# Not all rows are journalled as they are made, and what is there already is the same.
+KEEP_ROW = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
 # A result that is there already is known better than that its call has begun.
 BEGUN = """
 INSERT INTO steps (run_id, step, body)
 SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
 ON CONFLICT (run_id, step) DO NOTHING"""
+
+# Its tool was begun before it asked, and will be begun again.
+NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 
 # The same call with other arguments: a hook has changed its mind, and what it said before is void.
 SUPERSEDE = """
@@ -75,9 +81,6 @@ ON CONFLICT (agent, tool, user, asker) DO NOTHING"""
 EXPIRE = """
 UPDATE approvals SET state = 'expired', resolved = ?2 WHERE id = ?1 AND state = 'pending'
 RETURNING 1"""
-
-WITHDRAW = """
-UPDATE approvals SET state = 'withdrawn', resolved = ?2 WHERE run_id = ?1 AND state = 'pending'"""
 
 CLAIM = """
 UPDATE approvals SET used = ?4
@@ -150,16 +153,13 @@ def request(
 ) -> tuple[Statement, ...]:
     """To be run behind the journal of the run; the first fails when the run has ended."""
     run_id = new.run_id
-    first = (
-        Statement(IS_LIVE, (run_id,), expect=1)
-        if suspended is None
-        else Statement(KEEP_STATE, (run_id, _text(suspended)), expect=1)
-    )
+    live = (Statement(IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
     asked = msgspec.json.encode([storable(asker) for asker in new.asked_by]).decode()
     return (
-        first,
+        *(live if suspended is None else _kept(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
+        Statement(NOT_BEGUN, (run_id, new.step)),
         Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
         Statement(ADD, (*given, storable(new.reason), asked, now, now + new.life)),
         Statement(ONE, (new.id,), expect=1),
@@ -193,11 +193,6 @@ def expire(approval: str, now: float) -> tuple[Statement, ...]:
     return Statement(EXPIRE, (approval, now), expect=1), Statement(ONE, (approval,), expect=1)
 
 
-def withdraw(run_id: str, now: float) -> Statement:
-    """To be run in the transaction that ends the run."""
-    return Statement(WITHDRAW, (run_id, now))
-
-
 def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
     """Fails when the approval is not valid for this, or the run has ended."""
     given = (request.id, request.run_id, request.args_hash, now)
@@ -214,7 +209,7 @@ def park(
     usage = msgspec.json.encode(suspended.turn.spent).decode()
     results = ((run_id, mark.step, encode(mark.row)) for mark in rows)
     return (
-        Statement(KEEP_STATE, (run_id, _text(suspended)), expect=1),
+        *_kept(run_id, suspended),
         *(Statement(_RESULT, given) for given in results),
         Statement(PARK, (run_id, usage, now), expect=1),
     )
@@ -238,10 +233,10 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
     _, ((body,),), journal, heard = found
     suspended = _suspended.decode(str(body))
     rows = {int(step or 0): decode(text) for step, text in journal}
+    before = tuple(rows[at] for at in range(suspended.step + 1))
     results = (rows[at] for at in range(suspended.step + 1, suspended.last + 1) if at in rows)
     return Resumption(
-        suspended,
-        tuple(rows[at] for at in range(suspended.step + 1)),
+        msgspec.structs.replace(suspended, rows=before),
         tuple(row for row in results if isinstance(row, ToolMessage)),
         frozenset(str(call) for event, call in heard if event == "tool.call"),
         frozenset(str(call) for event, call in heard if event == "tool.result"),
@@ -285,6 +280,16 @@ def grant(row: Row) -> Grant:
 
 def revoke(request: RevokeGrant) -> Statement:
     return Statement(REVOKE, (request.id, request.user))
+
+
+def _kept(run_id: str, suspended: Suspended) -> tuple[Statement, ...]:
+    """The rows and the rest; the first fails when the run has ended."""
+    rows = tuple((run_id, at, encode(row)) for at, row in enumerate(suspended.rows))
+    state = _text(msgspec.structs.replace(suspended, rows=()))
+    return (
+        Statement(KEEP_STATE, (run_id, state), expect=1),
+        Statement(KEEP_ROW, each=rows),
+    )
 
 
 def _text(suspended: Suspended) -> str:

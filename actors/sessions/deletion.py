@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from motet.protocols.storage import Row, Statement
 
-BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running') LIMIT 1"
+BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running', 'waiting')"
 ROWS = "SELECT count(*) FROM messages WHERE session = ?"
 
 # What points to a row goes before it.
@@ -15,6 +15,7 @@ DELETIONS = (
     "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
     "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
     "DELETE FROM escalations WHERE session = ?",
+    "DELETE FROM approvals WHERE session = ?",
     "DELETE FROM messages WHERE session = ?",
     "DELETE FROM summaries WHERE session = ?",
     "DELETE FROM runs WHERE session = ?",

@@ -44,7 +44,13 @@ class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compac
     run_id: str
 
 
-SessionMessage: TypeAlias = Submit | Compact
+class TakeUp(Request[None], frozen=True, tag="session.take_up"):
+    """Go on with a run that was parked, if it is in the run table; else with what is queued."""
+
+    run_id: str
+
+
+SessionMessage: TypeAlias = Submit | Compact | TakeUp
 
 
 class Session(Actor[SessionMessage]):
@@ -127,6 +133,14 @@ class Session(Actor[SessionMessage]):
         self._pump()
         if runner.thinker.is_long and run.caller is None:  # a child's session has no next run
             self.start_soon(self._tidy, Chore.after(runner))
+
+    @handles(TakeUp, concurrent=4)
+    async def take_up(self, message: TakeUp) -> None:
+        run = self.services.table.runs.get(message.run_id)
+        if run is None:
+            self._pump()
+        else:
+            self.start_soon(self._execute, run, name=run.id)
 
     def _drop_steering(self, ended: Run) -> None:
         """What was to enter a run that was stopped is stopped with it."""

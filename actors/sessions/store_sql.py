@@ -68,6 +68,9 @@ CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 # The event of the run's end, until it stands in the journal of events (``events/rows.py``).
 ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 
+WITHDRAW_APPROVALS = """
+UPDATE approvals SET state = 'withdrawn', resolved = ?2 WHERE run_id = ?1 AND state = 'pending'"""
+
 TOUCH_SESSION = """
 UPDATE sessions SET updated = max(updated, ?2)
 WHERE session = (SELECT session FROM runs WHERE run_id = ?1)"""
@@ -145,6 +148,7 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
     return (
         Statement(END_RUN, end, expect=1),
         *((add_escalation(run_id, escalation, now),) if escalation else ()),
+        *((Statement(WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
         *((Statement(ADD_MESSAGE, each=_stored(run_id, rows, now)),) if rows else ()),
         Statement(CLEAR_STEPS, (run_id,)),
         *((_to_tell(run_id, request.event),) if request.event else ()),

@@ -57,6 +57,7 @@ class Run:
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
         resumption: where it was left, if it was parked.
+        asked: an approval of it is on record.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
     """
@@ -81,6 +82,7 @@ class Run:
     budget: Budget | None = attrs.field(default=None, repr=False)
     found: set[str] = attrs.field(factory=set[str], repr=False)
     resumption: Resumption | None = attrs.field(default=None, repr=False)
+    asked: bool = False
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)

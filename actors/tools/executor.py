@@ -89,6 +89,7 @@ class _End:
         return CallResult(call.id, call.name, text, self.outcome, self.kind, self.error_id)
 
 
+NOT_YET = "Not run: it was stopped while a person was asked to approve it."
 CUT_OFF = _End("Cancelled.", "cancelled_while_running", "cancelled")
 
 
@@ -320,7 +321,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             return None
         work.later = passage.kind == LATER
         if work.later:
-            return _End("", "cancelled_before_start", LATER)
+            return _End(NOT_YET, "cancelled_before_start", LATER)
         return attrs.evolve(_denied(passage.refusal), kind=passage.kind)
 
     async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:

@@ -1,0 +1,147 @@
+"""The tasks behind approvals: they expire in time, and parked runs go on when they can."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import inf
+
+import trio
+
+from motet.actors.approvals.parked import Parked
+from motet.actors.approvals.parking import Parking
+from motet.actors.log import logger
+from motet.actors.sessions.router import Resolve, RouterMessage
+from motet.actors.sessions.session import TakeUp
+from motet.actors.sessions.table import Run
+from motet.protocols.approvals import ExpireApproval, ListApprovals
+from motet.protocols.events import Warned
+from motet.protocols.messages import Request
+from motet.runtime import Actor, ActorDead, ActorRef, handles
+
+ALL = 1_000
+AGAIN = 5.0
+"""Seconds after which something is tried again that the store could not do."""
+
+log = logger(__name__)
+
+
+class PendingCount(Request[int], frozen=True, tag="approvals.pending"):
+    """How many approvals are pending in this host."""
+
+
+class Keeper(Actor[PendingCount]):
+    """``clock`` gives Unix seconds, by which approvals of before are known to expire."""
+
+    def __init__(
+        self,
+        parking: Parking,
+        router: ActorRef[RouterMessage],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._parking = parking
+        self._router = router
+        self._clock = clock
+
+    async def on_start(self) -> None:
+        self.start_soon(self._expire)
+        self.start_soon(self._attend)
+
+    @handles(PendingCount)
+    async def pending(self, _: PendingCount) -> int:
+        return len(self._parking.desk.deadlines)
+
+    # Expiring
+
+    async def _expire(self) -> None:
+        await self._remember()
+        desk = self._parking.desk
+        while True:
+            first = min(desk.deadlines, key=desk.deadlines.__getitem__, default=None)
+            with trio.move_on_at(inf if first is None else desk.deadlines[first]):
+                await desk.news.wait()
+            desk.news = trio.Event()
+            if first is not None and desk.deadlines.get(first, inf) <= trio.current_time():
+                await self._end(first)
+
+    async def _remember(self) -> None:
+        """What a host before has left pending."""
+        desk = self._parking.desk
+        while True:
+            try:
+                left = await self._parking.approvals.ask(ListApprovals(state="pending", limit=ALL))
+            except Exception as error:
+                log.warning("approvals not read", why=str(error))
+                await trio.sleep(AGAIN)
+                continue
+            for info in left:
+                if info.id not in desk.deadlines:
+                    desk.expect(info, max(0.0, info.expires - self._clock()))
+            return
+
+    async def _end(self, approval: str) -> None:
+        desk = self._parking.desk
+        try:
+            settled = await self._parking.approvals.ask(ExpireApproval(approval))
+        except Exception as error:
+            log.warning("approval not expired", approval=approval, why=str(error))
+            desk.deadlines[approval] = trio.current_time() + AGAIN
+            return
+        if settled.fresh:
+            await self._parking.tell(settled.info)
+        self._parking.settled(settled.info)
+
+    # Going on
+
+    async def _attend(self) -> None:
+        parking = self._parking
+        while True:
+            await parking.news.wait()
+            parking.news = trio.Event()
+            while parking.revived:
+                self.start_soon(self._go_on, *parking.revived.popleft())
+            while parking.due:
+                self.start_soon(self._look_at, parking.due.popleft())
+
+    async def _look_at(self, run_id: str) -> None:
+        """Take a run up again, if its agent and all it needs are there."""
+        parking = self._parking
+        parked = parking.find(run_id)
+        if parked is None:
+            return
+        before = parked.blocked
+        agent = await parking.agent(parked)
+        if parking.find(run_id) is not parked:
+            return  # somebody else was faster
+        if agent is not None:
+            parking.revive(parked, agent)
+        elif parked.blocked != before:
+            log.warning("a parked run cannot go on", run=run_id, why=parked.blocked)
+            warned = Warned("approvals", f"the run is answered and waits: {parked.blocked}")
+            await parking.services.announce(parked.session, warned, run_id)
+
+    async def _go_on(self, run: Run, parked: Parked) -> None:
+        """Give a revived run its rows, and its session the run."""
+        try:
+            found = await self._parking.rows(run, parked)
+        except Exception as error:
+            log.error("a parked run cannot be read", run=run.id, why=str(error))
+            parked.blocked = f"what is stored of it cannot be read: {error}"
+            self._back(run, parked)
+            return
+        if found is None:
+            self._parking.table.finish(run, run.ends_as("dropped", "it is not parked any more"))
+        while True:
+            session = await self._router.ask(Resolve(run.session))
+            try:
+                await session.ask(TakeUp(run.id))
+            except ActorDead:
+                await trio.lowlevel.checkpoint()  # passivated in between
+            else:
+                return
+
+    def _back(self, run: Run, parked: Parked) -> None:
+        """It stays parked."""
+        table = self._parking.table
+        table.finish(run, run.ends_as("waiting", parked.blocked))
+        table.parked[run.session] = parked
