@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from motet.actors.stream import RunStream
     from motet.actors.teams.team import Team
     from motet.actors.tools.context import Context
+    from motet.actors.tools.process_tool import process_tool
     from motet.actors.tools.tool import (
         Length,
         ModelRetry,
@@ -130,6 +131,7 @@ _HOMES = {
     "motet.actors.stream": ("RunStream",),
     "motet.actors.teams.team": ("Team",),
     "motet.actors.tools.context": ("Context",),
+    "motet.actors.tools.process_tool": ("process_tool",),
     "motet.actors.tools.tool": (
         "Length",
         "ModelRetry",
@@ -335,6 +337,7 @@ __all__ = [
     "guest",
     "mentions",
     "open_host",
+    "process_tool",
     "round_robin",
     "selector",
     "tool",

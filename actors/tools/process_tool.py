@@ -1,0 +1,174 @@
+"""Tools whose work can be killed: each call is a process of its own.
+
+A thread cannot be ended, a process can: a stop, a time-out or the death of the host ends it with
+all that it has started (G1, G2). The price is a fresh interpreter for each call, some tenths of a
+second, which imports the module of the function and nothing of the host's state.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, Unpack, overload
+
+import attrs
+import msgspec
+import trio
+from trio.lowlevel import RunVar
+
+from motet.actors.processes import Child, open_child
+from motet.actors.tools.builtin.output import HeadTail
+from motet.actors.tools.context import Context
+from motet.actors.tools.options import ToolOptions
+from motet.actors.tools.process_call import FUNCTIONS, Reply
+from motet.actors.tools.schema import Function, describe
+from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, tool
+from motet.protocols.chat import JsonObject
+
+AT_ONCE = 8
+"""Processes at once, of all hosts of a program; more calls wait for a place."""
+MAX_REPLY = 64 << 20
+MAX_OUTPUT = 8_000
+PATIENCE = 2.0
+MAIN = str(Path(__file__).with_name("process_main.py"))
+
+_places: RunVar[trio.CapacityLimiter] = RunVar("motet tool processes")
+
+
+@overload
+def process_tool(fn: Function, /, **options: Unpack[ToolOptions]) -> Tool: ...
+
+
+@overload
+def process_tool(
+    fn: None = None, /, **options: Unpack[ToolOptions]
+) -> Callable[[Function], Tool]: ...
+
+
+def process_tool(
+    fn: Function | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool | Callable[[Function], Tool]:
+    """Make a tool of a function that runs in a process of its own, which can be killed.
+
+    As :func:`motet.tool`, ``@process_tool``, ``@process_tool(timeout=5)`` or ``process_tool(fn)``.
+    The function belongs to a module that a new process can import; arguments and result cross as
+    data. What it prints is kept only for the error of a call that failed. It has no ``Context``:
+    what it needs are arguments, its environment and its current directory are the host's.
+
+    Raises ``TypeError`` for a function that a process could not find or call, and as ``tool``.
+    """
+
+    def build(fn: Function) -> Tool:
+        _check(fn)
+        module, name = fn.__module__, fn.__qualname__
+        FUNCTIONS[module, name] = fn
+
+        async def run(_ctx: Context[object], args: JsonObject) -> object:
+            return await _run(module, name, args)
+
+        return attrs.evolve(tool(fn, **options), run=run)
+
+    return build if fn is None else build(fn)
+
+
+def _check(fn: Function) -> None:
+    name = getattr(fn, "__qualname__", repr(fn))
+    if not inspect.isfunction(fn) or "<" in name:
+        raise TypeError(
+            f"process_tool {name}: a new process has to find it by its name; give a function that "
+            "stands in a module, no closure, lambda, method of an object or partial"
+        )
+    if fn.__module__ == "__main__":
+        raise TypeError(
+            f"process_tool {name}: it stands in the program that was started, which a new process "
+            "cannot import; move it into a module of its own"
+        )
+    if describe(fn).takes_context:
+        raise TypeError(
+            f"process_tool {name}: a Context does not reach another process; take what is needed "
+            "of it as arguments, or use motet.tool"
+        )
+
+
+async def _run(module: str, name: str, args: JsonObject) -> object:
+    """The function's result. Cancelling kills the process, and all that it has started."""
+    request = {"path": sys.path, "module": module, "name": name, "args": args}
+    output = HeadTail(MAX_OUTPUT)
+    async with (
+        _limit(),
+        open_child([sys.executable, "-P", MAIN], env=os.environ) as child,
+    ):
+        reply = await _exchange(child, json.dumps(request).encode(), output)
+        code = await child.wait()
+    try:
+        answer = msgspec.msgpack.decode(reply, type=Reply)
+    except msgspec.MsgspecError:
+        _died(code, output)
+    return _ended(answer, output)
+
+
+async def _exchange(child: Child, request: bytes, output: HeadTail) -> bytes:
+    reply = bytearray()
+
+    async def send() -> None:
+        try:
+            await child.stdin.send_all(request)
+            await child.stdin.aclose()
+        except trio.BrokenResourceError:
+            pass  # it has died; its exit code says how
+
+    async def drain() -> None:
+        async for chunk in child.stderr:
+            output.add(chunk)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        nursery.start_soon(drain)
+        async for chunk in child.stdout:
+            reply += chunk
+            if len(reply) > MAX_REPLY:
+                break
+        nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
+        if len(reply) > MAX_REPLY:
+            nursery.cancel_scope.cancel()
+    if len(reply) > MAX_REPLY:
+        size = MAX_REPLY >> 20
+        raise ToolFailure(f"its result has more than {size} MiB: write a file instead")
+    return bytes(reply)
+
+
+def _ended(answer: Reply, output: HeadTail) -> object:
+    match answer.ended:
+        case "returned":
+            return answer.value
+        case "retry":
+            raise ToolRetry(answer.message)
+        case "denied":
+            raise ToolDenied(answer.message)
+        case "failed":
+            detail = {**answer.detail, **_printed(output)}
+            raise ToolFailure(answer.message, detail=detail, code=answer.code, kind=answer.kind)
+
+
+def _died(code: int, output: HeadTail) -> NoReturn:
+    """It has ended without a reply: killed by a signal, or by the function itself."""
+    how = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+    message = f"the process of the tool {how} before it had a result"
+    detail = {"message": message, "exit_code": code, **_printed(output)}
+    raise ToolFailure(message, detail=detail, kind="exit")
+
+
+def _printed(output: HeadTail) -> JsonObject:
+    return {"output": output.text()} if output.total else {}
+
+
+def _limit() -> trio.CapacityLimiter:
+    try:
+        return _places.get()
+    except LookupError:
+        _places.set(trio.CapacityLimiter(AT_ONCE))
+        return _places.get()
