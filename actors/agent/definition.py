@@ -90,8 +90,9 @@ class Agent(Generic[D_contra, O_co]):
         description: str = "",
         tools: Sequence[ToolLike] = (),
         handoffs: Sequence[AnyAgent | Handoff] = (),
-        deps_type: TypeForm[D_contra] | None = None,
-        output_type: TypeForm[O_co] | None = None,
+        # The defaults are those of the two type variables, which mypy does not compare.
+        deps_type: TypeForm[D_contra] = None,  # type: ignore[assignment]
+        output_type: TypeForm[O_co] = str,  # type: ignore[assignment]
         output_retries: int = 2,
         limits: Limits | None = None,
         memory: bool = False,
@@ -108,7 +109,7 @@ class Agent(Generic[D_contra, O_co]):
         self.instructions = instructions
         self.description = description
         self.deps_type: object = deps_type
-        self.form = form_of(str if output_type is None else output_type)
+        self.form = form_of(output_type)
         self.output_retries = output_retries
         self.limits = limits or Limits()
         self.memory = memory

@@ -1,4 +1,4 @@
-"""mypy and pyright refuse wrong uses of the kernel, and only those."""
+"""mypy and pyright refuse wrong uses of the kernel and of agents, and know what right ones give."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import msgspec
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SNIPPETS = Path(__file__).with_name("refused.py")
+HERE = Path(__file__).parent
+REFUSED = ("refused.py", "refused_agents.py")
+INFERRED = "inferred.py"
 IGNORED = re.compile(r"  # type: ignore\[([\w-]+)\]  # pyright: ignore\[(\w+)\]$", re.M)
 
-# A line, and the name the checker has for what is wrong with it.
-Refusal = tuple[int, str]
+# A file, a line, and the name the checker has for what is wrong with it.
+Refusal = tuple[str, int, str]
 
 
 class Place(msgspec.Struct):
@@ -30,6 +32,7 @@ class Range(msgspec.Struct):
 
 
 class Diagnostic(msgspec.Struct):
+    file: str
     range: Range
     message: str
     rule: str = ""
@@ -43,17 +46,20 @@ class Pyright(msgspec.Struct, rename={"diagnostics": "generalDiagnostics"}):
 
 def expected(checker: int) -> set[Refusal]:
     """What the comments of the snippets ignore: group 1 for mypy, group 2 for pyright."""
-    lines = SNIPPETS.read_text("utf-8").splitlines()
-    matches = ((number, IGNORED.search(line)) for number, line in enumerate(lines, 1))
-    return {(number, match[checker]) for number, match in matches if match}
+    return {
+        (name, number, match[checker])
+        for name in REFUSED
+        for number, line in enumerate((HERE / name).read_text("utf-8").splitlines(), 1)
+        if (match := IGNORED.search(line))
+    }
 
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """The snippets without their comments: nothing is ignored any more."""
-    copy = tmp_path / "snippets.py"
-    copy.write_text(IGNORED.sub("", SNIPPETS.read_text("utf-8")), "utf-8")
-    return copy
+    for name in (*REFUSED, INFERRED):
+        (tmp_path / name).write_text(IGNORED.sub("", (HERE / name).read_text("utf-8")), "utf-8")
+    return tmp_path
 
 
 def printed(*command: str, cwd: Path) -> str:
@@ -80,16 +86,18 @@ def test_mypy_refuses_exactly_the_wrong_lines(bare: Path) -> None:
     # A cache of its own: another mypy may be at work on the usual one.
     said = printed("mypy", "--no-pretty", "--cache-dir=.mypy_cache/bare", str(bare), cwd=ROOT)
 
-    found = re.findall(r"snippets\.py:(\d+): error: .*\[([\w-]+)\]$", said, re.M)
-    assert {(int(line), code) for line, code in found} == expected(1)
+    found = re.findall(r"(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", said, re.M)
+    assert {(name, int(line), code) for name, line, code in found} == expected(1)
 
 
 @pytest.mark.slow
 def test_pyright_refuses_exactly_the_wrong_lines(bare: Path) -> None:
-    settings = {"include": [bare.name], "extraPaths": [str(ROOT)], "typeCheckingMode": "strict"}
-    (bare.parent / "pyrightconfig.json").write_text(json.dumps(settings))
+    settings = {"include": ["."], "extraPaths": [str(ROOT)], "typeCheckingMode": "strict"}
+    (bare / "pyrightconfig.json").write_text(json.dumps(settings))
 
-    said = printed("pyright", "--outputjson", "--pythonpath", sys.executable, cwd=bare.parent)
+    said = printed("pyright", "--outputjson", "--pythonpath", sys.executable, cwd=bare)
 
     found = msgspec.json.decode(said, type=Pyright).diagnostics
-    assert {(one.range.start.line + 1, one.rule) for one in found} == expected(2)
+    assert {(Path(one.file).name, one.range.start.line + 1, one.rule) for one in found} == expected(
+        2
+    )

@@ -17,6 +17,7 @@ import msgspec
 
 from motet.actors.agent.output.problems import problems
 from motet.actors.tools.arguments import ArgumentError, Arguments, Parameter, broken
+from motet.actors.tools.constraints import readable
 from motet.actors.tools.schema import schema_of
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
@@ -101,8 +102,11 @@ class OutputForm:
         return Reading(typed, msgspec.json.encode(plain[ANSWER]).decode())
 
     def _problems(self, value: object, error: ArgumentError) -> Sequence[str]:
-        """All that the schema knows of; else what the type itself said first."""
-        return problems(value, self._plain) or [_of_type(text) for text in error.problems]
+        """All that the schema knows of, and what the type itself said of other places."""
+        known = problems(value, self._plain)
+        places = {text.partition(": ")[0] for text in known}
+        said = map(_of_type, error.problems)
+        return (*known, *(text for text in said if text.partition(": ")[0] not in places))
 
 
 def form_of(output_type: object) -> OutputForm | None:
@@ -114,6 +118,7 @@ def form_of(output_type: object) -> OutputForm | None:
         return None
     try:
         plain = schema_of(output_type)
+        kind = readable(output_type)
     except TypeError as error:
         reason = str(error).rpartition("\n")[2]
         raise TypeError(f"output_type {output_type!r}: {reason}") from error
@@ -123,7 +128,7 @@ def form_of(output_type: object) -> OutputForm | None:
         schema=_around(plain) if wrapped else plain,
         wrapped=wrapped,
         plain=plain,
-        accepts=Arguments({ANSWER: Parameter(ANSWER, output_type, plain)}),
+        accepts=Arguments({ANSWER: Parameter(ANSWER, kind, plain)}),
     )
 
 
