@@ -51,6 +51,7 @@ Role: TypeAlias = Literal["user", "model"]
 
 STOP_REASONS: dict[str, StopReason] = {
     "STOP": "stop",
+    "FUNCTION_CALL": "tool_calls",
     "MAX_TOKENS": "length",
     **dict.fromkeys(
         ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"],

@@ -170,9 +170,10 @@ async def test_a_body_that_ends_without_a_reason_is_a_cut(dialect: Dialect) -> N
 async def test_an_answer_is_whole_when_the_connection_is_lost_after_its_reason(
     dialect: Dialect,
 ) -> None:
-    if dialect.name == "pydantic_ai":
-        pytest.skip("it tells the reason of an answer only when its body has ended")
     handler = sending(STREAM_HEAD, dialect.word("One"), dialect.end.removesuffix(DONE))
+    if dialect.name == "pydantic_ai":  # it tells the reason only when the body has ended
+        assert (await failure_of(dialect, handler)).kind == "cut"
+        return
     response = assemble(await events_of_server(dialect, handler))
     assert (response.text, response.stop_reason) == ("One", "stop")
 
@@ -202,7 +203,8 @@ async def test_an_event_that_is_no_json_is_the_servers_failure(dialect: Dialect)
 @every
 async def test_an_overload_reported_inside_of_the_stream_is_one(dialect: Dialect) -> None:
     failure = await failure_of(dialect, answering(dialect.word("One"), dialect.overload))
-    assert (failure.kind, str(failure)) == ("overloaded", "Overloaded")
+    assert failure.kind == "overloaded"
+    assert str(failure).endswith("Overloaded")
 
 
 @every

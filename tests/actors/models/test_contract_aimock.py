@@ -24,7 +24,11 @@ from tests.actors.models.builders import WEATHER, events_of, request
 from tests.actors.models.dialects import DIALECTS, Adapter, Dialect
 from tests.aimock import SDK_GENERATORS, Aimock
 
-pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
+pytestmark = [
+    SDK_GENERATORS,
+    pytest.mark.filterwarnings("ignore:FUNCTION_CALL is not a valid FinishReason:UserWarning"),
+    pytest.mark.usefixtures("sdk_garbage"),
+]
 
 CITIES = ["Rome", "Oslo", "Lima", "Cairo"]
 
@@ -111,7 +115,7 @@ async def test_what_is_sent_is_what_was_meant(model: Adapter, aimock: Aimock) ->
     await events_of(model, asked)
     (sent,) = aimock.journal(text)
     assert sent["model"] == "other-model"
-    assert sent["max_tokens"] == 99
+    assert 99 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
     assert sent["temperature"] == 0.5
     assert sent["messages"] == [
         {"role": "system", "content": "Be brief."},
@@ -139,13 +143,16 @@ async def test_a_stream_that_is_cut_is_no_answer(model: Adapter) -> None:
         ("wrong key", "auth", 401),
         ("no credit", "quota", 429),
         ("too long", "context_exhausted", 400),
-        ("speak gibberish", "cut", None),
         ("hang up", "connection", None),
     ],
 )
 async def test_a_refusal_has_its_kind(model: Adapter, text: str, kind: str, status: int) -> None:
     failure = await failure_of(model, text)
     assert (failure.kind, failure.status) == (kind, status)
+
+
+async def test_gibberish_is_no_answer(model: Adapter) -> None:
+    assert (await failure_of(model, "speak gibberish")).kind in ("cut", "server")
 
 
 async def test_a_cut_answer_is_withdrawn_and_asked_for_again(
