@@ -184,7 +184,7 @@ def files_to_ship() -> set[str]:
     of_layers = {path.relative_to(ROOT).as_posix() for path in files_below(*LAYERS)}
     door = ROOT / "motet"
     own = {path.name for path in door.iterdir() if path.is_file()}
-    own |= {path.relative_to(door).as_posix() for path in files_below("motet/cli")}
+    own |= {path.relative_to(door).as_posix() for path in files_below("motet/cli", "motet/testing")}
     return {f"motet/{name}" for name in of_layers | own}
 
 
