@@ -16,6 +16,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
+from motet.protocols.policy import Subject
 from motet.protocols.tools import CallResult
 
 ApprovalDecision: TypeAlias = Literal["allow-once", "allow-always", "deny"]
@@ -162,6 +163,7 @@ class Suspended(msgspec.Struct, frozen=True):
         next_agent: to which it hands over after these calls.
         found: tools that it has looked for and found; ``extra``: what its prompt says besides.
         resumed: how often it was taken up since it last came to a call that waits.
+        lineage: on whose behalf it works, for the policy on its tools.
     """
 
     rows: tuple[ChatMessage, ...]
@@ -179,6 +181,7 @@ class Suspended(msgspec.Struct, frozen=True):
     found: tuple[str, ...] = ()
     extra: str = ""
     resumed: int = 0
+    lineage: tuple[Subject, ...] = ()
 
 
 class NewApproval(msgspec.Struct, frozen=True):

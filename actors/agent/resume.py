@@ -41,6 +41,7 @@ def suspended(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Suspended:
         next_agent=run.next_agent.name if run.next_agent is not None else "",
         found=tuple(sorted(run.found)),
         extra=run.extra,
+        lineage=run.lineage,
     )
 
 

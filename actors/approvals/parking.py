@@ -167,7 +167,7 @@ class Parking:
             left = found.suspended
             run.resumption, run.limits, run.asked = found, left.limits, True
             run.principal = Principal(parked.user, left.role)
-            run.found, run.extra = set(left.found), left.extra
+            run.found, run.extra, run.lineage = set(left.found), left.extra, left.lineage
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
         return found

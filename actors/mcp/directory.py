@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated
 
+import attrs
 import trio
 
 from motet.actors.agent.prompt.equipment import MCP_SEARCH, is_small
@@ -18,6 +19,7 @@ from motet.actors.mcp.client import McpClient, McpProtocol
 from motet.actors.mcp.offer import called, foreign, search, shown
 from motet.actors.mcp.tools import tools_of
 from motet.actors.policy.desk import PolicyDesk
+from motet.actors.policy.names import BUILTIN, RESULTS
 from motet.actors.sessions.table import Run, RunTable
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
@@ -109,7 +111,9 @@ class McpDirectory:
         ) -> list[dict[str, str]] | str:
             return self._search(self._table.runs[ctx.run_id], query, limit)
 
-        return {MCP_SEARCH: tool(look, name=MCP_SEARCH, description=_SEARCH)}
+        made = tool(look, name=MCP_SEARCH, description=_SEARCH)
+        # It tells of nothing that the run may not call: a list of what it may need not name it.
+        return {MCP_SEARCH: attrs.evolve(made, groups=(RESULTS, BUILTIN))}
 
     async def start(self, system: System) -> None:
         """Start the actors; of the servers, only those that are to start with the host."""

@@ -22,7 +22,7 @@ OWN = "group:own"
 BUILTIN = "group:builtin"
 """All that come with motet."""
 RESULTS = "group:results"
-"""What reads results and errors of calls: only a ``deny`` takes these away."""
+"""What reads results and errors of calls, or finds tools: only a ``deny`` takes these away."""
 GROUP, MCP = "group:", "mcp:"
 
 ALIASES: Mapping[str, str] = MappingProxyType(

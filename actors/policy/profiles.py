@@ -12,7 +12,7 @@ from types import MappingProxyType
 from motet.actors.policy.names import OWN
 from motet.protocols.policy import Profile
 
-_TALK = ("group:agents", "group:memory", "group:tasks", "group:web")
+_TALK = ("group:agents", "group:memory", "group:skills", "group:tasks", "group:web")
 
 PROFILES: Mapping[Profile, tuple[str, ...]] = MappingProxyType(
     {
