@@ -7,32 +7,26 @@ choice. Invariant: Trio has ended when the block is left, however often the task
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import outcome
 import trio
 
-from motet.actors.agent.definition import AnyAgent
 from motet.actors.embed.asyncio_host import AsyncioHost
+from motet.actors.embed.options import Opening
 from motet.actors.embed.place import OpenHost, portal_into
 from motet.actors.embed.portal import HostClosed, Portal
 from motet.actors.host import open_host
 from motet.protocols.config import HostConfig
-from motet.protocols.memory import Memory
 
 
 @asynccontextmanager
 async def guest(
-    config: str | Path | HostConfig | None = None,
-    *,
-    state: str | Path | None = None,
-    agents: Sequence[AnyAgent] = (),
-    workspace: str | Path | None = None,
-    memory: Memory | None = None,
+    config: str | Path | HostConfig | None = None, **opening: Unpack[Opening]
 ) -> AsyncGenerator[AsyncioHost]:
     """A host for the length of an ``async with`` block of asyncio, in the thread of its loop.
 
@@ -45,11 +39,8 @@ async def guest(
         raise RuntimeError(
             "guest() was called inside trio: use `async with motet.open_host(...)` there"
         )
-    opening = partial(
-        open_host, state, config=config, agents=agents, workspace=workspace, memory=memory
-    )
     trip = _Trip(asyncio.get_running_loop())
-    trip.start(opening)
+    trip.start(partial(open_host, config=config, **opening))
     try:
         yield AsyncioHost(await trip.portal())
     finally:

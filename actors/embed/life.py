@@ -11,17 +11,16 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import trio
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.embed.options import Opening
 from motet.actors.embed.place import portal_into
 from motet.actors.embed.portal import HostClosed, Portal
 from motet.actors.embed.started import GRACE
@@ -29,7 +28,6 @@ from motet.actors.embed.where import loop_here
 from motet.actors.host import open_host
 from motet.actors.log import logger
 from motet.protocols.config import HostConfig
-from motet.protocols.memory import Memory
 
 _log = logger("motet.embed")
 
@@ -41,16 +39,11 @@ class HostLife:
         self,
         config: str | Path | HostConfig | None = None,
         *,
-        state: str | Path | None = None,
-        agents: Sequence[AnyAgent] = (),
-        workspace: str | Path | None = None,
-        memory: Memory | None = None,
         grace: float = GRACE,
+        **opening: Unpack[Opening],
     ) -> None:
         self.grace = grace
-        self._open_host = partial(
-            open_host, state, config=config, agents=agents, workspace=workspace, memory=memory
-        )
+        self._open_host = partial(open_host, config=config, **opening)
         self._thread = threading.Thread(target=self._live, name="motet host", daemon=True)
         self._scope = trio.CancelScope()
         self._token: Future[trio.lowlevel.TrioToken] = Future()
