@@ -404,7 +404,7 @@ async def test_a_gate_may_replace_an_answer_by_another_of_the_type() -> None:
     async with motet.open_host() as host:
 
         @host.on("before_output")
-        async def milder(event: motet.BeforeOutput) -> motet.Decision:
+        async def milder(event: motet.BeforeOutput) -> motet.Replace:
             assert event.text == GOOD_TEXT
             return motet.Replace(text='{"title": "It is fine", "severity": 0}')
 
@@ -418,7 +418,7 @@ async def test_a_gate_that_gives_an_answer_of_no_type_ends_the_run() -> None:
     async with motet.open_host() as host:
 
         @host.on("before_output")
-        async def rude(_event: motet.BeforeOutput) -> motet.Decision:
+        async def rude(_event: motet.BeforeOutput) -> motet.Replace:
             return motet.Replace(text="withheld")
 
         with pytest.raises(motet.OutputSerialization, match="that a gate gave"):
@@ -431,7 +431,7 @@ async def test_a_gate_may_answer_in_place_of_the_model() -> None:
     async with motet.open_host() as host:
 
         @host.on("before_input")
-        async def known(_event: motet.BeforeInput) -> motet.Decision:
+        async def known(_event: motet.BeforeInput) -> motet.Respond:
             return motet.Respond(text=GOOD_TEXT)
 
         result = await host.run(agent, "go")
@@ -445,7 +445,7 @@ async def test_a_gate_may_have_the_model_go_on_from_its_answer() -> None:
     async with motet.open_host() as host:
 
         @host.on("before_output")
-        async def worse(event: motet.BeforeOutput) -> motet.Decision:
+        async def worse(event: motet.BeforeOutput) -> motet.Allow | motet.Continue:
             return motet.Allow() if event.continued else motet.Continue("it is worse than that")
 
         result = await host.run(agent, "go")
