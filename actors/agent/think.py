@@ -116,8 +116,7 @@ class Thinker:
             return asked
         budget = self._turn.budget
         with budget.held(budget.expects(sent.tokens, asked.max_output_tokens)):
-            response = await self._stream(asked)
-            self._turn.spend(usage_of(response, sent.tokens))
+            response = await self._stream(asked, sent.tokens)
         if asked is request:
             self.view = self.view.counted(sent, response.usage.input_tokens)
         response = self._told_apart(response, decision.iteration)
@@ -144,8 +143,8 @@ class Thinker:
             return response
         return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
 
-    async def _stream(self, request: ModelRequest) -> ModelResponse:
-        """Stream the answer out as it comes, unless a gate may refuse it."""
+    async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
+        """Stream the answer out as it comes, unless a gate may refuse it; spend what it used."""
         shown = not self._hooks.guard_answers
         hidden = TextPart if self._output.withheld else ()
         with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
@@ -158,6 +157,7 @@ class Thinker:
                     if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
                         await self._voice.part(part)
             span.answered(parts.result)
+            self._turn.spend(usage_of(parts.result, tokens))
         await self._voice.end()
         return parts.result
 

@@ -1,0 +1,119 @@
+"""An open room as a program holds it: post, watch, stop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+
+import trio
+
+from motet.actors.events.subscription import Subscription, subscribe
+from motet.actors.rooms.room import Halt, Place, Post, RoomMessages
+from motet.actors.rooms.rooms import Open
+from motet.actors.rooms.voice import room_stream
+from motet.protocols.errors import InputValidation
+from motet.protocols.events import AnyEvent
+from motet.protocols.host import Journal
+from motet.protocols.rooms import Floor, ReadRoom, RoomMessage, Said
+from motet.protocols.sessions import StopReport
+from motet.runtime import ActorDead, ActorRef
+
+
+class RoomEvents:
+    """Iterate the events of a room, of all its members' turns."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        return (await anext(self._subscription)).event
+
+
+class OpenRoom:
+    """A room that a host has open, made by :meth:`motet.Host.open_room`."""
+
+    def __init__(self, place: Place, rooms: ActorRef[Open], journal: Journal) -> None:
+        self._place = place
+        self._rooms = rooms
+        self._journal = journal
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._place.halted else "idle" if self.idle else "speaking"
+        return f"<OpenRoom {self.name} {state}>"
+
+    @property
+    def name(self) -> str:
+        return self._place.name
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self._place.room.members)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a person."""
+        return self._place.idle.is_set()
+
+    async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
+        """Say something as a person; it is on disk when this returns.
+
+        It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
+        is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``.
+        """
+        if not text.strip():
+            raise InputValidation("the message is empty: send some text")
+        post = Post(user, text.encode("utf-8", "replace").decode(), key)
+        while True:
+            actor = await self._actor()
+            with suppress(ActorDead):  # it ended in between: nothing was said
+                return await actor.ask(post)
+            await trio.lowlevel.checkpoint()
+
+    @asynccontextmanager
+    async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:
+        """Watch the room: ``async with room.subscribe() as events: async for event in events``.
+
+        ``after=0``: from its first event on; None: what happens from now on.
+        """
+        async with subscribe(self._journal, room_stream(self.name), after) as subscription:
+            yield RoomEvents(subscription)
+
+    async def history(
+        self, *, before: int | None = None, limit: int = 50
+    ) -> tuple[RoomMessage, ...]:
+        """What was said, oldest first."""
+        return await self._place.store.ask(ReadRoom(self.name, before, limit))
+
+    async def wait(self) -> Floor:
+        """Wait until it waits for a person; how its last round ended. Cancelling is harmless."""
+        await self._place.idle.wait()
+        return self._place.floor
+
+    async def stop(self, grace: float = 5.0) -> StopReport:
+        """End every speaker, and have nobody speak until a person does.
+
+        Waits at most ``grace`` seconds. Needs neither the room's actor nor the disk for that.
+        """
+        place = self._place
+        place.halted, place.stops = True, place.stops + 1
+        runs = place.speaker.live()
+        asked = place.speaker.stop("the room was stopped")
+        with trio.move_on_after(grace) as scope:
+            for run in runs:
+                await run.ended.wait()
+            await place.idle.wait()
+            with suppress(ActorDead):
+                await (await self._actor()).ask(Halt())
+        still = [run.id for run in runs if run.result is None]
+        return StopReport(
+            stopped=[run.id for run in runs if run.id in asked and run.result],
+            already_stopping=[run.id for run in runs if run.id not in asked and run.result],
+            still_running=still if scope.cancelled_caught else [],
+        )
+
+    async def _actor(self) -> ActorRef[RoomMessages]:
+        return await self._rooms.ask(Open(self.name))

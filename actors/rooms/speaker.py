@@ -1,0 +1,142 @@
+"""Has a member of a room take its turn: a run like any other, paid by the round.
+
+Invariants: a turn's run has ended, with all that it started, when its task goes on (G1); a member
+acts for its room, never for the person who spoke last (G16).
+"""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from msgspec.structs import replace
+
+from motet.actors.agent.budget import Budget, OverBudget
+from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.rooms.told import manners
+from motet.actors.sessions.keys import Chat, session_key, sub_agent_key
+from motet.actors.sessions.table import Run, RunTable
+from motet.protocols.errors import MotetError
+from motet.protocols.limits import MAX_DEPTH, Limits
+from motet.protocols.models import Model, Usage
+from motet.protocols.rooms import MemberInfo, RoomState
+from motet.protocols.sessions import Principal
+
+if TYPE_CHECKING:
+    from motet.actors.intake import Intake
+    from motet.actors.result import RunResult
+    from motet.actors.rooms.definition import Room
+
+CHANNEL = "room"
+CHOOSER = "room.selector"
+NOT_ANSWERED = "no answer"
+
+
+@attrs.frozen
+class Turn:
+    """What came of a turn. ``problem``: why nothing, in words that are fit for the room."""
+
+    run_id: str = ""
+    text: str = ""
+    problem: str = ""
+
+
+class Speaker:
+    """The members of one room as runs of its host."""
+
+    def __init__(self, room: Room, table: RunTable, intake: Intake) -> None:
+        self.room = room
+        self.members: tuple[MemberInfo, ...] = tuple(one.info for one in room.members)
+        self._table = table
+        self._intake = intake
+        self._budget = Budget(room.limits)
+        self._refused = ""
+        self._choosers: dict[str, AnyAgent] = {}
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(f"{CHANNEL}:{self.room.name}")
+
+    @property
+    def usage(self) -> Usage:
+        """What the round has used."""
+        return self._budget.usage
+
+    def session(self, member: str) -> str:
+        """The session in which a member keeps what it has heard and said in this room."""
+        chat = Chat(agent=member, channel=CHANNEL, kind="group", chat=self.room.name)
+        return session_key(chat)
+
+    def begin(self, limits: Limits, state: RoomState) -> None:
+        """A round's budget, less what it has used before a restart."""
+        # What the members' own children may do is theirs to limit.
+        limits = replace(limits, depth=MAX_DEPTH, children=1 << 30)
+        elapsed = max(0.0, time() - state.opened) if state.opened else 0.0
+        self._budget = Budget(limits, started=trio.current_time() - elapsed)
+        self._budget.spend(state.usage)
+        self._refused = ""
+
+    def exhausted(self) -> str:
+        """The limit of the round that allows no further turn, if there is one."""
+        return self._refused or self._budget.exhausted(trio.current_time()) or ""
+
+    async def turn(self, member: str, text: str, members: tuple[MemberInfo, ...]) -> Turn:
+        """Have a member answer ``text``. Never raises for a failure of its run."""
+        agent = next(one.agent for one in self.room.members if one.name == member)
+        extra = manners(self.room.name, member, members)
+        try:
+            result = await self._run(agent, text, self.session(member), extra)
+        except (MotetError, OverBudget) as error:
+            return Turn(problem=str(error))
+        if result.status == "completed":
+            return Turn(result.run_id, result.text)
+        why = f"{result.status}, {result.limit}" if result.limit else result.status
+        return Turn(result.run_id, "", why)
+
+    async def ask(self, model: str | Model, system: str, text: str) -> str:
+        """One answer of a model about this room, paid by the round; empty when there is none."""
+        key = model if isinstance(model, str) else f"{model.name}-{id(model)}"
+        if key not in self._choosers:
+            name = f"{CHOOSER}.{self.room.name[:40]}.{len(self._choosers)}"
+            self._choosers[key] = Agent(name, model=model, instructions=system)
+        agent = self._choosers[key]
+        session = sub_agent_key(agent.name, f"{self.room.name}-{time():.6f}")
+        result = await self._run(agent, text, session, "")
+        return result.text if result.status == "completed" else ""
+
+    async def _run(
+        self, agent: AnyAgent | str, text: str, session: str, extra: str
+    ) -> RunResult[object]:
+        """Cancelling ends the run and waits for it."""
+        run = await self._intake.new_run(agent, text, session, None, None, self.principal, None)
+        run.extra = extra
+        run.budget = self._budget.child(run.limits, started=trio.current_time())
+        try:
+            async with self._intake.owned(run):
+                await run.ended.wait()
+        finally:
+            run.budget.close()
+        assert run.result is not None
+        self._notice(run.result.limit, run.limits)
+        return run.result
+
+    def _notice(self, limit: str, own: Limits) -> None:
+        """A run has ended for want of what the round has not got either: so does the round."""
+        if limit in ("tokens", "usd", "wall") and getattr(own, limit) is None:
+            self._refused = limit
+
+    def live(self) -> tuple[Run, ...]:
+        """The runs of this room that have not ended."""
+        keys = {self.session(member.name) for member in self.members}
+        prefix = sub_agent_key(f"{CHOOSER}.{self.room.name[:40]}", "")[:-1]
+        return tuple(
+            run
+            for run in self._table.runs.values()
+            if run.session in keys or run.session.startswith(prefix)
+        )
+
+    def stop(self, why: str) -> tuple[str, ...]:
+        """Ask whoever speaks to end; the ids of their runs. Needs no actor and no disk."""
+        return tuple(run.id for run in self.live() if run.cancel(why, by_user=True))

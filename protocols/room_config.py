@@ -1,0 +1,73 @@
+"""A room as a file describes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from motet.protocols.limits import Limits
+
+SELECTOR = "selector:"
+_POLICY = re.compile(rf"mentions|round_robin|{SELECTOR}\S+")
+
+
+def listed(value: tuple[str, ...] | str) -> tuple[str, ...]:
+    """One text, or several."""
+    return (value,) if isinstance(value, str) else value
+
+
+def _are_policies(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...] | str) -> None:
+    words = listed(value)
+    wrong = [one for one in words if not _POLICY.fullmatch(one)]
+    if wrong or not words:
+        shown = repr(wrong[0]) if wrong else "nothing"
+        raise ValueError(
+            f"{attribute.name} must be 'mentions', 'round_robin' or '{SELECTOR}PROVIDER:MODEL', "
+            f"or a list of them, not {shown}"
+        )
+
+
+def _at_least(least: int) -> Callable[[object, attrs.Attribute[int], int], None]:
+    def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if value < least:
+            raise ValueError(f"{attribute.name} must be at least {least}, not {value}")
+
+    return check
+
+
+def _are_members(_: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    if not value:
+        raise ValueError(f"{attribute.name} must name at least one agent")
+
+
+@attrs.frozen(kw_only=True)
+class RoomConfig:
+    """Several agents that talk with people and each other.
+
+    Attributes:
+        members: names of agents.
+        called: those of them that speak only when they are called by name.
+        speakers: who speaks next, the first that picks someone: ``mentions``, ``round_robin``,
+            ``selector:PROVIDER:MODEL``.
+        until: a text that ends the round when an agent says it.
+        max_turns: agents' turns for one message of a person.
+        max_depth: calls from agent to agent in a row.
+        concurrency: how many speak at once.
+        history: messages that an agent is shown.
+        limits: what all turns of one round may spend together.
+    """
+
+    members: tuple[str, ...] = attrs.field(validator=_are_members)
+    called: tuple[str, ...] = ()
+    speakers: tuple[str, ...] | str = attrs.field(
+        default=("mentions", "round_robin"), validator=_are_policies
+    )
+    until: str | None = None
+    max_turns: int = attrs.field(default=8, validator=_at_least(1))
+    max_depth: int = attrs.field(default=3, validator=_at_least(0))
+    concurrency: int = attrs.field(default=1, validator=_at_least(1))
+    history: int = attrs.field(default=50, validator=_at_least(1))
+    limits: Limits = attrs.field(factory=Limits)

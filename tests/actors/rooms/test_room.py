@@ -1,0 +1,313 @@
+"""A room at work: people and agents talk, within limits, on a real database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+import motet
+from motet.actors.rooms.handle import RoomEvents
+from motet.protocols.chat import UserMessage
+from motet.protocols.errors import InputValidation, NotFound, UnknownName
+from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
+from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
+from motet.protocols.rooms import DEPTH, NOBODY, SILENT, STOPPED, TURNS
+from motet.protocols.sessions import KeyConflict, Principal
+
+Script = Callable[[str], str]
+
+
+class Speaks:
+    """A model that answers what ``script`` makes of the last thing it was told."""
+
+    def __init__(self, script: Script | str, name: str = "chooser") -> None:
+        self.name = name
+        self.script: Script = script if callable(script) else lambda _: script
+        self.requests: list[ModelRequest] = []
+        self.gate: trio.Event | None = None
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        self.requests.append(request)
+        if self.gate is not None:
+            await self.gate.wait()
+        last = request.messages[-1]
+        assert isinstance(last, UserMessage)
+        yield _parts(self.script(last.text))
+
+
+async def _parts(text: str) -> AsyncIterator[ModelEvent]:
+    for part in (TextPart(text), UsageReport(Usage(10, 5)), Finished("stop")):
+        await trio.lowlevel.checkpoint()
+        yield part
+
+
+def agent(name: str, script: Script | str) -> motet.Agent[None]:
+    return motet.Agent(name, model=Speaks(script, name), description=f"is {name}")
+
+
+def model_of(one: motet.Agent[None]) -> Speaks:
+    assert isinstance(one.model, Speaks)
+    return one.model
+
+
+async def until_idle(events: RoomEvents) -> list[AnyEvent]:
+    seen: list[AnyEvent] = []
+    async for event in events:
+        seen.append(event)
+        if isinstance(event, RoomIdle):
+            break
+    return seen
+
+
+def said(events: list[AnyEvent]) -> list[tuple[str, str]]:
+    return [(one.author, one.text) for one in events if isinstance(one, MessageAdded)]
+
+
+async def test_who_is_called_answers_and_calls_the_next() -> None:
+    planner = agent("planner", "@coder write it")
+    coder = agent("coder", "[coder] written")
+    room = motet.Room("dev", members=[planner, coder], speakers=motet.mentions())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@planner split this task", user="alice", key="m-1")
+            seen = await until_idle(events)
+    assert said(seen) == [
+        ("alice", "@planner split this task"),
+        ("planner", "@coder write it"),
+        ("coder", "written"),
+    ]
+    turns = [one for one in seen if isinstance(one, RoomTurn)]
+    assert turns == [RoomTurn("planner", 1, 7), RoomTurn("coder", 2, 6)]
+    assert seen[-1] == RoomIdle(NOBODY)
+    (request,) = model_of(coder).requests
+    told = request.messages[-1]
+    assert isinstance(told, UserMessage)
+    assert told.text == "[alice] @planner split this task\n[planner] @coder write it"
+    assert "You are coder in the group chat 'dev'" in request.system
+    assert "- @planner: is planner" in request.system
+
+
+async def test_members_who_always_call_each_other_end_within_their_turns() -> None:
+    ann, ben = agent("ann", "@ben your turn"), agent("ben", "@ann your turn")
+    room = motet.Room("r", members=[ann, ben], max_turns=5, max_depth=99)
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        for _ in range(2):
+            async with opened.subscribe() as events:
+                await opened.post("@ann go", user="alice")
+                seen = await until_idle(events)
+            assert len([one for one in seen if isinstance(one, RoomTurn)]) == 5
+            assert seen[-1] == RoomIdle(TURNS)
+
+
+async def test_calls_from_agent_to_agent_go_only_so_deep() -> None:
+    ann, ben = agent("ann", "@ben your turn"), agent("ben", "@ann your turn")
+    room = motet.Room("r", members=[ann, ben], max_turns=50, max_depth=3)
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann go", user="alice")
+            seen = await until_idle(events)
+    assert len([one for one in seen if isinstance(one, RoomTurn)]) == 4
+    assert seen[-1] == RoomIdle(DEPTH)
+
+
+async def test_pass_is_not_shown_and_ends_the_round_when_all_pass() -> None:
+    members = [agent("ann", "PASS"), agent("ben", "*pass*"), agent("cid", "")]
+    room = motet.Room("r", members=members[:2], speakers=motet.round_robin())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("anything?", user="alice")
+            seen = await until_idle(events)
+    assert said(seen) == [("alice", "anything?")]
+    assert seen[-1] == RoomIdle(SILENT)
+
+
+async def test_a_word_ends_the_round() -> None:
+    count = iter(range(100))
+    ann = agent("ann", lambda _: "DONE" if next(count) == 1 else "more")
+    ben = agent("ben", "go on")
+    until = motet.MaxTurns(40) | motet.TextMention("DONE")
+    room = motet.Room(
+        "r", members=[ann, ben], speakers=motet.round_robin(), until=until, max_turns=50
+    )
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("work until DONE", user="alice")
+            seen = await until_idle(events)
+    assert [author for author, _ in said(seen)] == ["alice", "ann", "ben", "ann"]
+    assert seen[-1] == RoomIdle("'DONE' was said")
+
+
+async def test_what_people_say_meanwhile_opens_the_next_round_together() -> None:
+    ann = agent("ann", lambda told: f"I heard {told.count('[')}")
+    model_of(ann).gate = trio.Event()
+    room = motet.Room("r", members=[ann], speakers=motet.mentions())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann one", user="alice")
+            await wait_all_tasks_blocked()
+            await opened.post("@ann two", user="bob")
+            await opened.post("and three", user="alice")
+            gate, model_of(ann).gate = model_of(ann).gate, None
+            assert gate is not None
+            gate.set()
+            seen = await until_idle(events)
+    assert [text for author, text in said(seen) if author == "ann"] == ["I heard 1", "I heard 2"]
+    assert [one.turn for one in seen if isinstance(one, RoomTurn)] == [1, 1], "fresh counters"
+
+
+async def test_a_stop_ends_every_speaker_and_the_floor_is_the_people_s() -> None:
+    ann, ben = agent("ann", "never"), agent("ben", "never")
+    model_of(ann).gate = model_of(ben).gate = trio.Event()
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), concurrency=2)
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@all go", user="alice")
+            await wait_all_tasks_blocked()
+            report = await opened.stop()
+            assert len(report.stopped) == 2
+            assert report.still_running == []
+            seen = await until_idle(events)
+        assert seen[-1] == RoomIdle(STOPPED)
+        assert opened.idle
+        assert host.status().running == 0
+        again = await opened.stop()
+        assert (again.stopped, again.still_running) == ([], [])
+        model_of(ann).gate = None
+        async with opened.subscribe() as events:
+            await opened.post("@ann again", user="alice")
+            assert ("ann", "never") in said(await until_idle(events))
+
+
+async def test_a_member_that_fails_costs_its_turn_and_not_the_room() -> None:
+    def broken(_: str) -> str:
+        raise RuntimeError("secret detail")
+
+    ann, ben = agent("ann", broken), agent("ben", "here")
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann @ben hello", user="alice")
+            seen = await until_idle(events)
+    assert ("ben", "here") in said(seen)
+    (warning,) = [one for one in seen if isinstance(one, Warned)]
+    assert warning.message == "ann has not answered: failed"
+
+
+async def test_a_resent_message_is_said_once() -> None:
+    room = motet.Room("r", members=[agent("ann", "yes")], speakers=motet.mentions())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        first = await opened.post("hello", user="alice", key="k")
+        again = await opened.post("hello", user="alice", key="k")
+        assert (first.seq, first.duplicate) == (1, False)
+        assert (again.seq, again.duplicate) == (1, True)
+        with pytest.raises(KeyConflict):
+            await opened.post("other", user="alice", key="k")
+        assert len(await opened.history()) == 1
+        assert (await opened.post("hello", user="bob", key="k")).seq == 2, "a key is its user's"
+        with pytest.raises(InputValidation):
+            await opened.post("  ", user="alice")
+
+
+async def test_a_room_is_there_after_a_restart_with_what_was_said(tmp_path: Path) -> None:
+    ann = agent("ann", "yes")
+    room = motet.Room("r", members=[ann], speakers=motet.mentions())
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        await opened.post("@ann are you there?", user="alice")
+        await opened.wait()
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        assert [one.text for one in await opened.history()] == ["@ann are you there?", "yes"]
+        await opened.post("@ann and now?", user="alice")
+        floor = await opened.wait()
+    assert floor.round == 2
+    told = model_of(ann).requests[-1].messages
+    texts = [one.text for one in told if isinstance(one, UserMessage)]
+    assert texts == ["[alice] @ann are you there?", "[alice] @ann and now?"]
+
+
+async def test_a_round_that_the_host_s_end_cut_off_gets_no_new_turns(tmp_path: Path) -> None:
+    ann, ben = agent("ann", "@ben you"), agent("ben", "@ann you")
+    room = motet.Room("r", members=[ann, ben], max_turns=4, max_depth=99)
+    turns, event = 0, None
+    for life in range(6):
+        async with motet.open_host(tmp_path) as host:
+            model_of(ann).gate = model_of(ben).gate = None
+            opened = await host.open_room(room)
+            async with opened.subscribe() as events:
+                if life == 0:
+                    await opened.post("@ann go", user="alice")
+                async for event in events:
+                    turns += isinstance(event, RoomTurn)
+                    if isinstance(event, RoomTurn | RoomIdle):
+                        break
+        if isinstance(event, RoomIdle):
+            break
+    assert turns <= 4
+
+
+async def test_a_selector_chooses_and_its_rubbish_never_loops() -> None:
+    chooser = Speaks(lambda _: "the intern")
+    ann, ben = agent("ann", "a"), agent("ben", "b")
+    room = motet.Room("r", members=[ann, ben], speakers=motet.selector(chooser), max_turns=3)
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("hello", user="alice")
+            seen = await until_idle(events)
+    assert [one.speaker for one in seen if isinstance(one, RoomTurn)] == ["ann", "ben", "ann"]
+    assert seen[-1] == RoomIdle(TURNS)
+    assert len(chooser.requests) == 6
+
+
+async def test_a_round_is_paid_by_the_room() -> None:
+    ann, ben = agent("ann", "@ben go on"), agent("ben", "@ann go on")
+    room = motet.Room(
+        "r", members=[ann, ben], max_depth=99, max_turns=99, limits=motet.Limits(tokens=45)
+    )
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann go", user="alice")
+            seen = await until_idle(events)
+    assert seen[-1] == RoomIdle("tokens")
+    assert len([one for one in seen if isinstance(one, RoomTurn)]) <= 4
+
+
+async def test_a_room_of_another_is_not_found() -> None:
+    room = motet.Room("r", members=[agent("ann", "yes")])
+    async with motet.open_host() as host:
+        await host.open_room(room, principal=Principal("alice"))
+        with pytest.raises(NotFound):
+            await host.open_room("r", principal=Principal("bob"))
+        with pytest.raises(UnknownName):
+            await host.open_room("nowhere")
+
+
+async def test_a_configured_room_opens_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "motet.toml"
+    file.write_text(
+        '[agents.ann]\nmodel = "demo"\n[agents.ben]\nmodel = "demo"\n'
+        '[rooms.dev]\nmembers = ["ann", "ben"]\nspeakers = "mentions"\nmax_turns = 2\n'
+    )
+    async with motet.open_host(config=file) as host:
+        opened = await host.open_room("dev")
+        assert opened.members == ("ann", "ben")
+        await opened.post("@ben hello", user="alice")
+        await opened.wait()
+        assert [one.author for one in await opened.history()] == ["alice", "ben"]
