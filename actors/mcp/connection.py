@@ -53,6 +53,12 @@ class Connection:
     end: End
     listing: Listing
 
+    def about(self) -> str:
+        """The server's own name and version, and the protocol it speaks."""
+        info = self.session.server_info
+        who = f"{info.name} {info.version}" if info else "it does not say what it is"
+        return f"{who}, protocol {self.session.protocol_version}"
+
     async def tools(self) -> tuple[McpTool, ...]:
         """All pages of its list. Raises ``McpFailed``."""
         from mcp_types import PaginatedRequestParams

@@ -427,9 +427,38 @@ def tools(
     raise typer.Exit(list_tools(setup, setup.name(agent), user, role, session, json=json))
 
 
+class McpLook(StrEnum):
+    """What ``motet mcp`` does."""
+
+    LIST = "list"
+    TOOLS = "tools"
+
+
+@app.command(epilog=examples("motet mcp", "motet mcp tools", "motet mcp tools git --json"))
+def mcp(
+    look: Annotated[
+        McpLook, typer.Argument(help="The configured servers, or what they offer.")
+    ] = McpLook.LIST,
+    server: Annotated[
+        str | None, typer.Argument(metavar="SERVER", help="Of tools: only this one.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at the configured MCP servers; tools starts them for that: 1 when one cannot be used."""
+    from motet.cli.mcp import list_server_tools, list_servers
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    if look is McpLook.TOOLS:
+        raise typer.Exit(list_server_tools(setup, server, json=json))
+    raise typer.Exit(list_servers(setup, json=json))
+
+
 @app.command()
 def doctor(config: Config = None, state: State = None) -> None:
-    """Check configuration, keys, packages, sandbox and state; exit 1 when something is broken."""
+    """Check configuration, keys, packages, sandbox, MCP servers and state; 1: one is broken."""
     from motet.cli.doctor import examine
 
     raise typer.Exit(examine(config, state))

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
+from motet.actors.mcp.probe import probe_all
 from motet.actors.models.catalog import resolve
 from motet.actors.models.providers import KNOWN, Provider, config_of
 from motet.actors.storage.errors import StorageError
@@ -35,6 +36,9 @@ MARKS: dict[Verdict, tuple[str, str]] = {
     "note": ("·", "yellow"),
     "broken": ("✗", "red"),
 }
+
+PROBE_LIMIT = 15.0
+"""Seconds that an MCP server may take to start; less where it is configured so."""
 
 
 @attrs.frozen
@@ -69,6 +73,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield from _providers(setup)
     yield Finding("ok", "tools", f"see {setup.workspace}")
     yield _shell(setup)
+    yield from _servers(setup)
     yield from _state(setup.state)
 
 
@@ -130,6 +135,16 @@ def _shell(setup: Setup) -> Finding:
     except ToolFailure as failure:
         return Finding("broken", "shell", str(failure).splitlines()[0])
     return Finding("ok", "shell", "commands run in a sandbox (bubblewrap)")
+
+
+def _servers(setup: Setup) -> Iterator[Finding]:
+    """Whether each MCP server starts and lists its tools."""
+    if servers := setup.config.mcp:
+        for one in trio.run(probe_all, servers, PROBE_LIMIT):
+            if one.problem:
+                yield Finding("broken", "mcp", f"{one.name}: {one.problem}")
+            else:
+                yield Finding("ok", "mcp", f"{one.name}: {len(one.tools)} tools ({one.about})")
 
 
 def _state(state: Path) -> Iterator[Finding]:
