@@ -13,6 +13,7 @@ from secrets import randbelow
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 import motet
 from motet.actors.tools import process_tool as module
@@ -132,11 +133,14 @@ def test_what_a_process_could_not_find_or_call_is_refused(
 
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout", "stop"])
-async def test_ending_a_call_ends_its_process_and_all_below(ending: str) -> None:
+async def test_ending_a_call_ends_its_process_and_all_below(
+    ending: str, mock_clock: MockClock
+) -> None:
     """G2: the child's children too, one of which has left its session."""
+    mock_clock.rate = 1
     mark = marked()
     model = Scripted(call(("sleep", {"mark": mark})), say("back"))
-    tool = process_tool(in_process.sleep, timeout=3 if ending == "timeout" else 60)
+    tool = process_tool(in_process.sleep, timeout=60)
     agent = motet.Agent("a", model=model, tools=[tool])
     async with motet.open_host() as host, host.stream(agent, "go", session="s") as run:
         await wait_alive(mark, 2)
@@ -146,7 +150,7 @@ async def test_ending_a_call_ends_its_process_and_all_below(ending: str) -> None
             case "stop":
                 assert (await host.stop(session="s")).still_running == []
             case _:
-                pass
+                mock_clock.jump(60)
         result = await run.wait()
         assert alive(mark) == []
         assert [error.kind for error in result.errors] == (
