@@ -74,8 +74,9 @@ RETURNING 1"""
 
 GRANT = """
 INSERT INTO approval_grants (id, agent, tool, user, asker, by, created, approval)
-SELECT 'grant_' || substr(id, 5) || '_' || key, agent, tool, user, value, ?2, ?3, id
-FROM approvals, json_each(asked_by) WHERE id = ?1
+SELECT 'grant_' || substr(a.id, 5) || '_' || asker.key,
+       a.agent, a.tool, a.user, asker.value, ?2, ?3, a.id
+FROM approvals AS a, json_each(a.asked_by) AS asker WHERE a.id = ?1
 ON CONFLICT (agent, tool, user, asker) DO NOTHING"""
 
 EXPIRE = """
