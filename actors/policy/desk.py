@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import TypeVar
 
 import attrs
@@ -241,8 +242,8 @@ def _refuse(problems: Iterable[str]) -> None:
 
 
 def _too_often(tool: str, limit: int, seconds: float) -> str:
-    minutes, rest = divmod(int(seconds) + 1, 60)
-    when = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    minutes = ceil(seconds / 60)
+    when = f"{minutes} min" if minutes > 1 else f"{ceil(seconds)} s"
     return (
         f"Rate limit: {tool!r} may be called {limit} times an hour in one session. Nothing was "
         f"done; try again in {when}, or go on without it."

@@ -30,6 +30,7 @@ from motet.cli.stored import reading
 from motet.protocols.agents import AgentType, PromptMode
 from motet.protocols.config import AgentConfig
 from motet.protocols.errors import NotFound
+from motet.protocols.policy import Subject
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import ToolSpec
 
@@ -88,7 +89,7 @@ async def _report(setup: Setup, agent: str, session: str, mode: PromptMode | Non
         session=session,
         user=user,
         model=spec.model,
-        tools=await _tools(setup, agent),
+        tools=await _tools(setup, agent, user, session),
         memory=spec.memory,
         shell=setup.config.tools.shell,
         mode=mode or mode_of(profile, session),
@@ -115,14 +116,16 @@ def _reported(
     )
 
 
-async def _tools(setup: Setup, agent: str) -> tuple[ToolSpec, ...]:
+async def _tools(setup: Setup, agent: str, user: str, session: str) -> tuple[ToolSpec, ...]:
     """The tools that a host gives the agent, from one in memory, so that they are the same."""
     with TemporaryDirectory() as folder:
         config = attrs.evolve(setup.config, state=None, hooks=())
         async with grow(None, folder, config, check_messages=False, memory=None) as tree:
             for known in setup.agents():
                 tree.registry.add(known)
-            return tree.services.catalog.specs(agent)
+            role = LOCAL.role if user == LOCAL.user else "operator"
+            who, services = Subject(agent, user, role, session), tree.services
+            return services.policy.offered((who,), services.catalog.specs(agent))
 
 
 async def _user(setup: Setup, session: str) -> str:

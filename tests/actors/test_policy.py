@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
 import motet
+from motet.actors.events.subscription import subscribe
 from motet.protocols.agents import AgentRecord
+from motet.protocols.approvals import ApprovalDecision, ApprovalsConfig
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig, ToolsConfig
 from motet.protocols.errors import ConfigError
+from motet.protocols.events import ApprovalRequested, RunCompleted
 from motet.protocols.policy import Effect, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
 from tests.scripted import Scripted, call, say
 
@@ -108,6 +112,61 @@ async def test_whoever_takes_a_conversation_over_is_bound_as_well() -> None:
     assert "shell" not in offered(second)
 
 
+@pytest.mark.parametrize("decision", ["allow-once", "deny"])
+async def test_an_ask_waits_for_a_person(decision: ApprovalDecision) -> None:
+    ran: list[str] = []
+
+    def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    agent = motet.Agent("a", model=Scripted(call(("look", {})), say("well")), tools=[look])
+    rule = PolicyRule(tool="look", effect="ask", reason="looking costs money")
+    host_of = motet.open_host(config=config(rule), agents=[agent])
+    async with host_of as host, host.stream(agent, "go") as run:
+        async for event in run:
+            if isinstance(event, ApprovalRequested):
+                assert (event.tool, event.reason, ran) == ("look", f"policy: {rule.reason}", [])
+                await host.approve(event.id, decision)
+    assert ran == (["look"] if decision == "allow-once" else [])
+    assert run.result is not None
+    assert run.result.status == "completed"
+
+
+async def test_who_takes_over_is_bound_after_a_restart_as_well(tmp_path: Path) -> None:
+    """A run that was handed over, then parked, then found by another host has its lineage."""
+    asked, second = call(("look", {})), Scripted(name="second")
+    second.then(asked)
+    rules = (
+        PolicyRule(tool="look", effect="ask"),
+        PolicyRule(tool="shell", effect="deny", agents=("lead",)),
+    )
+    some = attrs.evolve(config(*rules), approvals=ApprovalsConfig(hold=0))
+
+    def look() -> str:
+        return "seen"
+
+    def agents() -> list[motet.Agent]:
+        writer = motet.Agent("writer", model=second, tools=[look, "shell"])
+        first = Scripted(call(("transfer_to_writer", {})), name="first")
+        return [motet.Agent("lead", model=first, handoffs=[writer]), writer]
+
+    async with motet.open_host(tmp_path, config=some, agents=agents()) as host:
+        waiting = await host.run("lead", "go", session="s", check=False)
+        assert waiting.status == "waiting"
+    async with motet.open_host(tmp_path, config=some, agents=agents()) as host:
+        second.then(say("well"))
+        (approval,) = await host.approvals(state="pending")
+        async with subscribe(host.events, "session:s") as events:
+            await host.approve(approval.id, "allow-once")
+            async for record in events:
+                if isinstance(record.event, RunCompleted):
+                    break
+    for request in range(2):
+        assert "look" in offered(second, request)
+        assert "shell" not in offered(second, request)
+
+
 async def test_too_many_calls_are_refused_until_there_is_room(autojump_clock: MockClock) -> None:
     def look() -> str:
         return "seen"
@@ -126,7 +185,7 @@ async def test_too_many_calls_are_refused_until_there_is_room(autojump_clock: Mo
     assert texts[1][0] == "seen"
     assert texts[1][1] == (
         "Rate limit: 'look' may be called 3 times an hour in one session. Nothing was done; "
-        "try again in 60 min 0 s, or go on without it."
+        "try again in 60 min, or go on without it."
     )
 
 

@@ -134,6 +134,19 @@ async def test_an_agent_with_memory_writes_its_files_before_the_summary(tmp_path
     assert len(model.flushes) == 2
 
 
+async def test_a_policy_against_memory_is_one_against_its_files(tmp_path: Path) -> None:
+    model, records = Teller(), list[EventRecord]()
+    model.goes_on.set()
+    rules = motet.ToolRules(deny=("group:memory",))
+    agent = motet.Agent("a", model=model, memory=True, policy=rules)
+    async with motet.open_host(tmp_path / "st", workspace=tmp_path / "ws") as host:
+        host.events.attach("session:s", records.append)
+        await talk(host, agent)
+        await until_compacted(records)
+    assert model.flushes == []
+    assert not (tmp_path / "ws" / "memory").exists()
+
+
 async def test_a_host_that_closes_during_a_summary_closes_at_once() -> None:
     model = Teller()
     agent = motet.Agent("a", model=model)
