@@ -109,13 +109,13 @@ class Keeper(Actor[PendingCount]):
         parked = parking.find(run_id)
         if parked is None:
             return
-        before = parked.blocked
         agent = await parking.agent(parked)
         if parking.find(run_id) is not parked:
             return  # somebody else was faster
         if agent is not None:
             parking.revive(parked, agent)
-        elif parked.blocked != before:
+        elif parked.blocked != parked.warned:
+            parked.warned = parked.blocked
             log.warning("a parked run cannot go on", run=run_id, why=parked.blocked)
             warned = Warned("approvals", f"the run is answered and waits: {parked.blocked}")
             await parking.services.announce(parked.session, warned, run_id)

@@ -20,7 +20,7 @@ class Parked:
         deps: what the program gave it; after a restart it has to give them again.
         due: it has an answer that it has not made use of.
         resumed: how often it was taken up and came to nothing.
-        blocked: what keeps it from going on, in words.
+        blocked: what keeps it from going on, in words; ``warned``: what was told of that.
     """
 
     run_id: str
@@ -33,6 +33,7 @@ class Parked:
     due: bool = False
     resumed: int = 0
     blocked: str = ""
+    warned: str = ""
 
     @classmethod
     def stored(cls, run: ParkedRun) -> Parked:

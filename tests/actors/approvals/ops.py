@@ -54,11 +54,11 @@ def ops(*steps: Step, limits: motet.Limits | None = None) -> Ops:
 
 
 async def pending(host: motet.Host, count: int = 1) -> tuple[ApprovalInfo, ...]:
-    """The approvals that are pending, oldest first, as soon as there are so many."""
+    """The approvals that are pending, in call order, as soon as there are so many."""
     with trio.fail_after(10):
         while len(found := await host.approvals(state="pending")) < count:
             await trio.sleep(0.002)
-    return found[::-1]
+    return tuple(sorted(found, key=lambda info: info.call_id))
 
 
 async def ended(host: motet.Host, run_id: str) -> RunInfo:
@@ -74,7 +74,9 @@ async def ended(host: motet.Host, run_id: str) -> RunInfo:
 async def parked(host: motet.Host, run_id: str) -> None:
     """Wait until a run is parked."""
     with trio.fail_after(10):
-        while not any(run.run_id == run_id and run.status == "waiting" for run in await host.runs()):
+        while not any(
+            run.run_id == run_id and run.status == "waiting" for run in await host.runs()
+        ):
             await trio.sleep(0.002)
 
 

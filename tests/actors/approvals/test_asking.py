@@ -235,7 +235,7 @@ async def test_an_approval_that_nobody_answers_expires_which_is_no_denial(
             await host.approve(info.id, "allow-once")
     assert own.ran == []
     assert (info.state, info.resolved_by) == ("expired", None)
-    assert "nobody has answered" in [r.text for r in result.rows if isinstance(r, ToolMessage)][0]
+    assert "nobody has answered" in next(r.text for r in result.rows if isinstance(r, ToolMessage))
     assert events.ApprovalResolved(info.id, "expired", "") in seen
 
 
@@ -259,7 +259,11 @@ async def test_waiting_costs_neither_the_tool_s_time_nor_the_run_s(
 async def test_all_of_a_batch_are_asked_for_and_siblings_run_meanwhile() -> None:
     own = ops(call(("wipe", {"disk": "a"}), ("look", {}), ("wipe", {"disk": "b"})), say("done"))
     async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
-        nursery.start_soon(host.run, own.agent, "go", )
+        nursery.start_soon(
+            host.run,
+            own.agent,
+            "go",
+        )
         first, second = await pending(host, 2)
         while own.ran != ["look"]:
             await trio.sleep(0.001)
@@ -331,7 +335,8 @@ async def test_where_nobody_can_be_asked_it_is_denied() -> None:
 async def test_a_child_that_asks_is_answered_while_its_caller_waits() -> None:
     own = ops(call(("restart", {"unit": "a"})), say("child done"))
     lead = motet.Agent(
-        "lead", model=Scripted(call(("ops", {"task": "do it"})), say("fine"), name="lead"),
+        "lead",
+        model=Scripted(call(("ops", {"task": "do it"})), say("fine"), name="lead"),
         tools=[own.agent.as_tool(description="ops")],
     )
     at_once = HostConfig(approvals=ApprovalsConfig(hold=0))
