@@ -123,7 +123,7 @@ async def test_a_claim_ends_with_its_run(status: RunStatus) -> None:
             await on.claim(await on.begin("run_2"), number)
         await on.end("run_1", status)
         assert await on.states() == ["open"]
-        with pytest.raises(TaskRefused, match="claimed|open"):
+        with pytest.raises(TaskRefused, match=r"claimed|open"):
             await on.update(number, "run_2", "done")
         assert (await on.claim("run_2", number)).agent == "agent of run_2"
 

@@ -194,7 +194,7 @@ def test_an_agent_is_in_one_team_at_most() -> None:
         motet.Team("two", lead=motet.Agent("b", model=Scripted()), members=[agent])
     with pytest.raises(motet.ConfigError, match="two agents named 'a'"):
         motet.Team("three", lead=agent, members=[motet.Agent("a", model=Scripted())])
-    with pytest.raises(motet.ConfigError, match="team name '../x'"):
+    with pytest.raises(motet.ConfigError, match=r"team name '\.\./x'"):
         motet.Team("../x", lead=agent, members=[])
 
 
