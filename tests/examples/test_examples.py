@@ -1,0 +1,165 @@
+"""Every example does what it says: most in this process, daemons as the processes they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+import trio
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SAYS = {
+    "hello": r"""
+        I am motet's demo model: .*
+        completed, \d+ tokens
+        rows of this session so far: 2
+    """,
+    "streaming": r"""
+        I call write_file\.
+        -> write_file {'path': 'notes.txt', 'content': 'buy milk'}
+        <- write_file worked
+        I call read_file\.
+        -> read_file {'path': 'notes.txt'}
+        <- read_file worked
+        write_file:
+        created notes\.txt: 8 bytes
+
+        read_file:
+        buy milk
+        completed
+    """,
+    "tools": r"""
+        There were 0 pears, so I ordered 3\.
+        orders: \['3 pears'\]
+    """,
+    "structured": r"""
+        high: Login fails \(2 steps\)
+    """,
+    "team": r"""
+        writer: Trio has been around since 2017\.
+        librarian +completed
+        (?:lead|writer) +completed
+    """,
+    "guard": r"""
+        \[audit\] shell: refused
+        \[audit\] shell: ran ls in /srv
+        I listed the files\.
+    """,
+    "stop_and_steer": r"""
+        Then I look no further\.
+        stopped 1, still running 0
+        cancelled
+    """,
+    "errors": r"""
+        completed - I could not find bob\.
+        lookup, \w+: .*no person 'bob'.*
+        stored whole: \[.*'message'.*
+        limited by turns
+    """,
+    "mcp_tools": r"""
+        I have noted it\.
+        the server has ended with its host
+    """,
+    "approvals": r"""
+        done: restarted sshd, since it hangs
+    """,
+}
+DAEMONS = {"asyncio_daemon", "threads_daemon"}
+
+
+def answering(answer: str) -> Callable[[str], str]:
+    """A person at the terminal."""
+    return lambda _question: answer
+
+
+def pattern(text: str) -> str:
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+def test_the_table_and_the_tests_name_every_example() -> None:
+    files = {path.stem for path in EXAMPLES.glob("*.py")}
+    table = re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\)", (EXAMPLES / "README.md").read_text(), re.M)
+    assert files == set(table) == SAYS.keys() | DAEMONS
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_prints_what_it_is_about(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "mcp_tools":
+        pytest.importorskip("mcp")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("builtins.input", answering("y"))
+
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+    assert re.fullmatch(pattern(SAYS[name]), capsys.readouterr().out.strip(), re.S)
+
+
+def test_an_approval_that_is_refused_is_no_restart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("builtins.input", answering("n"))
+
+    runpy.run_path(str(EXAMPLES / "approvals.py"), run_name="__main__")
+
+    assert capsys.readouterr().out.startswith("not done:")
+
+
+@contextmanager
+def daemon(name: str) -> Generator[tuple[subprocess.Popen[str], int, IO[str]]]:
+    """A daemon that has said where it listens."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
+    # stderr goes to the test's: pytest shows it when the test fails.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, int(process.stdout.readline().split()[-1]), process.stdout
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+async def test_the_daemon_of_asyncio_answers_lines_and_ends_its_runs_on_a_signal() -> None:
+    with trio.fail_after(30), daemon("asyncio_daemon") as (process, port, output):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            await stream.send_all(b"hello\n")
+            assert (await stream.receive_some()).startswith(b"I ")
+            await stream.send_all(b"wait 60\n")
+
+            os.kill(process.pid, signal.SIGTERM)
+
+            said = await trio.to_thread.run_sync(output.read)
+            assert said == "all runs have ended\n"
+            assert process.wait() == 0
+
+
+@pytest.mark.slow
+async def test_the_daemon_of_threads_answers_requests_and_ends_on_ctrl_c() -> None:
+    def fetch(path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
+            return str(response.read(), "utf-8")
+
+    with trio.fail_after(30), daemon("threads_daemon") as (process, port, output):
+        assert (await trio.to_thread.run_sync(fetch, "/alice?hello")).startswith("I am motet's")
+        with pytest.raises(HTTPError, match="400") as refused:
+            await trio.to_thread.run_sync(fetch, "/alice")
+        refused.value.close()
+
+        os.kill(process.pid, signal.SIGINT)
+
+        assert await trio.to_thread.run_sync(output.read) == "leaving\n"
+        assert process.wait() == 0
