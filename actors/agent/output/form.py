@@ -90,8 +90,9 @@ class OutputForm:
             raise wrong
         try:
             return self._as(text.strip())
-        except Unreadable:
-            raise wrong from None
+        except Unreadable as error:
+            is_word = "enum" in self._plain or self._plain.get("type") == "string"
+            raise (error if is_word else wrong) from None
 
     def _as(self, value: object) -> Reading:
         try:

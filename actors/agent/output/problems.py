@@ -150,6 +150,8 @@ def _schemas(parts: object) -> list[JsonObject]:
 
 
 def _below(path: str, name: str) -> str:
+    if not name.isidentifier():
+        return f"{path}[{_shown(name)}]"
     return f"{path}.{name}" if path else name
 
 
