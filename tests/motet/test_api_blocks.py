@@ -175,7 +175,7 @@ async def test_section_4_classifies_and_hands_off() -> None:
     async with motet.open_host() as host:
         result = await host.run(lead, "Smoke!", session="s")
 
-    assert (result.status, result.output) == ("completed", "It burns, dear all.")
+    assert (result.status, result.output) == ("completed", "Dear all, run.")
     assert "It burns" in str(big.requests[1].messages)
     assert {"classify", "transfer_to_writer"} <= {tool.name for tool in big.requests[0].tools}
     mini.assert_complete()
