@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -68,10 +69,8 @@ async def cut(host: motet.Host, how: Cut, caller: trio.CancelScope) -> None:
     live = await host.runs(status="running")
     mine = [run for run in live if (run.session == "s") == (how.whom == "run")]
     for run in mine[:1]:
-        try:
+        with suppress(motet.NotFound):
             await host.stop(run_id=run.run_id)
-        except motet.NotFound:
-            pass
 
 
 async def run_tree(root: Node, how: Cut | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.vectors import (
+    areas_children,
     areas_compact,
     areas_compaction,
     areas_errors,
@@ -78,5 +79,6 @@ ADAPTERS: Mapping[str, Adapter] = {
     "rbac": areas_policy.role,
     "rate_limiter": areas_policy.rate,
     "cache_ttl_parse": areas_history.cache_ttl,
+    "subagents": areas_children.sub_agents,
 }
 """Areas that are not here belong to later work."""

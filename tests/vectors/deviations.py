@@ -11,6 +11,7 @@ import re
 from typing import cast
 
 from tests.vectors import (
+    deviations_children,
     deviations_compaction,
     deviations_history,
     deviations_loop,
@@ -186,6 +187,7 @@ RULES = (
     *deviations_history.RULES,
     *deviations_prompt.RULES,
     *deviations_policy.RULES,
+    *deviations_children.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',

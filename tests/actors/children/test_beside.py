@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-
-import attrs
 import trio
 from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
-from motet.protocols.models import ModelEvent, ModelRequest
+from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say
 
 ALICE = motet.Principal("alice")
@@ -30,32 +26,6 @@ def lead_of(model: Scripted, limits: motet.Limits = LIMITS) -> motet.Agent[None]
 def told(rows: tuple[ChatMessage, ...]) -> list[str]:
     """What of the rows tells of children that have ended."""
     return [row.text for row in rows if isinstance(row, UserMessage) and row.note == "injected"]
-
-
-@attrs.define
-class Paced:
-    """A worker that answers its task ``3 name`` after three seconds; ``never`` takes for ever."""
-
-    name: str = "paced"
-    working: int = 0
-    most: int = 0
-    requests: list[ModelRequest] = attrs.field(factory=list[ModelRequest])
-
-    @asynccontextmanager
-    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
-        self.requests.append(request)
-        seconds, _, name = request.messages[-1].text.partition(" ")
-        self.working += 1
-        self.most = max(self.most, self.working)
-        try:
-            await trio.sleep(float("inf") if seconds == "never" else float(seconds))
-        finally:
-            self.working -= 1
-        async with Scripted(say(f"did {name}")).request(request) as parts:
-            yield parts
-
-    def agent(self, limits: motet.Limits = LIMITS) -> motet.Agent[None]:
-        return motet.Agent("worker", model=self, description="Works.", limits=limits)
 
 
 async def test_a_caller_goes_on_and_is_told_of_all_before_it_ends(
