@@ -42,8 +42,8 @@ _REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
-    """The configuration in a TOML file; ``state``, ``workspace``, ``skills`` and the
-    ``files`` of agents become absolute paths.
+    """The configuration in a TOML file; ``state``, ``workspace``, ``skills``, ``cedar`` and
+    the ``files`` of agents become absolute paths.
 
     ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
     """
@@ -57,8 +57,10 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
     beside = file.parent / "skills"
     skills = (str(beside),) if beside.is_dir() else ()
+    cedar = config.tools.cedar and str(file.parent / config.tools.cedar)
     return attrs.evolve(
         config,
+        tools=attrs.evolve(config.tools, cedar=cedar),
         skills=skills if config.skills is None else _below(file.parent, config.skills),
         agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},
         hooks=tuple(hooks),

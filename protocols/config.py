@@ -192,6 +192,7 @@ class ToolsConfig:
         per_hour: the same of single tools, groups (``group:web``) and MCP servers.
         aliases: other names of tools, in calls and in policies, besides the usual ones.
         prefixes: what models put around the names of tools, such as ``proxy_{tool_name}``.
+        cedar: file of policies in Cedar that hold beside the rules; needs ``motet[cedar]``.
     """
 
     shell: ShellConfig = attrs.field(factory=ShellConfig)
@@ -203,6 +204,7 @@ class ToolsConfig:
     )
     aliases: Mapping[str, str] = attrs.field(factory=dict[str, str])
     prefixes: tuple[str, ...] = ()
+    cedar: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
 
 
 @attrs.frozen(kw_only=True)

@@ -17,6 +17,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.log import logger
+from motet.actors.policy.cedar import CedarPolicy
 from motet.actors.policy.names import BUILTIN, OWN, RESULTS, Names
 from motet.actors.policy.rates import CallRates
 from motet.actors.policy.rules import Rules, configured, strictest
@@ -44,14 +45,14 @@ class PolicyDesk:
 
     Attributes:
         rules: those of the configuration and of the agents.
-        engine: another policy beside them.
+        engines: other policies beside them.
         groups: names of groups and MCP servers that rules may use, connected or not.
         builtin: names of tools that rules may use although no agent has them.
     """
 
     catalog: ToolCatalog = attrs.field(factory=ToolCatalog)
     rules: Rules = attrs.field(factory=Rules)
-    engine: Policy | None = None
+    engines: Sequence[Policy] = ()
     rates: CallRates = attrs.field(factory=CallRates)
     names: Names = attrs.field(factory=Names)
     groups: Sequence[str] = ()
@@ -72,7 +73,7 @@ class PolicyDesk:
     @property
     def is_open(self) -> bool:
         """Whether there is no policy at all."""
-        return self.engine is None and self.rules.is_open
+        return not self.engines and self.rules.is_open
 
     def facts(self, tool: Tool, agent: str) -> ToolFacts:
         return self.names.facts(tool, self.catalog.names(agent))
@@ -191,8 +192,8 @@ class PolicyDesk:
                 yield Ruling(ruling.effect, ruling.rule + of, ruling.reason)
 
     def _asked(self, subject: Subject, facts: ToolFacts) -> Iterable[Ruling]:
-        if self.engine is not None:
-            yield _decided(self.engine, subject, facts)
+        for engine in self.engines:
+            yield _decided(engine, subject, facts)
         yield self.rules.decide(subject, facts)
 
 
@@ -206,16 +207,20 @@ def desk_of(
     groups: Iterable[str],
     engine: Policy | None,
 ) -> PolicyDesk:
-    """The policy of a configuration.
+    """The policy of a configuration, and of an engine beside it.
 
-    ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers.
+    ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers. Raises
+    ``ConfigError`` for Cedar that cannot be read, ``MissingExtra``.
     """
     tools, names = config.tools, Names()
     names = Names({**names.aliases, **tools.aliases}, (*tools.prefixes, *names.prefixes))
     rules = Rules(configured(config.policy), tools.profile)
     rates = CallRates(tools.calls_per_hour, tools.per_hour)
     known = (*groups, OWN, BUILTIN, RESULTS)
-    return PolicyDesk(catalog, rules, engine, rates, names, known, tuple(builtin))
+    engines = [] if engine is None else [engine]
+    if config.tools.cedar is not None:
+        engines.append(CedarPolicy.from_file(config.tools.cedar))
+    return PolicyDesk(catalog, rules, engines, rates, names, known, tuple(builtin))
 
 
 def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:

@@ -259,7 +259,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
         if late := self._policy.wait(work.subjects, tool):
-            return _End(late, "failed", "rate_limit")
+            return _End(late, "denied", "rate_limit")  # the tool has not failed
         return None
 
     def _no_tool(self, work: _Work, name: str) -> str:

@@ -167,22 +167,25 @@ async def test_who_takes_over_is_bound_after_a_restart_as_well(tmp_path: Path) -
         assert "shell" not in offered(second, request)
 
 
-async def test_too_many_calls_are_refused_until_there_is_room(autojump_clock: MockClock) -> None:
+async def test_too_many_calls_are_refused_until_there_is_room(mock_clock: MockClock) -> None:
     def look() -> str:
         return "seen"
 
     both = call(("look", {}), ("look", {}))
-    model = Scripted(both, say("1"), both, say("2"), both, say("3"))
+    model = Scripted(*[both, say("so")] * 4)
     agent = motet.Agent("a", model=model, tools=[look])
     some = config(tools=ToolsConfig(per_hour={"look": 3}))
     async with motet.open_host(config=some, agents=[agent]) as host:
         first = await host.run(agent, "go", session="s")
         second = await host.run(agent, "go", session="s")
-        autojump_clock.jump(3601)
+        mock_clock.jump(1800)
+        late = await host.run(agent, "go", session="s")
+        mock_clock.jump(1801)
         third = await host.run(agent, "go", session="s")
-    texts = [[row.text for row in results(result)] for result in (first, second, third)]
-    assert texts[0] == texts[2] == ["seen", "seen"]
+    texts = [[row.text for row in results(one)] for one in (first, second, late, third)]
+    assert texts[0] == texts[3] == ["seen", "seen"]
     assert texts[1][0] == "seen"
+    assert texts[2][0] == texts[2][1] == texts[1][1].replace("60 min", "30 min")
     assert texts[1][1] == (
         "Rate limit: 'look' may be called 3 times an hour in one session. Nothing was done; "
         "try again in 60 min, or go on without it."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import motet
 from motet.actors.policy.cedar import CedarPolicy, Entity
 from motet.protocols.errors import ConfigError, MissingExtra
 from motet.protocols.policy import Ruling, ToolFacts
@@ -87,6 +88,30 @@ def test_a_text_that_is_no_cedar_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "policy.cedar"
     file.write_text("permit(principal, action, resource);")
     assert CedarPolicy.from_file(file).decide(whom(), READ).effect == "allow"
+
+
+async def test_a_file_may_name_them_and_they_hold_beside_the_rules(tmp_path: Path) -> None:
+    (tmp_path / "tools.cedar").write_text(
+        'permit(principal, action, resource in Group::"group:fs");'
+    )
+    (tmp_path / "motet.toml").write_text(
+        """
+        [tools]
+        cedar = "tools.cedar"
+        [agents.helper]
+        tools = ["group:fs", "group:shell"]
+        policy = { deny = ["write_file"] }
+        """
+    )
+    async with motet.open_host(config=tmp_path / "motet.toml", workspace=tmp_path / "w") as host:
+        judged = await host.tools("helper")
+    allowed = {one.name for one in judged if one.effect == "allow"}
+    assert allowed == {"read_file", "edit_file", "list_files"}
+
+    (tmp_path / "tools.cedar").unlink()
+    with pytest.raises(ConfigError, match=r"tools\.cedar cannot be read"):
+        async with motet.open_host(config=tmp_path / "motet.toml", workspace=tmp_path / "w"):
+            pass
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

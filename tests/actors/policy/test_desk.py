@@ -54,12 +54,15 @@ class Fixed:
         return Ruling(effect, f"fixed for {subject.user}")
 
 
-engines = st.none() | st.builds(
-    Fixed,
-    st.dictionaries(
-        st.sampled_from([tool.name for tool in TOOLS]),
-        st.none() | st.sampled_from(["allow", "ask", "deny"]),
+engines = st.lists(
+    st.builds(
+        Fixed,
+        st.dictionaries(
+            st.sampled_from([tool.name for tool in TOOLS]),
+            st.none() | st.sampled_from(["allow", "ask", "deny"]),
+        ),
     ),
+    max_size=2,
 )
 
 
@@ -70,7 +73,7 @@ def callable_(desk: PolicyDesk, who: tuple[Subject, ...]) -> set[str]:
 
 @given(policies, engines, chains)
 def test_what_is_listed_is_what_may_be_called(
-    policy: Rules, engine: Policy | None, who: tuple[Subject, ...]
+    policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """For every policy and lineage: a tool is offered exactly when its call is not denied."""
     desk = PolicyDesk(CATALOG, policy, engine)
@@ -85,7 +88,7 @@ def test_what_is_listed_is_what_may_be_called(
 
 @given(policies, engines, chains)
 def test_a_child_never_gains_a_tool(
-    policy: Rules, engine: Policy | None, who: tuple[Subject, ...]
+    policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """A run may call what it may alone, as far as each of those above it may call it too."""
     desk = PolicyDesk(CATALOG, policy, engine)
@@ -98,7 +101,7 @@ def test_a_child_never_gains_a_tool(
 
 
 def test_an_engine_that_fails_denies() -> None:
-    desk = PolicyDesk(CATALOG, Rules(), Fixed({"shell": None, "deploy": "ask"}))
+    desk = PolicyDesk(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
     assert not desk.is_open
     assert desk.allowed_names((whom(),)) == tuple(
         name for name in CATALOG.names("lead") if name != "shell"
@@ -113,13 +116,13 @@ def test_an_answer_that_is_no_ruling_denies(said: object) -> None:
         def decide(self, _subject: Subject, _tool: ToolFacts) -> Ruling:
             return said  # type: ignore[return-value]  # that is what is odd
 
-    desk = PolicyDesk(CATALOG, Rules(), Odd())
+    desk = PolicyDesk(CATALOG, Rules(), [Odd()])
     assert desk.allowed_names((whom(),)) == ()
 
 
 def test_a_ruling_is_asked_for_once_until_the_rules_are_others() -> None:
     engine = Fixed({})
-    desk = PolicyDesk(CATALOG, Rules(), engine)
+    desk = PolicyDesk(CATALOG, Rules(), [engine])
     for _ in range(3):
         desk.allowed_names((whom(),))
     assert engine.asked == len(TOOLS)
