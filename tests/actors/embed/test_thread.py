@@ -203,20 +203,21 @@ def test_an_error_of_the_block_is_not_hidden_by_a_slow_end(
         begun.set()
         release.wait(PATIENCE)
 
+    slow = motet.HostThread(grace=0.05)
+
     def use() -> float:
-        with host:
-            host.start(agent, "hi")
+        with slow:
+            slow.start(agent, "hi")
             assert begun.wait(PATIENCE)
             return 1 / 0
 
-    host = motet.HostThread(grace=0.05)
     with pytest.raises(ZeroDivisionError):
         use()
 
     assert "did not end well" in caplog.text
     release.set()
-    host.grace = PATIENCE
-    host.close()
+    slow.grace = PATIENCE
+    slow.close()
 
 
 def test_a_host_that_dies_tells_all_who_wait_and_who_opened_it() -> None:
