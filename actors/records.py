@@ -5,10 +5,13 @@ Invariant: what is another's is not found (G16).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from motet.actors.tree import Tree
 from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
 from motet.protocols.escalations import EscalationInfo, EscalationState, ListEscalations
 from motet.protocols.events import SessionReset
+from motet.protocols.models import Model
 from motet.protocols.sessions import (
     LOCAL,
     GetSession,
@@ -23,6 +26,9 @@ from motet.protocols.sessions import (
     SessionInfo,
 )
 from motet.protocols.traces import GetTrace, ListTraces, Trace, TraceInfo
+
+if TYPE_CHECKING:
+    from motet.actors.replay import Replay, ToolMode
 
 
 class Records:
@@ -62,6 +68,38 @@ class Records:
         principal: Principal = LOCAL,
     ) -> tuple[RunInfo, ...]:
         return await self._tree.store.ask(ListRuns(scope_of(principal), session, status, limit))
+
+    async def replay(
+        self,
+        run_id: str,
+        *,
+        model: str | Model | None = None,
+        tools: ToolMode = "journal",
+        deps: object = None,
+        principal: Principal = LOCAL,
+    ) -> Replay:
+        """Run a run that has ended once more, in a host of its own, and compare the two.
+
+        Nothing is executed and no model is asked, unless ``model`` or ``tools="live"`` says so;
+        nothing of this host changes. See :func:`motet.actors.replay.replay.replay`, and
+        ``NotFound``, ``ConfigError`` of :func:`motet.actors.replay.journal.read_journal`.
+        """
+        from motet.actors.replay import read_journal, replay  # it opens a host itself
+
+        await self._tree.journal.settle()
+        journal = await read_journal(self._tree.readers, run_id)
+        if principal.role != "admin" and journal.info.user != principal.user:
+            raise NotFound(f"no run {run_id!r}; `motet traces` lists them")
+        agent = await self._tree.resolver.resolve(journal.info.agent)
+        return await replay(
+            journal,
+            agent,
+            config=self._tree.config,
+            model=model,
+            tools=tools,
+            deps=deps,
+            workspace=self._tree.workspace,
+        )
 
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
         """The model starts from an empty history; nothing stored is deleted."""

@@ -114,6 +114,7 @@ class Tree:
     rooms_store: ActorRef[RoomStoreMessage]
     rooms: ActorRef[Open]
     places: Places
+    readers: Readers
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
     started: float = attrs.field(factory=time.time)
@@ -260,6 +261,7 @@ async def _plant(
         rooms_store=stores.rooms,
         rooms=rooms,
         places=places,
+        readers=readers,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     tree.interrupted = await _recover(stores.sessions, bus, stores.traces)

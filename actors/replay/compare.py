@@ -1,0 +1,109 @@
+"""How a replay differs from the run: rows and events as lines, without what always differs. Pure.
+
+Left out are ids, times, prices and the texts that the host adds to a run that was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from motet.actors.errors.advice import canonical
+from motet.actors.replay.played import CUT, STOPPED
+from motet.protocols import events as ev
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.sessions import RunStatus
+
+Mark: TypeAlias = Literal[" ", "-", "+"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One line: of both, of then only (``-``) or of now only (``+``)."""
+
+    mark: Mark
+    line: str
+
+
+@attrs.frozen
+class Comparison:
+    """The lines of then and those of now."""
+
+    then: tuple[str, ...]
+    now: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        return self.then == self.now
+
+    def changes(self) -> Iterator[Change]:
+        """All lines in order, what was then before what is now."""
+        matcher = SequenceMatcher(None, self.then, self.now, autojunk=False)
+        for kind, a, b, c, d in matcher.get_opcodes():
+            if kind == "equal":
+                yield from (Change(" ", line) for line in self.then[a:b])
+            else:
+                yield from (Change("-", line) for line in self.then[a:b])
+                yield from (Change("+", line) for line in self.now[c:d])
+
+
+def row_lines(rows: Iterable[ChatMessage], status: RunStatus) -> tuple[str, ...]:
+    """The rows of a run, and how it ended."""
+    end = "stopped" if status in STOPPED else status
+    return (*(line for row in rows for line in _row(row)), f"end {end}")
+
+
+def _row(row: ChatMessage) -> Iterator[str]:
+    match row:
+        case UserMessage():
+            who = row.note or "user"
+            yield from (f"{who}: {line}" for line in row.text.splitlines() or [""])
+        case AssistantMessage(note="" | "silent"):
+            yield from (f"assistant: {line}" for line in row.text.splitlines())
+            yield from (f"call {c.name} {canonical(c.arguments)}" for c in row.calls)
+        case AssistantMessage():
+            yield "host: the run was cut off" if row.note != "limited" else "host: limited"
+        case ToolMessage():
+            if row.outcome in CUT:
+                yield f"result {row.name} (cut off)"
+                return
+            head = f"result {row.name} ({row.outcome})"
+            yield from (f"{head} {line}" for line in row.text.splitlines() or [""])
+
+
+def event_lines(events: Sequence[ev.AnyEvent]) -> tuple[str, ...]:
+    """The events that a replay has as well: not those of retries, children, waits and approvals."""
+    lines: list[tuple[int, str]] = []
+    group = 0
+    for event in events:
+        line = _event(event)
+        if line is None:
+            continue
+        # Calls of one batch begin in any order.
+        group += not (isinstance(event, ev.ToolCall) and lines and "tool.call" in lines[-1][1])
+        lines.append((group, line))
+    return tuple(line for _, line in sorted(lines))
+
+
+def _event(event: ev.AnyEvent) -> str | None:
+    name = ev.event_name(event)
+    match event:
+        case ev.RunStarted():
+            return f"{name} {event.agent}"
+        case ev.MessageAdded():
+            return f"{name} {event.role}: {' '.join(event.text.split())}"
+        case ev.ToolCall():
+            return f"{name} {event.index} {event.name}"
+        case ev.Warned():
+            return f"{name} {event.source}"
+        case ev.RunLimited():
+            return f"{name} {event.limit}"
+        case ev.RunCompleted() | ev.RunFailed() | ev.RunEscalated():
+            return name
+        case ev.RunCancelled() | ev.RunInterrupted():
+            return "run stopped"
+        case _:
+            return None
