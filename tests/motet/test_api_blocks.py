@@ -167,7 +167,7 @@ async def test_section_4_classifies_and_hands_off() -> None:
     steps = [
         call("classify", task="Smoke!"),
         call("transfer_to_writer"),
-        say("It burns, dear all."),
+        say("Dear all, run."),
     ]
     big = ScriptedModel(steps, name=GPT)
     lead = defined(4, mini, big)["lead"]
