@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeGuard
 
 import msgspec
 
+from motet.actors.models.demo_form import filled
 from motet.actors.models.wire import json_object
 from motet.protocols.chat import (
     ANSWERS,
@@ -40,6 +41,8 @@ Parts joined by "and" run in parallel, by "and then" one after the other."""
 
 ERROR_ID = re.compile(r"\berr_\d{8}_\d{6}_[0-9a-f]{6}\b")
 STEP = re.compile(r"\s*\band then\b\s*", re.I)
+FINAL = "final_answer"
+"""A tool of that name takes the answer where it has a form."""
 VERBS = "list|read|write|run|fetch|fail|wait|detail|explain"
 PART = re.compile(rf"\s+and\s+(?=(?:{VERBS})\b)", re.I)
 ADDRESS = re.compile(r"^\s*@\S+[\s,:]+")
@@ -107,10 +110,15 @@ def plan(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Plan:
     at, request = asked[-1]
     since = messages[at + 1 :]
     offered = {tool.name: tool for tool in tools}
+    form = next((tool for tool in tools if tool.name.startswith(FINAL)), None)
     steps = [step_of(text, offered, messages) for text in STEP.split(spoken(request.text))]
     taken = sum(1 for row in since if isinstance(row, AssistantMessage) and row.calls)
     numbered = sum(len(row.calls) for row in messages if isinstance(row, AssistantMessage))
-    return answer(steps, taken, reports(since), numbered, offered)
+    said = answer(steps, taken, reports(since), numbered, offered)
+    if form is None or said.calls:
+        return said
+    arguments = msgspec.json.encode(filled(form.parameters, spoken(request.text))).decode()
+    return Plan("", said.wait, (Call(f"call_{numbered + 1}", form.name, arguments),))
 
 
 def answer(
