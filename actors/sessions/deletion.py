@@ -1,9 +1,12 @@
 """Deleting a session: every table that knows of it, in one transaction. Pure.
 
-It is the one exception to "rows are only added": a session goes whole, or not at all.
+It is the one exception to "rows are only added": a session goes whole, with those of its
+sub-agents, or not at all.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from motet.protocols.storage import Row, Statement
 
@@ -29,12 +32,25 @@ DELETIONS = (
 )
 
 
-def delete(session: str) -> tuple[Statement, ...]:
-    """The transaction; its first statement fails while a run is unfinished."""
+# Those of runs that its runs have started, and so on.
+BELOW = """
+WITH RECURSIVE below (session) AS (
+    SELECT ?1 UNION
+    SELECT sessions.session FROM below JOIN runs USING (session)
+    JOIN sessions ON sessions.parent = runs.run_id
+)
+SELECT session FROM below WHERE session <> ?1"""
+
+
+def delete(session: str, below: Sequence[str] = ()) -> tuple[Statement, ...]:
+    """The transaction; its first statement fails while a run is unfinished.
+
+    ``below``: the sessions of its sub-agents, as :data:`BELOW` finds them.
+    """
     return (
         Statement(BUSY, (session,), expect=0),
         Statement(ROWS, (session,)),
-        *(Statement(sql, (session,)) for sql in DELETIONS),
+        *(Statement(sql, (one,)) for one in (*below, session) for sql in DELETIONS),
     )
 
 

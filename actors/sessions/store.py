@@ -271,9 +271,11 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     @handles(DeleteSession)
     async def delete(self, request: DeleteSession) -> int:
+        found = await self._readers.read(deletion.BELOW, (request.session,))
+        below = [str(session) for (session,) in found]
         try:
             with self._contexts.changing(request.session):
-                rows_of_each = await self._write(deletion.delete(request.session))
+                rows_of_each = await self._write(deletion.delete(request.session, below))
         except ExpectationFailed:
             raise SessionBusy(
                 f"session {request.session!r} has an input that is not answered yet: "

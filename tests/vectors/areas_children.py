@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.children.names import SPAWN
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import JsonObject, UserMessage
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
@@ -32,7 +32,8 @@ def sub_agents(given: Given) -> Facts:
 
 
 def _spawn(*tasks: str) -> Step:
-    return call(*((SPAWN, {"task": task, "agent": "worker"}) for task in tasks))
+    given: list[JsonObject] = [{"task": task, "agent": "worker"} for task in tasks]
+    return call(*((SPAWN, args) for args in given))
 
 
 def _lead(*steps: Step) -> motet.Agent[None]:

@@ -12,16 +12,19 @@ from tests.vectors.rules import Rule
 def _has_what_its_caller_has(case: Case, facts: Facts) -> bool:
     """No list of its own: of the tools it is to lack it has those that its caller has."""
     offered = cast("Collection[str]", facts.get("offered", ()))
-    expected = case.expect if isinstance(case.expect, list) else []
-    return "memory_search" in expected and "memory_search" in offered
+    return "memory_search" in _names(case.expect) and "memory_search" in offered
 
 
 def _starts_no_more(case: Case, facts: Facts) -> bool:
     """It has no children; tools that show sessions are none of ours."""
     offered = cast("Collection[str]", facts.get("offered", ()))
     lacks = cast("Collection[str]", facts.get(MAIN, ()))
-    expected = cast("list[str]", case.expect) if isinstance(case.expect, list) else []
+    expected = _names(case.expect)
     return "spawn" in expected and "spawn" in lacks and not set(expected) & set(offered)
+
+
+def _names(expect: object) -> list[str]:
+    return cast("list[str]", expect) if isinstance(expect, list) else []
 
 
 def _tells(case: Case, facts: Facts) -> bool:

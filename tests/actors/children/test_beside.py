@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.transcript import violations
-from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage, UserMessage
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say
 
@@ -16,7 +16,8 @@ LIMITS = motet.Limits()
 
 
 def spawn(*tasks: str, **more: str) -> Step:
-    return call(*(("spawn", {"task": task, "agent": "worker"} | more) for task in tasks))
+    given: list[JsonObject] = [{"task": task, "agent": "worker", **more} for task in tasks]
+    return call(*(("spawn", args) for args in given))
 
 
 def lead_of(model: Scripted, limits: motet.Limits = LIMITS) -> motet.Agent[None]:
@@ -230,6 +231,20 @@ async def test_a_text_that_steers_is_heard_while_children_work(
     assert result.output == "done"
     assert [row.text for row in result.rows if isinstance(row, UserMessage)][1] == "hurry up"
     del autojump_clock
+
+
+async def test_a_child_has_no_tool_that_its_caller_is_denied() -> None:
+    worker_model = Scripted(call(("shell", {"command": "id"})), say("no shell"), name="worker")
+    worker = motet.Agent("worker", model=worker_model, tools=["shell", "read_file"])
+    model = Scripted(spawn("rm"), say("I wait"), say("done"))
+    lead = motet.Agent(
+        "lead", model=model, tools=["group:agents"], policy=motet.ToolRules(deny=("shell",))
+    )
+    async with motet.open_host(agents=[worker]) as host:
+        await host.run(lead, "go")
+    assert "shell" not in {tool.name for tool in worker_model.requests[0].tools}
+    (refused,) = [r for r in worker_model.requests[1].messages if isinstance(r, ToolMessage)]
+    assert refused.outcome != "done"
 
 
 async def test_sessions_of_children_are_not_among_those_that_people_see() -> None:

@@ -11,7 +11,9 @@ from motet.actors.host import open_host
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import DATABASE_FILE
 from motet.protocols.errors import NotFound
+from motet.protocols.limits import Limits
 from motet.protocols.sessions import DeleteSession, Principal, SessionBusy
+from tests.scripted import Scripted, call, say
 
 KEPT = {"streams", "tokens"}
 """Tables that may name a deleted session: the next number of its stream must stay its next."""
@@ -50,6 +52,20 @@ async def test_what_a_session_stored_is_gone_and_others_stay(tmp_path: Path) -> 
         assert await host.delete("oleander") == 2
         assert await host.delete("other") == 6
 
+    assert mentions(tmp_path / "st", "oleander") <= KEPT
+    assert mentions(tmp_path / "st", "run_") <= KEPT
+
+
+async def test_what_its_sub_agents_stored_goes_with_it(tmp_path: Path) -> None:
+    inner = Agent("inner", model=Scripted(say("oleander"), name="inner"))
+    middle_model = Scripted(call(("inner", {"task": "x"})), say("oleander"), name="middle")
+    middle = Agent("middle", model=middle_model, tools=[inner.as_tool()])
+    outer_model = Scripted(call(("middle", {"task": "oleander"})), say("done"), name="outer")
+    outer = Agent("outer", model=outer_model, tools=[middle.as_tool()], limits=Limits(depth=2))
+    async with open_host(tmp_path / "st") as host:
+        await host.run(outer, "go", session="s")
+        assert await host.delete("s") == 4
+        assert await host.runs() == ()
     assert mentions(tmp_path / "st", "oleander") <= KEPT
     assert mentions(tmp_path / "st", "run_") <= KEPT
 

@@ -13,7 +13,7 @@ import trio
 from hypothesis import strategies as st
 
 import motet
-from motet.protocols.chat import AssistantMessage
+from motet.protocols.chat import AssistantMessage, JsonObject
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest, Usage, UsageReport
 from tests.scripted import Scripted, call, say
 
@@ -80,8 +80,10 @@ class Planned:
             self.working -= 1
 
     def _answer(self, node: Node, answers: int) -> Scripted:
-        calls = [("ask", {"place": self.place(child)}) for child in node.called]
-        calls += [("spawn", {"task": str(self.place(child))}) for child in node.beside]
+        calls: list[tuple[str, JsonObject]] = [
+            *(("ask", {"place": self.place(child)}) for child in node.called),
+            *(("spawn", {"task": str(self.place(child))}) for child in node.beside),
+        ]
         if calls and not answers:
             step = call(*calls)
         elif node.ending == "hangs":
