@@ -169,8 +169,8 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     @handles(ListParked)
     async def list_parked(self, _: ListParked) -> tuple[ParkedRun, ...]:
-        _, found = await self._transact((Statement(rows.PARK_LEFT), Statement(rows.PARKED)))
-        return tuple(rows.parked(row) for row in found)
+        answer = await self._transact((Statement(rows.PARK_LEFT), Statement(rows.PARKED)))
+        return tuple(rows.parked(row) for row in answer[-1])
 
     @handles(WithdrawLeft)
     async def withdraw_left(self, _: WithdrawLeft) -> tuple[ApprovalInfo, ...]:

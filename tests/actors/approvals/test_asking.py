@@ -9,7 +9,12 @@ from trio.testing import MockClock
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols import events
-from motet.protocols.approvals import ApprovalAnswered, ApprovalsConfig, NeedsApproval
+from motet.protocols.approvals import (
+    ApprovalAnswered,
+    ApprovalDecision,
+    ApprovalsConfig,
+    NeedsApproval,
+)
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import InputValidation, NotFound
@@ -47,19 +52,16 @@ async def test_a_denied_call_is_not_run_and_the_model_reads_why() -> None:
     assert row.text == "Permission denied: denied by local, who says: not at noon"
 
 
-async def _answer(host: motet.Host, *answers: str) -> None:
-    decision, *note = answers
+async def _answer(host: motet.Host, decision: ApprovalDecision, note: str = "") -> None:
     (info,) = await pending(host)
-    assert decision in ("allow-once", "allow-always", "deny")
-    await host.approve(info.id, decision, note="".join(note))
+    await host.approve(info.id, decision, note=note)
 
 
 async def test_of_two_who_answer_at_once_one_wins_and_the_other_is_told() -> None:
     own = ops(call(("restart", {"unit": "ssh"})), say("done"))
     outcomes: list[str] = []
 
-    async def answer(host: motet.Host, id: str, decision: str, by: str) -> None:
-        assert decision in ("allow-once", "deny")
+    async def answer(host: motet.Host, id: str, decision: ApprovalDecision, by: str) -> None:
         try:
             info = await host.approve(id, decision, by=by)
             outcomes.append(f"{info.resolved_by} {info.state}")
@@ -273,16 +275,16 @@ async def test_all_of_a_batch_are_asked_for_and_siblings_run_meanwhile() -> None
 
 
 async def test_calls_that_write_are_asked_for_together_and_done_in_order() -> None:
-    units = [("restart", {"unit": unit}) for unit in "abc"]
-    own = ops(call(*units, ("look", {})), say("done"))
+    a, b, c = [("restart", dict[str, object](unit=unit)) for unit in "abc"]
+    own = ops(call(a, b, c, ("look", {})), say("done"))
     async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
         nursery.start_soon(host.run, own.agent, "go")
-        a, b, c = await pending(host, 3)
-        await host.approve(c.id, "allow-once")
-        await host.approve(b.id, "deny")
+        first, second, third = await pending(host, 3)
+        await host.approve(third.id, "allow-once")
+        await host.approve(second.id, "deny")
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert own.ran == []
-        await host.approve(a.id, "allow-once")
+        await host.approve(first.id, "allow-once")
     assert own.ran == ["restart a", "restart c", "look"]
 
 

@@ -10,7 +10,7 @@ import trio
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols import events
-from motet.protocols.approvals import ApprovalAnswered
+from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.sessions import Ack
 from tests.actors.approvals.ops import (
@@ -107,8 +107,7 @@ async def test_an_approval_is_resolved_after_a_restart_once(tmp_path: Path) -> N
     after = ops(say("done"))
     outcomes: list[str] = []
 
-    async def answer(host: motet.Host, by: str, decision: str) -> None:
-        assert decision in ("allow-once", "deny")
+    async def answer(host: motet.Host, by: str, decision: ApprovalDecision) -> None:
         try:
             info = await host.approve(result.approvals[0], decision, by=by)
         except ApprovalAnswered as error:
@@ -233,8 +232,8 @@ async def test_a_gate_that_changes_the_arguments_meanwhile_has_them_approved_aga
 
 
 async def test_an_answer_to_one_of_many_has_the_run_go_on_as_far_as_it_can() -> None:
-    disks = [("wipe", {"disk": disk}) for disk in "abc"]
-    own = ops(call(*disks), say("done"))
+    disks = [call(("wipe", {"disk": "a"}), ("wipe", {"disk": "b"}), ("wipe", {"disk": "c"}))]
+    own = ops(*disks, say("done"))
     async with motet.open_host(config=AT_ONCE) as host:
         ack = await started(host, own.agent)
         await parked(host, ack.run_id)

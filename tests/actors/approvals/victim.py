@@ -20,14 +20,14 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settled(_self: Parking, _info: ApprovalInfo) -> None:
+def settled(self: Parking, info: ApprovalInfo) -> None:  # noqa: ARG001  # as it is called
     """In place of what comes of an answer that is on disk."""
     die()
 
 
 async def main(state: str, marks: Path, moment: str) -> None:
-    calls = [("write", {"text": "a"}), ("write", {"text": "b"}), ("note", {})]
-    agent = motet.Agent("ops", model=Scripted(call(*calls)))
+    script = call(("write", {"text": "a"}), ("write", {"text": "b"}), ("note", {}))
+    agent = motet.Agent("ops", model=Scripted(script))
 
     @agent.tool(approval=True)
     def write(text: str) -> str:
