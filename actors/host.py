@@ -39,7 +39,7 @@ from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
 from motet.protocols.host import AgentInfo, HostStatus, Journal
-from motet.protocols.mcp import McpServer
+from motet.protocols.mcp import McpServer, McpStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
 from motet.protocols.sessions import (
@@ -108,6 +108,10 @@ class Host(Answering):
         known = await self._tree.resolver.resolve(agent)
         subject = Subject(known.name, principal.user, principal.role, session)
         return self._tree.services.policy.judged((subject,))
+
+    async def mcp_servers(self) -> tuple[McpStatus, ...]:
+        """How each MCP server is, in the order they were configured; starts none."""
+        return await self._tree.services.mcp.statuses()
 
     async def put_agent(self, record: AgentRecord) -> None:
         """Store an agent, or replace the stored one of its name, from the next run on.

@@ -13,6 +13,7 @@ from motet.actors.agent import guard
 from motet.actors.agent.resume import known, marks
 from motet.actors.approvals.desk import Standing
 from motet.actors.approvals.gate import LATER
+from motet.actors.mcp.offer import PREFIX as FOREIGN
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
 from motet.actors.tools.batch import BEFORE_START, run_batch
@@ -155,8 +156,8 @@ class Batch:
             return CallResult(call.id, call.name, text, "failed", kind="unknown")
 
     def _screened(self, result: CallResult) -> CallResult:
-        """What a tool brought from the web, with a warning in front if it reads like orders."""
-        if result.name not in guard.WEB_TOOLS:
+        """What came from the web or a server, with a warning in front if it reads like orders."""
+        if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
             return result
         finding = guard.find(result.text, self.services.guard, "result")
         if finding is None:

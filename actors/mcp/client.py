@@ -68,14 +68,23 @@ class _Life:
 
 
 class McpClient(Actor[McpProtocol]):
-    """One configured server. ``offer`` is told of its tools whenever they are others."""
+    """One configured server. ``offer`` is told of its tools whenever they are others.
+
+    ``closing``: the server is to end, in the time that others take for it too.
+    """
 
     def __init__(
-        self, server_name: str, server: McpServer, offer: Offer, random: Random | None = None
+        self,
+        server_name: str,
+        server: McpServer,
+        offer: Offer,
+        closing: trio.Event | None = None,
+        random: Random | None = None,
     ) -> None:
         self._server_name = server_name
         self._server = server
         self._offer = offer
+        self._closing = trio.Event() if closing is None else closing
         self._random = random or Random()
         self._words = Words(server_name)
         self._upkeep = Upkeep()
@@ -134,7 +143,7 @@ class McpClient(Actor[McpProtocol]):
 
     async def _start(self, life: _Life) -> None:
         rest = self._upkeep.wait(trio.current_time())
-        if rest > PATIENCE and not life.wanted.is_set():
+        if rest > PATIENCE:
             raise self._unavailable(f"{self._problem}; it is started again in {rest:.1f} s")
         life.wanted.set()
         await life.settled.wait()
@@ -167,7 +176,13 @@ class McpClient(Actor[McpProtocol]):
     # What the owner does
 
     async def _keep(self) -> None:
-        """Own one life of the server after the other."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._own)
+            await self._closing.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _own(self) -> None:
+        """One life of the server after the other."""
         while True:
             life = self._life
             await life.wanted.wait()
@@ -180,6 +195,8 @@ class McpClient(Actor[McpProtocol]):
                 log.warning("an MCP server has ended", server=self._server_name, why=problem)
             self._problem = life.problem = "" if stopped else problem
             self._life = _Life()
+            if self._server.start == "eager" and not stopped:
+                self._life.wanted.set()
             life.settled.set()
             life.gone.set()
 

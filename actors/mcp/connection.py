@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client.session import ClientSession
 
-PAGES = 100
-"""Of a list of tools; a server with more is broken."""
+PAGES, TOOLS = 100, 1_000
+"""Of a list of tools; what is behind them is not offered."""
+DESCRIPTION = 4_000
+"""Characters of what a server says of a tool."""
 CLOSE_BUDGET = 2.0
 """Seconds for a server that is reached by a URL to hear that the session is over."""
 
@@ -69,7 +71,7 @@ class Connection:
             for _ in range(PAGES):
                 params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
                 page = await self.session.list_tools(params=params)
-                for tool in page.tools:
+                for tool in page.tools[: TOOLS - len(found)]:
                     found.setdefault(tool.name, _tool(tool.model_dump(mode="json", by_alias=True)))
                 cursor = page.next_cursor
                 if cursor is None:
@@ -120,7 +122,9 @@ class _failures:
         from pydantic import ValidationError
 
         if isinstance(error, MCPError):
-            if error.code == CONNECTION_CLOSED or self._end.happened.is_set():
+            # Servers use this code for errors of their own as well.
+            closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+            if closed or self._end.happened.is_set():
                 raise McpFailed("the connection to it is lost", "unavailable") from error
             raise McpFailed(
                 f"it refused: {error.message} (code {error.code})", "refused"
@@ -240,7 +244,7 @@ def _tool(listed: dict[str, Any]) -> McpTool:
     schema.setdefault("properties", {})
     return McpTool(
         name=str(listed["name"]),
-        description=str(listed.get("description") or listed.get("title") or ""),
+        description=str(listed.get("description") or listed.get("title") or "")[:DESCRIPTION],
         parameters=schema,
         read_only=annotations.get("readOnlyHint") is True,
     )

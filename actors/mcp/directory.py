@@ -59,11 +59,13 @@ class McpServers(Actor[GetServer]):
 
     def __init__(self, directory: McpDirectory) -> None:
         self._directory = directory
+        self._closing = trio.Event()
 
     async def on_start(self) -> None:
+        self.start_soon(self._close_all)
         for name, server in self._directory.servers.items():
             offer = partial(self._directory.offer, name)
-            make = partial(McpClient, name, server, offer)
+            make = partial(McpClient, name, server, offer, self._closing)
             await self.start_child(make, name=name)
 
     @handles(GetServer)
@@ -71,6 +73,13 @@ class McpServers(Actor[GetServer]):
         child = self.child(request.name)
         assert child is not None, "all servers are started with this actor"
         return child
+
+    async def _close_all(self) -> None:
+        """Servers that are slow to end are so at the same time, not one after the other."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._closing.set()
 
 
 class McpDirectory:

@@ -25,6 +25,7 @@ TOOLS = {
     "grow": {"name": {"type": "string"}},
     "image": {},
     "fail": {},
+    "busy": {},
     "structured": {},
     "orphan": {"mark": {"type": "string"}},
 }
@@ -154,6 +155,8 @@ class Server:
                     text("a picture"),
                     {"type": "image", "data": PIXEL, "mimeType": "image/png"},
                 )
+            case "busy":
+                self.send({"id": number, "error": {"code": -32000, "message": "too busy"}})
             case "fail":
                 self.answer(number, text("the disk is full\nreally"), isError=True)
             case "structured":

@@ -55,7 +55,7 @@ async def acting(server: McpServer) -> AsyncGenerator[Stage]:
     """The actor of a server for the length of the block."""
     lists: list[tuple[McpTool, ...]] = []
     async with open_system(check_messages=True) as system:
-        make = lambda: McpClient("it", server, lists.append, Random(0))  # noqa: E731
+        make = lambda: McpClient("it", server, lists.append, random=Random(0))  # noqa: E731
         yield Stage(await system.start(make, name="it"), lists)
 
 

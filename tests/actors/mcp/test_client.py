@@ -81,6 +81,16 @@ async def test_one_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> 
         assert await stage.call("echo", text="back") == "back"
 
 
+async def test_an_error_of_the_protocol_is_that_calls_and_the_server_goes_on() -> None:
+    async with acting(faulty()) as stage:
+        failed = await fails(stage, "busy")
+        assert (failed.kind, str(failed)) == (
+            "refused",
+            "MCP server 'it': it refused: too busy (code -32000)",
+        )
+        assert len(children()) == 1
+
+
 async def test_calls_beside_one_that_kills_the_server_fail_too_and_nobody_waits_for_ever() -> None:
     ended: list[str] = []
 
@@ -216,6 +226,15 @@ async def test_an_eager_one_runs_before_anybody_has_called() -> None:
             while not stage.lists:
                 await trio.sleep(0.01)
         assert (await stage.ref.ask(GetMcpStatus())).state == "ready"
+
+
+async def test_an_eager_one_that_ends_is_started_again_by_itself(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    async with acting(attrs.evolve(faulty(journal=journal), start="eager")) as stage:
+        await fails(stage, "die")
+        with trio.fail_after(10):
+            while journal.read_text().count("start") < 2:
+                await trio.sleep(0.01)
 
 
 async def test_the_environment_of_the_host_is_not_the_servers(
