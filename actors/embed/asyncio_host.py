@@ -99,7 +99,12 @@ class AsyncioHost:
 
     @overload
     async def run(
-        self, agent: Agent[D, R], text: str, *, deps: D | None = None, **options: Unpack[Asked]
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+    ) -> RunResult[R]: ...
+
+    @overload
+    async def run(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[Asked]
     ) -> RunResult[R]: ...
 
     @overload
@@ -122,7 +127,12 @@ class AsyncioHost:
 
     @overload
     def stream(
-        self, agent: Agent[D, R], text: str, *, deps: D | None = None, **options: Unpack[RunOptions]
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
     ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
 
     @overload

@@ -48,10 +48,20 @@ class HostThread(HostLife):
     @overload
     def run(
         self,
+        agent: Agent[None, R],
+        text: str,
+        *,
+        deps: None = None,
+        **options: Unpack[AskedInTime],
+    ) -> RunResult[R]: ...
+
+    @overload
+    def run(
+        self,
         agent: Agent[D, R],
         text: str,
         *,
-        deps: D | None = None,
+        deps: D,
         **options: Unpack[AskedInTime],
     ) -> RunResult[R]: ...
 
@@ -89,7 +99,12 @@ class HostThread(HostLife):
 
     @overload
     def start(
-        self, agent: Agent[D, R], text: str, *, deps: D | None = None, **options: Unpack[Asked]
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+    ) -> StartedRun[R]: ...
+
+    @overload
+    def start(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[Asked]
     ) -> StartedRun[R]: ...
 
     @overload
@@ -109,7 +124,12 @@ class HostThread(HostLife):
 
     @overload
     def stream(
-        self, agent: Agent[D, R], text: str, *, deps: D | None = None, **options: Unpack[RunOptions]
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[RunOptions]
+    ) -> AbstractContextManager[ThreadStream[R]]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
     ) -> AbstractContextManager[ThreadStream[R]]: ...
 
     @overload

@@ -133,6 +133,27 @@ def of_a_program() -> None:
     assert_type(judge.run_sync("x", deps=Deps("a")).output, Ticket)
 
 
+def of_a_thread(host: motet.HostThread) -> None:
+    assert_type(host.run(plain, "x"), motet.RunResult[str])
+    assert_type(host.run(judge, "x", deps=Deps("a"), timeout=5).output, Ticket)
+    assert_type(host.run("judge", "x"), motet.RunResult[Any])
+    assert_type(host.start(triage, "x", check=False), motet.StartedRun[Ticket])
+    with host.stream(triage, "x") as run:
+        assert_type(run.result.output, Ticket)
+        for event in run:
+            assert_type(event, motet.AnyEvent)
+    assert_type(host.call(motet.Host.stop, session="s"), motet.StopReport)
+
+
+async def of_asyncio(host: motet.AsyncioHost) -> None:
+    assert_type(await host.run(triage, "x"), motet.RunResult[Ticket])
+    async with host.stream(judge, "x", deps=Deps("a")) as run:
+        assert_type((await run.wait()).output, Ticket)
+        async for event in run:
+            assert_type(event, motet.AnyEvent)
+    assert_type(await host.call(motet.Host.stop, session="s"), motet.StopReport)
+
+
 # Where one agent may stand for another
 
 
