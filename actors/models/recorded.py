@@ -28,7 +28,15 @@ from motet.actors.models.cassette import (
 from motet.actors.models.catalog import Closable, resolve
 from motet.actors.models.played import Played
 from motet.protocols.errors import ConfigError
-from motet.protocols.models import Finished, Model, ModelEvent, ModelFailure, ModelRequest
+from motet.protocols.models import (
+    Finished,
+    Model,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    NativeOutput,
+    OutputSchema,
+)
 
 Mode: TypeAlias = Literal["replay", "missing", "record"]
 
@@ -74,6 +82,14 @@ class RecordedModel:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._mode} {len(self._entries)} entries>"
+
+    def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
+        """As the model that is recorded does; when none is there, as it did."""
+        if self._mode == "replay" or self._model is None:
+            known = asked_of(ModelRequest("", (), output=output)).output
+            return any(entry.asked.output == known for entry in self._entries)
+        model = self._model
+        return isinstance(model, NativeOutput) and model.takes_output(output, tools=tools)
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:

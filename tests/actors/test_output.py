@@ -17,6 +17,7 @@ from motet.actors.agent.transcript import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, JsonObject, ToolMessage, UserMessage
 from motet.protocols.models import Finished, OutputSchema
+from motet.testing import RecordedModel
 from tests.scripted import Scripted, Step, call, cut, say
 
 
@@ -498,3 +499,17 @@ async def test_an_agents_own_stream_has_the_value() -> None:
     agent = motet.Agent("triage", model=Scripted(answer(GOOD)), output_type=Ticket)
     async with agent.stream("go") as run:
         assert (await run.wait()).output == Ticket("It crashes", 2)
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_recording_is_asked_in_the_way_that_was_recorded(
+    native: bool, tmp_path: Path
+) -> None:
+    script = Native(say(GOOD_TEXT)) if native else Scripted(answer(GOOD))
+    cassette = tmp_path / "triage.jsonl"
+    for recorded in (script, None):
+        model = RecordedModel(cassette, recorded, mode="record" if recorded else "replay")
+        agent = motet.Agent("triage", model=model, output_type=Ticket)
+        async with motet.open_host() as host:
+            assert (await host.run(agent, "go")).output == Ticket("It crashes", 2)
+    assert len(script.requests) == 1
