@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from motet.cli.options import Config, Json, Model, Session, State, examples
+from motet.cli.replay_options import EXAMPLES as REPLAYS
+from motet.cli.replay_options import replay
 from motet.protocols.sessions import Role
 from motet.protocols.version import __version__
 
@@ -454,6 +456,9 @@ def mcp(
     if look is McpLook.TOOLS:
         raise typer.Exit(list_server_tools(setup, server, json=json))
     raise typer.Exit(list_servers(setup, json=json))
+
+
+app.command(epilog=examples(*REPLAYS))(replay)
 
 
 @app.command()
