@@ -26,6 +26,7 @@ TOOLS = {
     "image": {},
     "fail": {},
     "busy": {},
+    "pending": {},
     "structured": {},
     "orphan": {"mark": {"type": "string"}},
 }
@@ -155,6 +156,8 @@ class Server:
                     text("a picture"),
                     {"type": "image", "data": PIXEL, "mimeType": "image/png"},
                 )
+            case "pending":
+                self.answer(number, text(str(len(self.timers))))
             case "busy":
                 self.send({"id": number, "error": {"code": -32000, "message": "too busy"}})
             case "fail":
