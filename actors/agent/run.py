@@ -314,7 +314,11 @@ class TurnRunner:
         run, before = self.run, self.run.agent.name
         run.lineage = tuple(dict.fromkeys(run.subjects))  # policy holds for whoever comes after
         run.agent, run.next_agent, run.workspace = agent, None, None
-        await self.services.store.ask(HandOver(run.id, agent.name))
+        try:
+            await self.services.store.ask(HandOver(run.id, agent.name))
+        except Exception as error:
+            message = f"that {agent.name!r} takes over is not on disk: {error}"
+            await self.services.warn(run, "transcript", message)
         self.turn.loops.kinds = self.services.catalog.kinds(agent.name)
         self.output.change_agent()
         self.thinker.change_agent()

@@ -14,7 +14,10 @@ import attrs
 
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
+    AgentChanged,
     AnyEvent,
+    ChildEnded,
+    ChildStarted,
     ErrorStoreFailed,
     EscalationResolved,
     InputDropped,
@@ -127,6 +130,12 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("warning", f"[not answered: {one_line(event.reason)}]")
         case InputSteered():
             return Piece("note", "[taken up by the run that goes on]")
+        case AgentChanged():
+            return Piece("note", f"[{event.before} hands over to {event.agent}]")
+        case ChildStarted():
+            return Piece("note", f"[{event.agent} works on: {first_line(event.text)}]")
+        case ChildEnded():
+            return Piece("note", f"[{event.agent} has ended: {event.status}]")
         case SessionReset():
             return Piece("note", "[a new conversation]")
         case Warned():
