@@ -52,7 +52,7 @@ class Aborted(AgentError):
 
 
 class OutputSerialization(AgentError):
-    """After the run: the answer does not have the declared form. No agent can declare one yet."""
+    """After the run: the answer is not of the type that its agent declares, repairs and all."""
 
 
 class Internal(AgentError):
