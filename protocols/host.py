@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState, Grant
 from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.policy import Judged
@@ -169,3 +170,33 @@ class HostApi(Protocol):
         Raises ``EscalationAnswered``, ``InputValidation`` (advice without a note), ``QueueFull``.
         """
         ...
+
+    async def approvals(
+        self,
+        *,
+        session: str | None = None,
+        state: ApprovalState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[ApprovalInfo, ...]:
+        """Calls that wait for a person, or did, newest first."""
+        ...
+
+    async def approve(
+        self,
+        approval: str,
+        decision: ApprovalDecision,
+        *,
+        note: str = "",
+        principal: Principal = LOCAL,
+    ) -> ApprovalInfo:
+        """Answer an approval; the same again changes nothing. Raises ``ApprovalAnswered``."""
+        ...
+
+    async def grants(
+        self, *, agent: str | None = None, principal: Principal = LOCAL
+    ) -> tuple[Grant, ...]:
+        """What ``allow-always`` has left, newest first."""
+        ...
+
+    async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None: ...

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from motet.protocols.approvals import ApprovalAnswered
 from motet.protocols.errors import InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
@@ -38,6 +39,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (KeyConflict, "key_conflict"),
     (QueueFull, "queue_full"),
     (EscalationAnswered, "already_answered"),
+    (ApprovalAnswered, "already_answered"),
 )
 _BUSY: Final = (ActorDead, AskTimeout, MailboxFull)
 

@@ -17,6 +17,7 @@ from motet.actors.gateway.command_answers import answer_command
 from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.protocols import gateway as wire
+from motet.protocols import gateway_approvals as approvals
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.host import HostApi
@@ -219,6 +220,30 @@ async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Ans
     return Answer(info)
 
 
+async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> Answer:
+    found = await caller.api.approvals(
+        session=params.session, state=params.state, limit=params.limit, principal=caller.principal
+    )
+    return Answer(approvals.ApprovalsList(tuple(_fitting(found))))
+
+
+async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> Answer:
+    info = await caller.api.approve(
+        params.id, params.decision, note=params.note, principal=caller.principal
+    )
+    return Answer(info)
+
+
+async def _grants(caller: Caller, params: approvals.ApprovalsGrantsParams) -> Answer:
+    found = await caller.api.grants(agent=params.agent, principal=caller.principal)
+    return Answer(approvals.GrantsList(found))
+
+
+async def _revoke(caller: Caller, params: approvals.ApprovalsRevokeParams) -> Answer:
+    await caller.api.revoke(params.grant, principal=caller.principal)
+    return Answer(approvals.Revoked(params.grant))
+
+
 def _fitting(items: Sequence[T]) -> Sequence[T]:
     """The first of them, at least one, that fit in a page."""
     size = 0
@@ -246,5 +271,9 @@ METHODS: Final[dict[str, Method]] = {
         _method("runs.stop", "operator", wire.RunsStopParams, _stop),
         _method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
         _method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
+        _method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
+        _method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
+        _method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
+        _method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
+from motet.protocols.approvals import ApprovalPending
 from motet.protocols.errors import ConfigError, InputValidation, LimitReached, MotetError
 from motet.protocols.errors import RunCancelled as Cancelled
 from motet.protocols.sessions import RunStatus
@@ -15,6 +16,7 @@ FAILED = 1
 USAGE = 2
 LIMITED = 3
 CANCELLED = 4
+WAITING = 5
 
 BY_STATUS: dict[RunStatus, int] = {
     "completed": OK,
@@ -22,6 +24,7 @@ BY_STATUS: dict[RunStatus, int] = {
     "cancelled": CANCELLED,
     "dropped": CANCELLED,
     "interrupted": CANCELLED,
+    "waiting": WAITING,
 }
 
 
@@ -39,6 +42,8 @@ def code_of_error(error: BaseException) -> int:
             return LIMITED
         case Cancelled():
             return CANCELLED
+        case ApprovalPending():
+            return WAITING
         case _:
             return FAILED
 

@@ -16,6 +16,8 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
     AgentChanged,
     AnyEvent,
+    ApprovalRequested,
+    ApprovalResolved,
     ChildEnded,
     ChildStarted,
     ErrorStoreFailed,
@@ -30,6 +32,7 @@ from motet.protocols.events import (
     RunLimited,
     RunRetrying,
     RunStarted,
+    RunWaiting,
     SessionReset,
     TextDelta,
     ToolCall,
@@ -120,6 +123,12 @@ def line_of(event: AnyEvent) -> Piece | None:
         case RunEscalated():
             what = f"motet errors escalations resolve {event.escalation}"
             return Piece("failed", f"handed to a person: {visible(event.reason)}\n  {what}")
+        case ApprovalRequested():
+            return _asked(event)
+        case ApprovalResolved():
+            return _decided(event)
+        case RunWaiting():
+            return Piece("note", "[waiting for an approval]")
         case EscalationResolved():
             return Piece("note", f"[{event.by} has decided: {event.decision}]")
         case RunCancelled():
@@ -143,6 +152,24 @@ def line_of(event: AnyEvent) -> Piece | None:
         case ErrorStoreFailed():
             return Piece("warning", f"warning: the error of {event.tool} was not stored")
         case _:
+            return None
+
+
+def _asked(event: ApprovalRequested) -> Piece:
+    what = f"{event.tool}({arguments(event.args)})"
+    return Piece("warning", f"? {what}: {one_line(event.reason)}  [{event.id}]")
+
+
+def _decided(event: ApprovalResolved) -> Piece | None:
+    said = f": {one_line(event.note)}" if event.note else ""
+    match event.decision:
+        case "allow":
+            return Piece("note", f"[allowed by {one_line(event.by)}{said}]")
+        case "deny":
+            return Piece("note", f"[denied by {one_line(event.by)}{said}]")
+        case "expired":
+            return Piece("warning", "[nobody has answered in time: not run]")
+        case "cancelled":
             return None
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from motet.actors.gateway.methods import METHODS
 from motet.protocols import gateway as wire
+from motet.protocols import gateway_approvals as approvals
+from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
@@ -143,6 +145,10 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "runs.stop": wire.RunsStopParams,
     "escalations.list": wire.EscalationsListParams,
     "escalations.resolve": wire.EscalationsResolveParams,
+    "approvals.list": approvals.ApprovalsListParams,
+    "approvals.resolve": approvals.ApprovalsResolveParams,
+    "approvals.grants": approvals.ApprovalsGrantsParams,
+    "approvals.revoke": approvals.ApprovalsRevokeParams,
 }
 RESULTS = (
     wire.Connected,
@@ -151,6 +157,7 @@ RESULTS = (
     wire.StreamState,
     StopReport,
     EscalationInfo,
+    ApprovalInfo,
 )
 
 

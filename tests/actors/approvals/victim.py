@@ -20,7 +20,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settled(self: Parking, info: ApprovalInfo) -> None:  # noqa: ARG001  # as it is called
+def settled(self: Parking, info: ApprovalInfo) -> None:
     """In place of what comes of an answer that is on disk."""
     die()
 

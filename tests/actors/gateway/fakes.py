@@ -17,6 +17,13 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
 from motet.protocols import gateway as wire
+from motet.protocols.approvals import (
+    ApprovalAnswered,
+    ApprovalDecision,
+    ApprovalInfo,
+    ApprovalState,
+    Grant,
+)
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.escalations import (
@@ -111,6 +118,8 @@ class FakeHost:
         self.submitted: list[str] = []
         self.resets: list[str] = []
         self.escalated: dict[str, EscalationInfo] = {}
+        self.asked: dict[str, ApprovalInfo] = {}
+        self.granted: list[Grant] = []
         self.submit_gate: trio.Event | None = None
         self.fault: Exception | None = None
         self._nursery = nursery
@@ -312,6 +321,49 @@ class FakeHost:
         )
         self.escalated[escalation] = answered
         return answered
+
+    async def approvals(
+        self,
+        *,
+        session: str | None = None,
+        state: ApprovalState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[ApprovalInfo, ...]:
+        mine = [info for info in self.asked.values() if info.user == principal.user]
+        found = [
+            info for info in mine if session in (None, info.session) and state in (None, info.state)
+        ]
+        return tuple(found[:limit])
+
+    async def approve(
+        self,
+        approval: str,
+        decision: ApprovalDecision,
+        *,
+        note: str = "",
+        principal: Principal = LOCAL,
+    ) -> ApprovalInfo:
+        info = self.asked.get(approval)
+        if info is None or info.user != principal.user:
+            raise NotFound(f"no approval {approval!r}")
+        if info.decision not in (None, decision):
+            raise ApprovalAnswered(f"answered with {info.decision!r}")
+        answered = msgspec.structs.replace(
+            info, state="allowed", decision=decision, note=note, resolved_by=principal.user
+        )
+        self.asked[approval] = answered
+        return answered
+
+    async def grants(
+        self, *, agent: str | None = None, principal: Principal = LOCAL
+    ) -> tuple[Grant, ...]:
+        return tuple(grant for grant in self.granted if grant.user == principal.user)
+
+    async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None:
+        if all(one.id != grant or one.user != principal.user for one in self.granted):
+            raise NotFound(f"no grant {grant!r}")
+        self.granted = [one for one in self.granted if one.id != grant]
 
 
 class Client:

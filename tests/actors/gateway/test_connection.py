@@ -14,6 +14,7 @@ from trio_websocket import ConnectionClosed
 from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
+from motet.protocols.approvals import ApprovalInfo, Grant
 from motet.protocols.chat import AssistantMessage, JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import Warned
@@ -360,6 +361,33 @@ async def test_an_escalation_is_listed_and_answered_once() -> None:
         assert foreign.code == "not_found"
         wrong = await client.error("escalations.resolve", escalation="esc_1", decision="perhaps")
         assert "$.decision" in wrong.message
+
+
+async def test_an_approval_is_listed_and_answered_once() -> None:
+    host = FakeHost()
+    mine = ApprovalInfo(
+        "apr_1", "a", "run_1", "c1", "echo", "local", "t", {}, "0", "needs it", ("tool",), 1.0, 2.0
+    )
+    host.asked = {"apr_1": mine, "apr_2": msgspec.structs.replace(mine, user="bob")}
+    host.granted = [Grant("grant_1", "echo", "t", "local", "tool", "local", 1.0, "apr_0")]
+    async with connected(context_of(host)) as client:
+        listed = await client.result("approvals.list", state="pending")
+        assert [one["id"] for one in msgspec.convert(listed["approvals"], list[JsonObject])] == [
+            "apr_1"
+        ]
+        answered = await client.result(
+            "approvals.resolve", id="apr_1", decision="allow-once", key="k-1"
+        )
+        assert (answered["state"], answered["resolved_by"]) == ("allowed", "local")
+        again = await client.error("approvals.resolve", id="apr_1", decision="deny")
+        assert (again.code, again.retryable) == ("already_answered", False)
+        foreign = await client.error("approvals.resolve", id="apr_2", decision="deny")
+        assert foreign.code == "not_found"
+        wrong = await client.error("approvals.resolve", id="apr_1", decision="yes")
+        assert "$.decision" in wrong.message
+        assert "grant_1" in str(await client.result("approvals.grants"))
+        assert await client.result("approvals.revoke", grant="grant_1") == {"grant": "grant_1"}
+        assert (await client.error("approvals.revoke", grant="grant_1")).code == "not_found"
 
 
 # -- slow, silent, stopping --------------------------------------------------------------------

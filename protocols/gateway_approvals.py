@@ -1,0 +1,53 @@
+"""Parameters and results of the gateway's methods about approvals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState, Grant
+
+_Id = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class ApprovalsListParams(msgspec.Struct, frozen=True):
+    session: _Id | None = None
+    state: ApprovalState | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class ApprovalsResolveParams(msgspec.Struct, frozen=True):
+    """The same answer may be given again, so that ``key`` is not needed; it is taken and unused."""
+
+    id: _Id
+    decision: ApprovalDecision
+    note: str = ""
+    key: str = ""
+
+
+class ApprovalsGrantsParams(msgspec.Struct, frozen=True):
+    agent: str | None = None
+
+
+class ApprovalsRevokeParams(msgspec.Struct, frozen=True):
+    grant: _Id
+
+
+class ApprovalsList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    approvals: tuple[ApprovalInfo, ...]
+
+
+class GrantsList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    grants: tuple[Grant, ...]
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """People are asked again."""
+
+    grant: str
