@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -155,6 +155,24 @@ def test_what_keeps_a_host_from_starting_is_raised_where_it_is_opened(tmp_path: 
         motet.HostThread(state=tmp_path),
     ):
         raise AssertionError
+
+
+def test_ctrl_c_while_a_host_is_opened_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient(Future[object]):
+        def result(self, timeout: float | None = None) -> object:
+            raise KeyboardInterrupt
+
+    host = motet.HostThread(state=tmp_path)
+    monkeypatch.setattr(host, "_portal", Impatient())
+
+    with pytest.raises(KeyboardInterrupt):
+        host.open()
+
+    assert "closed" in repr(host)
+    with motet.HostThread(state=tmp_path):  # nobody has it in use
+        pass
 
 
 def test_leaving_the_block_ends_all_runs_and_keeps_their_transcripts(tmp_path: Path) -> None:
