@@ -109,9 +109,10 @@ class TurnRunner:
         except Exception as error:
             finish = self._failed(await self._internal(error))
         finally:
-            # Awaits while being cancelled: shielded; children without limit, as G1 wants it.
-            with trio.CancelScope(shield=True):
-                await self.hearing.end()
+            if self.run.family is not None:
+                # Awaits while being cancelled: shielded, and without limit, as G1 wants it.
+                with trio.CancelScope(shield=True):
+                    await self.hearing.end()
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
             if finish.status == "waiting" and not await self.leaving.leave(self._batch):

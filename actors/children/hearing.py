@@ -75,7 +75,6 @@ class Hearing:
 
 def ended(child: Child) -> Ended:
     """A child whose run has ended, as its caller is told of it."""
-    result = child.run.result
-    assert result is not None
+    result = child.run.result or child.run.ends_as("cancelled", "the host is closing")
     detail = "" if result.status == "completed" else result.detail
     return Ended(result.run_id, result.agent, result.status, result.text, detail)

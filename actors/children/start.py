@@ -75,9 +75,13 @@ class Children:
         assert start_soon is not None
         run = await self._new(ctx, parent, await self._named(parent, agent), text)
         run.beside, child = True, Child(run, label)
-        parent.family = parent.family or Family()
-        parent.family.begins(child)
-        start_soon(self._beside, ctx, parent, child, name=run.id)
+        family = parent.family = parent.family or Family()
+        try:
+            start_soon(self._beside, ctx, parent, family, child, name=run.id)
+        except BaseException:  # the parent's session has ended
+            _close(run)
+            raise
+        family.begins(child)
         try:
             await child.begun.wait()
         except BaseException:
@@ -108,10 +112,11 @@ class Children:
         """The team of the caller's agent."""
         return self._table.runs[ctx.run_id].agent.profile.team
 
-    async def _beside(self, ctx: Context[object], parent: Run, child: Child) -> None:
+    async def _beside(
+        self, ctx: Context[object], parent: Run, family: Family, child: Child
+    ) -> None:
         """A task of the parent's session: the life of one child, which belongs to it."""
-        run, family = child.run, parent.family
-        assert family is not None
+        run = child.run
         try:
             async with self._intake.owned(run):
                 child.begun.set()
@@ -121,13 +126,16 @@ class Children:
             child.failure = error
         finally:
             _close(run)
-            if child.begun.is_set():
-                await self._tell_end(ctx, parent, run)
-                family.ends(child)
-            else:
-                family.never_began(child)
-            child.begun.set()
-            child.gone.set()
+            try:
+                if child.begun.is_set():
+                    await self._tell_end(ctx, parent, run)
+            finally:
+                if child.begun.is_set():
+                    family.ends(child)
+                else:
+                    family.never_began(child)
+                child.begun.set()
+                child.gone.set()
 
     async def _new(self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str) -> Run:
         """A run below another, within its budget; not yet registered."""
@@ -168,8 +176,7 @@ class Children:
 
     async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
         """Awaits while being cancelled: shielded, and bounded."""
-        result = run.result
-        assert result is not None
+        result = run.result or run.ends_as("cancelled", "the host is closing")
         ended = events.ChildEnded(run.id, result.agent, result.status, result.usage)
         with trio.move_on_after(TELL_BUDGET, shield=True):
             await self._services.emit(parent, ended)

@@ -101,8 +101,8 @@ def test_of_many_who_claim_a_task_one_gets_it(
                 won.append((task.number, run_id))
 
             async with trio.open_nursery() as nursery:
-                for run_id, number in zip(runs, wanted, strict=False):
-                    nursery.start_soon(claim, run_id, number)
+                for run_id, wish in zip(runs, wanted, strict=False):
+                    nursery.start_soon(claim, run_id, wish)
 
             numbers = [number for number, _ in won]
             assert len(set(numbers)) == len(numbers)

@@ -80,10 +80,9 @@ class Planned:
             self.working -= 1
 
     def _answer(self, node: Node, answers: int) -> Scripted:
-        calls: list[tuple[str, JsonObject]] = [
-            *(("ask", {"place": self.place(child)}) for child in node.called),
-            *(("spawn", {"task": str(self.place(child))}) for child in node.beside),
-        ]
+        places: list[JsonObject] = [{"place": self.place(child)} for child in node.called]
+        tasks: list[JsonObject] = [{"task": str(self.place(child))} for child in node.beside]
+        calls = [*(("ask", args) for args in places), *(("spawn", args) for args in tasks)]
         if calls and not answers:
             step = call(*calls)
         elif node.ending == "hangs":
