@@ -513,3 +513,29 @@ async def test_a_recording_is_asked_in_the_way_that_was_recorded(
         async with motet.open_host() as host:
             assert (await host.run(agent, "go")).output == Ticket("It crashes", 2)
     assert len(script.requests) == 1
+
+
+async def test_an_agent_that_takes_over_answers_in_the_form_that_was_asked_for() -> None:
+    writer = motet.Agent("writer", model=Scripted(answer(GOOD), name="w"))
+    lead = motet.Agent(
+        "lead",
+        model=Scripted(call(("transfer_to_writer", {})), name="l"),
+        output_type=Ticket,
+        handoffs=[writer],
+    )
+    async with motet.open_host(check_messages=True) as host:
+        result = await host.run(lead, "go", session="s")
+        rows = [item.row for item in await host.history("s")]
+    assert result.output == Ticket("It crashes", 2)
+    assert violations(rows) == ()
+
+
+async def test_of_an_agent_without_a_form_the_caller_gets_the_json_of_one_that_has() -> None:
+    triage = motet.Agent("triage", model=Scripted(answer(GOOD), name="t"), output_type=Ticket)
+    lead = motet.Agent(
+        "lead",
+        model=Scripted(call(("transfer_to_triage", {})), name="l"),
+        handoffs=[triage],
+    )
+    async with motet.open_host() as host:
+        assert (await host.run(lead, "go")).output == GOOD_TEXT
