@@ -96,6 +96,7 @@ async def test_a_sub_agent_may_call_nothing_that_its_parent_may_not() -> None:
         await host.run(lead, "go")
         assert "read_file" in offered(child)
         assert "shell" not in offered(child)
+        assert child.requests[1].messages[-1].text.startswith("There is no tool 'shell'.")
         child.then(say("alone"))
         await host.run(worker, "go")
         assert "shell" in offered(child, 2)
