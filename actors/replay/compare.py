@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from motet.actors.errors.advice import canonical
+from motet.actors.replay.journal import SAID
 from motet.actors.replay.played import CUT, STOPPED
 from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
@@ -61,7 +62,7 @@ def _row(row: ChatMessage) -> Iterator[str]:
         case UserMessage():
             who = row.note or "user"
             yield from (f"{who}: {line}" for line in row.text.splitlines() or [""])
-        case AssistantMessage(note="" | "silent"):
+        case AssistantMessage() if row.note in SAID:
             yield from (f"assistant: {line}" for line in row.text.splitlines())
             yield from (f"call {c.name} {canonical(c.arguments)}" for c in row.calls)
         case AssistantMessage():
@@ -74,13 +75,17 @@ def _row(row: ChatMessage) -> Iterator[str]:
             yield from (f"{head} {line}" for line in row.text.splitlines() or [""])
 
 
-def event_lines(events: Sequence[ev.AnyEvent]) -> tuple[str, ...]:
-    """The events that a replay has as well: not those of retries, children, waits and approvals."""
+def event_lines(events: Sequence[ev.AnyEvent], rows: Iterable[ChatMessage] = ()) -> tuple[str, ...]:
+    """The events that a replay has as well: not retries, children, waits, warnings.
+
+    ``rows`` are those of the same run: what the host wrote into them is left out here, too.
+    """
+    own = {row.text for row in rows if isinstance(row, AssistantMessage) and row.note not in SAID}
     lines: list[tuple[int, str]] = []
     group = 0
     for event in events:
         line = _event(event)
-        if line is None:
+        if line is None or (isinstance(event, ev.MessageAdded) and event.text in own):
             continue
         # Calls of one batch begin in any order.
         group += not (isinstance(event, ev.ToolCall) and lines and "tool.call" in lines[-1][1])
@@ -97,8 +102,6 @@ def _event(event: ev.AnyEvent) -> str | None:
             return f"{name} {event.role}: {' '.join(event.text.split())}"
         case ev.ToolCall():
             return f"{name} {event.index} {event.name}"
-        case ev.Warned():
-            return f"{name} {event.source}"
         case ev.RunLimited():
             return f"{name} {event.limit}"
         case ev.RunCompleted() | ev.RunFailed() | ev.RunEscalated():

@@ -14,6 +14,8 @@ from motet.protocols.sessions import FINAL, RunInfo
 
 # Whoever replays a run has no use for the whole of a session that goes on for years.
 BEFORE = 1_000
+SAID = frozenset({"", "silent"})
+"""Notes of the rows that a model wrote; the host wrote those with others."""
 
 _RUNS = f"{rows.RUN.partition(' WHERE ')[0]} WHERE run_id LIKE ? ESCAPE '!' LIMIT 2"
 _OWN = "SELECT pos, run_id, ts, body FROM messages WHERE session = ? AND run_id = ? ORDER BY pos"
@@ -47,7 +49,7 @@ class RunJournal:
     def answers(self) -> tuple[AssistantMessage, ...]:
         """What the model said: the rows that the host wrote itself are left out."""
         found = (row for row in self.rows if isinstance(row, AssistantMessage))
-        return tuple(row for row in found if row.note in ("", "silent"))
+        return tuple(row for row in found if row.note in SAID)
 
     @property
     def results(self) -> tuple[ToolMessage, ...]:

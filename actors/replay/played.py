@@ -75,7 +75,8 @@ class JournalModel:
             self.over.set()
             await trio.sleep_forever()
         if info.status == "failed":
-            raise ModelFailure(info.detail or "the run failed here", kind="journal")
+            said = info.detail.removeprefix(f"{self.name} failed: ")
+            raise ModelFailure(said or "the run failed here", kind="journal")
         raise ModelFailure("the run asked the model no further then", kind="journal")
 
 

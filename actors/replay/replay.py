@@ -195,12 +195,12 @@ async def _events(host: Host, journal: RunJournal, run_id: str) -> tuple[AnyEven
 def _compared(
     journal: RunJournal, result: RunResult[object], events: tuple[AnyEvent, ...]
 ) -> Replay:
-    then = event_lines(journal.events)
+    then = event_lines(journal.events, journal.rows)
     return Replay(
         journal,
         result,
         Comparison(
             row_lines(journal.rows, journal.info.status), row_lines(result.rows, result.status)
         ),
-        Comparison(then, event_lines(events) if then else ()),
+        Comparison(then, event_lines(events, result.rows) if then else ()),
     )
