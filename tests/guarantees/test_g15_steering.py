@@ -101,7 +101,7 @@ async def story(answers: Sequence[bool], turns: int, plan: Plan) -> None:
         assert violations(rows) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(ANSWERS, st.sampled_from([20, 20, 20, 2, 1]), PLANS)
 def test_each_acknowledged_text_is_answered_once_or_dropped(
     answers: list[bool], turns: int, plan: list[tuple[float, Action]]
