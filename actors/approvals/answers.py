@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import trio
+
 from motet.actors.approvals.parking import Parking
 from motet.actors.records import Records, scope_of
 from motet.actors.sessions.table import Run
@@ -72,20 +74,12 @@ class Approving(Records):
         """
         if decision not in DECISIONS:
             raise InputValidation(f"{decision!r} is no decision: {', '.join(DECISIONS)}")
-        parking = self._parking
         known = await self._owned_approval(approval, principal)
         answer = AnswerApproval(known.id, decision, by or principal.user, note)
-        settled = await parking.approvals.ask(answer)
-        if settled.fresh:
-            await parking.tell(settled.info)
-        parked = parking.find(known.run_id)
-        if parked is not None:
-            parked.resumed = 0
-            parked.deps = deps if deps is not None else parked.deps
-            await parking.agent(parked)
-        info = parking.blocked(settled.info)
-        parking.settled(settled.info)
-        return info
+        # Shielded: an answer that is on disk has to reach whoever waits for it.
+        with trio.CancelScope(shield=True):
+            return await self._parking.answer(answer, deps)
+        raise AssertionError("nobody cancels this scope")
 
     async def grants(
         self, *, agent: str | None = None, principal: Principal = LOCAL

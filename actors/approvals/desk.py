@@ -132,7 +132,7 @@ class Desk:
     Attributes:
         standings: the batches of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
-        news: set when there is a deadline that was not there before.
+        news, asked: set when there is a deadline that was not there before.
         emit: publishes an event of a run; the host's.
     """
 
@@ -140,6 +140,7 @@ class Desk:
         self.standings: dict[str, Standing] = {}
         self.deadlines: dict[str, float] = {}
         self.news = trio.Event()
+        self.asked = trio.Event()
         self.emit: Emit = _unheard
         self._waiters: dict[str, Waiter] = {}
         self._paused: dict[str, tuple[int, float, float]] = {}
@@ -169,6 +170,7 @@ class Desk:
         """It expires in so many seconds."""
         self.deadlines[info.id] = trio.current_time() + life
         self.news.set()
+        self.asked.set()
 
     def settled(self, info: ApprovalInfo) -> None:
         """It has an answer, or needs none any more."""

@@ -14,12 +14,14 @@ from motet.actors.log import logger
 from motet.actors.sessions.router import Resolve, RouterMessage
 from motet.actors.sessions.session import TakeUp
 from motet.actors.sessions.table import Run
-from motet.protocols.approvals import ExpireApproval, ListApprovals
+from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles
 
 ALL = 1_000
+LOOK = 2.0
+"""Seconds between two looks at whether somebody answered beside this host: ``motet approvals``."""
 AGAIN = 5.0
 """Seconds after which something is tried again that the store could not do."""
 
@@ -46,6 +48,7 @@ class Keeper(Actor[PendingCount]):
     async def on_start(self) -> None:
         self.start_soon(self._expire)
         self.start_soon(self._attend)
+        self.start_soon(self._watch)
 
     @handles(PendingCount)
     async def pending(self, _: PendingCount) -> int:
@@ -90,6 +93,34 @@ class Keeper(Actor[PendingCount]):
         if settled.fresh:
             await self._parking.tell(settled.info)
         self._parking.settled(settled.info)
+
+    # Answers by another process
+
+    async def _watch(self) -> None:
+        """While something is pending, look whether somebody answered it on disk."""
+        desk = self._parking.desk
+        while True:
+            while not desk.deadlines:
+                await desk.asked.wait()
+            desk.asked = trio.Event()
+            await trio.sleep(LOOK)
+            if desk.deadlines:
+                desk.asked.set()
+                await self._look()
+
+    async def _look(self) -> None:
+        parking, known = self._parking, set(self._parking.desk.deadlines)
+        try:
+            left = await parking.approvals.ask(ListApprovals(state="pending", limit=ALL))
+            for approval in known - {info.id for info in left} if len(left) < ALL else ():
+                info = await parking.approvals.ask(GetApproval(approval))
+                mine = approval in parking.answering or approval not in parking.desk.deadlines
+                if info is not None and info.state != "pending" and not mine:
+                    parking.desk.deadlines.pop(approval)
+                    await parking.tell(info)
+                    parking.settled(info)
+        except Exception as error:
+            log.warning("approvals not looked at", why=str(error))
 
     # Going on
 

@@ -20,6 +20,7 @@ from motet.actors.approvals.parked import Parked
 from motet.actors.approvals.store import ApprovalProtocol
 from motet.actors.sessions.table import Run, RunTable
 from motet.protocols.approvals import (
+    AnswerApproval,
     ApprovalInfo,
     ListParked,
     Mark,
@@ -48,6 +49,7 @@ class Parking:
 
     Attributes:
         due: ids of runs to be looked at; ``news`` is set when there are some.
+        answering: ids of approvals that are being answered in this process.
         revived: runs that were taken out of the table and wait for their rows.
     """
 
@@ -57,6 +59,7 @@ class Parking:
     resolver: Resolver
     journal: EventJournal
     services: Services
+    answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     revived: deque[tuple[Run, Parked]] = attrs.field(factory=deque[tuple[Run, Parked]])
     news: trio.Event = attrs.field(factory=trio.Event)
@@ -86,6 +89,24 @@ class Parking:
 
     def find(self, run_id: str) -> Parked | None:
         return next((one for one in self.table.parked.values() if one.run_id == run_id), None)
+
+    async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
+        """Put an answer on record, tell of it, and have its run go on. Shield it."""
+        self.answering.add(request.id)
+        try:
+            settled = await self.approvals.ask(request)
+            if settled.fresh:
+                await self.tell(settled.info)
+            parked = self.find(settled.info.run_id)
+            if parked is not None:
+                parked.resumed = 0
+                parked.deps = deps if deps is not None else parked.deps
+                await self.agent(parked)
+            info = self.blocked(settled.info)
+            self.settled(settled.info)
+            return info
+        finally:
+            self.answering.discard(request.id)
 
     def settled(self, info: ApprovalInfo) -> None:
         """Pass an answer on to whoever waits for it: a call that runs, or a parked run."""

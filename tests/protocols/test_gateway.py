@@ -18,7 +18,14 @@ from motet.protocols import gateway_approvals as approvals
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
-from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
+from motet.protocols.events import (
+    AnyEvent,
+    ApprovalRequested,
+    EventRecord,
+    MessageAdded,
+    ToolCall,
+    is_durable,
+)
 from motet.protocols.policy import ToolsListParams
 from motet.protocols.sessions import StopReport
 
@@ -66,7 +73,9 @@ def test_every_frame_comes_back_as_it_was(frame: wire.Frame) -> None:
 
 events: st.SearchStrategy[AnyEvent] = st.one_of(
     *(
-        st.builds(kind, args=objects) if kind is ToolCall else st.from_type(kind)
+        st.builds(kind, args=objects)
+        if kind in (ToolCall, ApprovalRequested)
+        else st.from_type(kind)
         for kind in AnyEvent.__args__
     )
 )
