@@ -19,6 +19,7 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.config import load_config
+from motet.actors.models.demo import DemoModel
 from motet.protocols.chat import JsonObject
 from motet.protocols.sessions import Role
 from motet.testing import ScriptedModel, call, say
@@ -235,8 +236,9 @@ TOOLS = """
 
 
 @pytest.fixture
-def file(here: Path) -> Path:
+def file(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration of section 7, and the module that it names."""
+    monkeypatch.setattr(DemoModel.__init__, "__defaults__", (0.0,))  # it writes without pauses
     text = MODEL.sub('"demo"', block(7, "toml"))
     (here / "myapp").mkdir()
     (here / "myapp" / "__init__.py").touch()
