@@ -103,7 +103,7 @@ def test_an_example_prints_what_it_is_about(
     if name == "mcp_tools":
         pytest.importorskip("mcp")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(DemoModel.__init__, "__defaults__", (0.0,))  # it writes without pauses
+    monkeypatch.setattr(DemoModel.__init__, "__kwdefaults__", {"pace": 0.0})  # no pauses
     monkeypatch.setattr("builtins.input", answering("y"))
 
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

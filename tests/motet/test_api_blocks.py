@@ -238,7 +238,7 @@ TOOLS = """
 @pytest.fixture
 def file(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration of section 7, and the module that it names."""
-    monkeypatch.setattr(DemoModel.__init__, "__defaults__", (0.0,))  # it writes without pauses
+    monkeypatch.setattr(DemoModel.__init__, "__kwdefaults__", {"pace": 0.0})  # no pauses
     text = MODEL.sub('"demo"', block(7, "toml"))
     (here / "myapp").mkdir()
     (here / "myapp" / "__init__.py").touch()
