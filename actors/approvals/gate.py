@@ -265,7 +265,7 @@ def _has_children(run: Run) -> bool:
 
 def _why(asked: Sequence[Asking]) -> str:
     return "; ".join(
-        one.reason if one.asker in ("tool", "call") else f"{one.asker}: {one.reason}"
+        one.reason if one.asker in ("tool", "call", "policy") else f"{one.asker}: {one.reason}"
         for one in asked
     )
 

@@ -58,7 +58,7 @@ def run(
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Have one input answered, and exit: 0 answered, 1 failed, 2 usage, 3 limit, 4 stopped."""
+    """Answer one input: 0 answered, 1 failed, 2 usage, 3 limit, 4 stopped, 5 waiting."""
     from motet.cli.run import run_once
     from motet.cli.setup import load_setup
 

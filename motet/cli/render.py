@@ -128,7 +128,7 @@ def line_of(event: AnyEvent) -> Piece | None:
         case ApprovalResolved():
             return _decided(event)
         case RunWaiting():
-            return Piece("note", "[waiting for an approval]")
+            return Piece("note", f"[waiting: motet approvals allow {' '.join(event.approvals)}]")
         case EscalationResolved():
             return Piece("note", f"[{event.by} has decided: {event.decision}]")
         case RunCancelled():

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 
+import attrs
 import msgspec
 import trio
 
@@ -38,6 +39,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: str = ""
     detail: str = ""
     error: str = ""
+    approvals: tuple[str, ...] = ()
 
 
 def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: bool) -> int:
@@ -48,6 +50,9 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
         raise InputValidation("the text is empty: say something")
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
+    # Nobody can answer this process: a run that waits for a person is parked at once.
+    approvals = attrs.evolve(setup.config.approvals, hold=0.0)
+    setup = attrs.evolve(setup, config=attrs.evolve(setup.config, approvals=approvals))
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))
     if json:
         print(msgspec.json.encode(report(result)).decode())
@@ -65,6 +70,7 @@ def report(result: RunResult) -> Report:
         errors=result.errors,
         limit=result.limit,
         detail=result.detail,
+        approvals=result.approvals,
         error="" if result.error is None else f"{type(result.error).__name__}: {result.error}",
     )
 

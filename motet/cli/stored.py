@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import apsw
 import attrs
+import trio
 
 from motet.actors.errors.retention import Runs
 from motet.actors.errors.rows import SELECT, list_query, stored
-from motet.actors.storage.errors import StorageError, storage_error
+from motet.actors.storage.errors import ExpectationFailed, StorageError, storage_error
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.storage import Row, Statement
 
@@ -70,6 +72,32 @@ async def writing(state: Path) -> AsyncGenerator[Runs]:
         yield run
     finally:
         await location.run(connection.close)  # Awaits while being cancelled: it has to be closed.
+
+
+@asynccontextmanager
+async def writing_together(
+    state: Path,
+) -> AsyncGenerator[Callable[[Transaction], Awaitable[Rows]]]:
+    """As :func:`writing`, for transactions of several statements."""
+    async with writing(state) as run:
+
+        async def transact(statements: Transaction) -> Rows:
+            await run(Statement("BEGIN IMMEDIATE"))
+            try:
+                rows: list[tuple[Row, ...]] = []
+                for index, statement in enumerate(statements):
+                    rows.append(await run(statement))
+                    if statement.expect is not None and len(rows[-1]) != statement.expect:
+                        raise ExpectationFailed(index, statement.expect, len(rows[-1]))
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await run(Statement("ROLLBACK"))
+                raise
+            with trio.CancelScope(shield=True):
+                await run(Statement("COMMIT"))
+            return tuple(rows)
+
+        yield transact
 
 
 async def stored_errors(readers: Readers, request: ListErrors) -> tuple[StoredError, ...]:

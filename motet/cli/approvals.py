@@ -1,0 +1,162 @@
+"""``motet approvals``: calls that wait for a person, and the person's answer."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import trio
+
+from motet.actors.approvals import rows
+from motet.actors.approvals.store import ApprovalStore
+from motet.actors.events.subscription import subscribe
+from motet.actors.host import Host, open_host
+from motet.actors.sessions.behind import WriteBehind
+from motet.cli.errors import clock_time
+from motet.cli.exits import OK, code_of_status
+from motet.cli.render import Rendering, arguments, one_line
+from motet.cli.screen import Screen, console
+from motet.cli.setup import Setup
+from motet.cli.stored import lock_owner, reading, writing_together
+from motet.protocols.approvals import (
+    AnswerApproval,
+    ApprovalDecision,
+    ApprovalInfo,
+    Grant,
+    ListApprovals,
+    ListGrants,
+    RevokeGrant,
+)
+from motet.protocols.errors import ConfigError, NotFound
+from motet.protocols.events import RunWaiting, Terminal
+from motet.protocols.sessions import LOCAL
+
+
+def list_approvals(setup: Setup, session: str | None, limit: int, *, all: bool, json: bool) -> int:
+    """Print those that are pending, the newest first; ``all``: also the others. Beside a host too.
+
+    The pending ones of a new state directory are none.
+    """
+    request = ListApprovals(None, session, None if all or json else "pending", None, limit)
+    found = trio.run(_listed, setup.state, request)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    elif found:
+        _print_table(found)
+    else:
+        print(f"nothing waits for an approval in {setup.state}", file=sys.stderr)
+    return OK
+
+
+def answer(
+    setup: Setup, approval: str, decision: ApprovalDecision, note: str, *, json: bool
+) -> int:
+    """Answer an approval, and see its run to its end: the exit code of that.
+
+    While a host runs on the state, that one goes on with the run, within two seconds.
+    """
+    if not approval:
+        raise ConfigError("which one? motet approvals allow ID, or deny ID")
+    request = AnswerApproval(approval, decision, LOCAL.user, note)
+    if lock_owner(setup.state) is not None:
+        info = trio.run(_answered_beside, setup.state, request)
+        print("the host that runs on this state goes on with it", file=sys.stderr)
+        code = OK
+    else:
+        info, code = trio.run(partial(_answer, setup, request, quiet=json))
+    if json:
+        print(msgspec.json.encode(info).decode())
+    return code
+
+
+def list_grants(setup: Setup, *, json: bool) -> int:
+    """Print what was allowed always."""
+    found = trio.run(_grants, setup.state)
+    if json:
+        print(msgspec.json.encode(found).decode())
+    elif found:
+        for one in found:
+            who = f"{one.agent} may call {one.tool} for {one.user} though {one.asker} asks"
+            print(f"{one.id}  {one_line(who)}")
+    else:
+        print("nothing is always allowed", file=sys.stderr)
+    return OK
+
+
+def revoke(setup: Setup, grant: str) -> int:
+    """Have people asked again. Beside a host too."""
+    if not trio.run(_revoke, setup.state, grant):
+        raise NotFound(f"no grant {grant!r}; `motet approvals grants` lists them")
+    return OK
+
+
+async def _listed(state: Path, request: ListApprovals) -> tuple[ApprovalInfo, ...]:
+    async with reading(state) as readers:
+        return tuple(rows.info(row) for row in await readers.read(*rows.search(request)))
+
+
+async def _grants(state: Path) -> tuple[Grant, ...]:
+    async with reading(state) as readers:
+        return tuple(rows.grant(row) for row in await readers.read(*rows.grants(ListGrants())))
+
+
+async def _revoke(state: Path, grant: str) -> bool:
+    async with writing_together(state) as transact:
+        (found,) = await transact((rows.revoke(RevokeGrant(grant)),))
+        return bool(found)
+
+
+async def _answered_beside(state: Path, request: AnswerApproval) -> ApprovalInfo:
+    async with reading(state) as readers, writing_together(state) as transact:
+        store = ApprovalStore(transact, readers, WriteBehind())
+        return (await store.answer(request)).info
+
+
+async def _answer(
+    setup: Setup, request: AnswerApproval, *, quiet: bool
+) -> tuple[ApprovalInfo, int]:
+    async with open_host(setup.state, config=setup.config, agents=setup.agents()) as host:
+        found = await host.approvals(limit=1_000)
+        known = next((one for one in found if one.id == request.id), None)
+        stream = f"session:{known.session if known is not None else ''}"
+        head = (await host.events.head(stream)).head
+        info = await host.approve(request.id, request.decision, note=request.note)
+        if info.blocked:
+            print(f"on record, and {one_line(info.blocked)}", file=sys.stderr)
+            return info, OK
+        return info, await _watch(host, info, head, quiet=quiet)
+
+
+async def _watch(host: Host, info: ApprovalInfo, after: int, *, quiet: bool) -> int:
+    """Show the run until it has ended, or waits again."""
+    screen = Screen.standard()
+    rendering = Rendering(screen.live)
+    runs = {run.run_id: run for run in await host.runs(session=info.session)}
+    if runs[info.run_id].status in ("waiting", "running"):
+        async with subscribe(host.events, f"session:{info.session}", after) as records:
+            async for record in records:
+                if record.run_id != info.run_id:
+                    continue
+                if not quiet:
+                    screen.show(rendering.pieces(record.event))
+                if isinstance(record.event, Terminal | RunWaiting):
+                    break
+    screen.end()
+    runs = {run.run_id: run for run in await host.runs(session=info.session)}
+    return code_of_status(runs[info.run_id].status)
+
+
+def _print_table(found: tuple[ApprovalInfo, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("time", "session", "call", "reason", "state", "id"):
+        table.add_column(heading, no_wrap=heading in ("time", "id"), overflow="fold")
+    for one in found:
+        call = f"{one.tool}({arguments(one.args)})"
+        cells = [Text(one_line(cell)) for cell in (one.session, call, one.reason)]
+        table.add_row(clock_time(one.created)[5:16], *cells, one.state, one.id)
+    console(sys.stdout).print(table)
