@@ -26,7 +26,7 @@ from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, UnknownName
-from motet.protocols.policy import Judged, Policy, Ruling, Subject, ToolFacts, ToolRules
+from motet.protocols.policy import ALL_TOOLS, Judged, Policy, Ruling, Subject, ToolFacts, ToolRules
 from motet.protocols.tools import ToolSpec
 
 KEPT = 4_096
@@ -137,12 +137,17 @@ class PolicyDesk:
     def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
         """What the definition of an agent says from now on. Raises as :meth:`check_agent`."""
         self.check_agent(agent, rules, tools)
-        self.rules.agents[agent] = rules
-        self.forget()
+        known = self.rules.agents
+        if known.get(agent, ALL_TOOLS) != rules:
+            self.forget()
+        if rules:
+            known[agent] = rules
+        else:
+            known.pop(agent, None)  # so that a host without policies is seen to have none
 
     def drop_agent(self, agent: str) -> None:
-        self.rules.agents.pop(agent, None)
-        self.forget()
+        if self.rules.agents.pop(agent, None):
+            self.forget()
 
     def forget(self) -> None:
         """Rule anew on everything: rules or groups have changed."""
@@ -176,6 +181,8 @@ class PolicyDesk:
 
     def _unknown(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> Iterable[str]:
         """What is wrong with the names of tools and groups at these places."""
+        if not texts:
+            return
         groups = (*self.groups, *self.catalog.declared)
         known = (*self.catalog.all_names(), *self.builtin, *tools)
         for where, text in texts.items():

@@ -99,6 +99,7 @@ class Rules:
 
     Attributes:
         profile: of agents that have none of their own.
+        agents: the rules of those whose definition has some.
     """
 
     rules: Sequence[Rule] = ()
@@ -109,7 +110,7 @@ class Rules:
     @property
     def is_open(self) -> bool:
         """Whether nobody has said anything, so that all is allowed."""
-        return not self.rules and self.profile == "full" and not any(self.agents.values())
+        return not self.rules and self.profile == "full" and not self.agents
 
     def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
         given = self.agents.get(subject.agent, ALL_TOOLS)

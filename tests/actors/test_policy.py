@@ -127,7 +127,7 @@ async def test_an_ask_waits_for_a_person(decision: ApprovalDecision) -> None:
     async with host_of as host, host.stream(agent, "go") as run:
         async for event in run:
             if isinstance(event, ApprovalRequested):
-                assert (event.tool, event.reason, ran) == ("look", f"policy: {rule.reason}", [])
+                assert (event.tool, event.reason, ran) == ("look", rule.reason, [])
                 await host.approve(event.id, decision)
     assert ran == (["look"] if decision == "allow-once" else [])
     assert run.result is not None
