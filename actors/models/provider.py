@@ -50,7 +50,8 @@ ADVICE = {
     "cut": "try again",
     "refused": "use a scripted or recorded model",
     "script": "add a step to the script",
-    "not_recorded": "record it",
+    "not_recorded": "record it with mode='missing', if that is meant",
+    "journal": "the replay ends here",
 }
 
 
