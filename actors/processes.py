@@ -29,6 +29,7 @@ import attrs
 import trio
 
 from motet.actors.tools.builtin.guard import PATIENCE
+from motet.actors.tools.builtin.output import HeadTail
 from motet.actors.tools.builtin.sandbox import GRACE, GUARD
 
 GUARDED = sys.platform == "linux"
@@ -68,6 +69,33 @@ class Child:
         await self._process.wait()
         assert self.returncode is not None
         return self.returncode
+
+    async def answer(self, question: bytes, *, room: int, words: HeadTail) -> bytes | None:
+        """Write to it, close its stdin, and read all that it says until it has ended.
+
+        ``words`` gets its stderr. None, and it still runs: it has said more than ``room`` bytes.
+        """
+        said = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask, question)
+            nursery.start_soon(self._drain, words)
+            async for chunk in self.stdout:
+                said += chunk
+                if len(said) > room:
+                    nursery.cancel_scope.cancel()
+                    break
+            # It is gone, and with it all that could write: what is left is in the pipe.
+            nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
+        return bytes(said) if len(said) <= room else None
+
+    async def _ask(self, question: bytes) -> None:
+        with suppress(trio.BrokenResourceError):  # it has not read all; how it ends says why
+            await self.stdin.send_all(question)
+        await self.stdin.aclose()
+
+    async def _drain(self, words: HeadTail) -> None:
+        async for chunk in self.stderr:
+            words.add(chunk)
 
     async def end(self) -> None:
         """End it with all that it started, and wait until they are gone; again does nothing.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import msgspec
 import trio
 from trio.lowlevel import RunVar
 
-from motet.actors.processes import Child, open_child
+from motet.actors.processes import open_child
 from motet.actors.tools.builtin.output import HeadTail
 from motet.actors.tools.context import Context
 from motet.actors.tools.options import ToolOptions
@@ -33,7 +32,6 @@ AT_ONCE = 8
 """Processes at once, of all hosts of a program; more calls wait for a place."""
 MAX_REPLY = 64 << 20
 MAX_OUTPUT = 8_000
-PATIENCE = 2.0
 MAIN = str(Path(__file__).with_name("process_main.py"))
 
 _places: RunVar[trio.CapacityLimiter] = RunVar("motet tool processes")
@@ -98,47 +96,18 @@ async def _run(module: str, name: str, args: JsonObject) -> object:
     """The function's result. Cancelling kills the process, and all that it has started."""
     request = {"path": sys.path, "module": module, "name": name, "args": args}
     output = HeadTail(MAX_OUTPUT)
-    async with (
-        _limit(),
-        open_child([sys.executable, "-P", MAIN], env=os.environ) as child,
-    ):
-        reply = await _exchange(child, json.dumps(request).encode(), output)
+    async with _limit(), open_child([sys.executable, "-P", MAIN]) as child:
+        question = json.dumps(request).encode()
+        reply = await child.answer(question, room=MAX_REPLY, words=output)
+        if reply is None:
+            size = MAX_REPLY >> 20
+            raise ToolFailure(f"its result has more than {size} MiB: write a file instead")
         code = await child.wait()
     try:
         answer = msgspec.msgpack.decode(reply, type=Reply)
     except msgspec.MsgspecError:
         _died(code, output)
     return _ended(answer, output)
-
-
-async def _exchange(child: Child, request: bytes, output: HeadTail) -> bytes:
-    reply = bytearray()
-
-    async def send() -> None:
-        try:
-            await child.stdin.send_all(request)
-            await child.stdin.aclose()
-        except trio.BrokenResourceError:
-            pass  # it has died; its exit code says how
-
-    async def drain() -> None:
-        async for chunk in child.stderr:
-            output.add(chunk)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        nursery.start_soon(drain)
-        async for chunk in child.stdout:
-            reply += chunk
-            if len(reply) > MAX_REPLY:
-                break
-        nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
-        if len(reply) > MAX_REPLY:
-            nursery.cancel_scope.cancel()
-    if len(reply) > MAX_REPLY:
-        size = MAX_REPLY >> 20
-        raise ToolFailure(f"its result has more than {size} MiB: write a file instead")
-    return bytes(reply)
 
 
 def _ended(answer: Reply, output: HeadTail) -> object:
