@@ -176,6 +176,7 @@ class McpClient(Actor[McpProtocol]):
     # What the owner does
 
     async def _keep(self) -> None:
+        """Own the server until the actor ends, or all servers do."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._own)
             await self._closing.wait()
@@ -236,10 +237,15 @@ class McpClient(Actor[McpProtocol]):
         """Read the list again whenever the server says that it is another."""
         while True:
             await connection.listing.next()
-            try:
-                self._take(await connection.tools())
-            except McpFailed as failed:
-                log.warning("an MCP server's list", server=self._server_name, why=str(failed))
+            why = "no answer in time"
+            with trio.move_on_after(self._server.start_timeout):
+                try:
+                    self._take(await connection.tools())
+                    why = ""
+                except McpFailed as failed:
+                    why = str(failed)
+            if why:
+                log.warning("an MCP server's list is lost", server=self._server_name, why=why)
             connection.listing.read()
 
     def _take(self, tools: tuple[McpTool, ...]) -> None:

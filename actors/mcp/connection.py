@@ -7,8 +7,8 @@ task; calls may come from any. The SDK takes half a second to import: on first u
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -107,31 +107,25 @@ class Connection:
         await trio.sleep_forever()
 
 
-class _failures:
+@contextmanager
+def _failures(end: End) -> Generator[None]:
     """Turns what the SDK raises into :class:`McpFailed`."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from pydantic import ValidationError
 
-    def __init__(self, end: End) -> None:
-        self._end = end
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED
-        from pydantic import ValidationError
-
-        if isinstance(error, MCPError):
-            # Servers use this code for errors of their own as well.
-            closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
-            if closed or self._end.happened.is_set():
-                raise McpFailed("the connection to it is lost", "unavailable") from error
-            raise McpFailed(
-                f"it refused: {error.message} (code {error.code})", "refused"
-            ) from error
-        if isinstance(error, ValidationError | RuntimeError):
-            words = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise McpFailed(f"its answer is not of the protocol: {words}", "refused") from error
+    try:
+        yield
+    except MCPError as error:
+        # Servers use this code for errors of their own as well.
+        closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+        if closed or end.happened.is_set():
+            raise McpFailed("the connection to it is lost", "unavailable") from error
+        said = f"it refused: {error.message} (code {error.code})"
+        raise McpFailed(said, "refused") from error
+    except (ValidationError, RuntimeError) as error:
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise McpFailed(f"its answer is not of the protocol: {words}", "refused") from error
 
 
 @asynccontextmanager
@@ -194,9 +188,10 @@ async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, A
     from mcp.client.streamable_http import streamable_http_client
 
     async def look(response: httpx2.Response) -> None:
-        if response.status_code == 404 and _SESSION in response.request.headers:
+        in_session = _SESSION in response.request.headers
+        if response.status_code == 404 and in_session:
             end.because("it has forgotten the session")
-        elif response.status_code in (401, 403):
+        elif response.status_code in (401, 403) and not in_session:
             end.because(f"it answered HTTP {response.status_code}: check its headers and token")
 
     headers = dict(server.headers)

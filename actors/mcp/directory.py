@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import attrs
 import trio
@@ -44,6 +44,9 @@ _SEARCH = (
     "Search the tools of connected services for any of the words of the query. The best fit comes "
     "first; what is found can be called from then on."
 )
+
+
+Specs: TypeAlias = tuple[ToolSpec, ...]
 
 
 class GetServer(Request[ActorRef[McpProtocol]], frozen=True, tag="mcp.server"):
@@ -101,6 +104,7 @@ class McpDirectory:
         self._table = table or RunTable()
         self.policy = PolicyDesk(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
+        self._shown: dict[str, tuple[Specs, frozenset[str], Specs]] = {}
         self._catalog.declare(self.sources)
 
     @property
@@ -158,15 +162,18 @@ class McpDirectory:
                 nursery.start_soon(ask, name)
         return tuple(problems[name] for name in sorted(problems))
 
-    def shown(
-        self, run: Run, specs: tuple[ToolSpec, ...], history: Iterable[ChatMessage]
-    ) -> tuple[ToolSpec, ...]:
-        """What of its tools a run's model is shown; the same object where that is all of them."""
-        if not self._catalog.sources(run.agent.name):
+    def shown(self, run: Run, specs: Specs, history: Iterable[ChatMessage]) -> Specs:
+        """What of its tools a run's model is shown; the same object for the same tools."""
+        name = run.agent.name
+        if not self._catalog.sources(name):
             return specs
         if not is_small(foreign(specs)):
             run.found |= called(history)
-        return shown(specs, frozenset(run.found))
+        before = self._shown.get(name)
+        if before is None or before[0] is not specs or before[1] != frozenset(run.found):
+            found = frozenset(run.found)
+            before = self._shown[name] = (specs, found, shown(specs, found))
+        return before[2]
 
     def listed(self, run: Run) -> tuple[PromptTool, ...]:
         """All the tools of servers that a run may call, for its prompt."""

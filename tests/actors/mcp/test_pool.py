@@ -5,6 +5,7 @@ The issue's 500 runs: ``pytest -m sweep tests/actors/mcp/test_pool.py``; by defa
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from tests.scripted import Scripted, call, say
 
 AT_ONCE = 4
 POOL = 2
+DOOMED = "go, until you are cut off"
 
 
 class Caller:
@@ -41,14 +43,15 @@ class Caller:
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
-        over = isinstance(request.messages[-1], ToolMessage)
-        step = say("done") if over else call(*self._calls())
+        last = request.messages[-1]
+        over = isinstance(last, ToolMessage)
+        step = say("done") if over else call(*self._calls(last.text == DOOMED))
         async with Scripted(step).request(request) as events:
             yield events
 
-    def _calls(self) -> list[tuple[str, JsonObject]]:
+    def _calls(self, doomed: bool) -> list[tuple[str, JsonObject]]:
         # Some would go on until long after the test: only a cancellation that arrives ends them.
-        seconds = self._chance.choice((0, 0.02, 600))
+        seconds = self._chance.choice((0, 0.02, 600 if doomed else 0.05))
         calls: list[tuple[str, JsonObject]] = [
             ("mcp__it__echo", {"text": "hi"}),
             ("mcp__it__slow", {"seconds": seconds}),
@@ -72,8 +75,10 @@ async def runs(count: int, node: Path, seed: int) -> tuple[int, int]:
     async def one(host: motet.Host, turns: trio.CapacityLimiter, number: int) -> None:
         async with turns:
             assert len(children()) == POOL
-            with trio.move_on_after(chance.uniform(0, 0.08)) as scope:
-                await host.run(agent, "go", session=f"s{number % 20}")
+            doomed = chance.random() < 0.5
+            with trio.move_on_after(chance.uniform(0, 0.08) if doomed else math.inf) as scope:
+                text = DOOMED if doomed else "go"
+                await host.run(agent, text, session=f"s{number % 20}")
             ended[scope.cancelled_caught] += 1
             assert len(children()) == POOL
 
@@ -102,8 +107,7 @@ async def _pending(host: motet.Host) -> str:
 async def check(count: int, node: Path, seed: int) -> None:
     before = children(), open_files()
     cut, completed = await runs(count, node, seed)
-    assert cut > count // 10
-    assert completed > count // 10
+    assert min(cut, completed) >= count // 10
     assert (children(), open_files()) == before
 
 
@@ -126,7 +130,7 @@ async def test_a_host_that_is_killed_takes_its_servers_along(node: Path) -> None
     )
     assert host.stdout is not None
     with trio.fail_after(30):
-        assert await host.stdout.receive_some() == b"ready\n"
+        assert (await host.stdout.receive_some()).startswith(b"ready")
     await wait_alive(mark, 1)
     with ExitStack() as stack:
         below = [os.pidfd_open(pid) for pid in descendants(host.pid, parents())]
