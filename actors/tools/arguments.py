@@ -14,6 +14,7 @@ from typing import cast
 import attrs
 import msgspec
 
+from motet.actors.agent.output.problems import problems
 from motet.actors.tools.models import dumped, model_of, problems_of
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
@@ -108,6 +109,9 @@ def _convert(parameter: Parameter, value: object, *, strict: bool) -> object:
     try:
         return _mended(parameter.type, value, strict=strict)
     except Exception as error:  # a __post_init__ of the user's own type may raise anything
+        every = problems(value, parameter.schema, parameter.name)
+        if len(every) > 1 and error.__cause__ is None:  # msgspec has named the first one only
+            raise ArgumentError(every) from error
         *others, last = _said(parameter.name, error)
         raise ArgumentError([*others, f"{last}; expected {_fragment(parameter)}"]) from error
 

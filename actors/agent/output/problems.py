@@ -49,10 +49,13 @@ _SIZES: Mapping[str, tuple[type, str, str]] = {
 }
 
 
-def problems(value: object, schema: JsonObject) -> tuple[str, ...]:
-    """What a model has to mend, one line each; references are to the schema's ``$defs``."""
+def problems(value: object, schema: JsonObject, path: str = "") -> tuple[str, ...]:
+    """What a model has to mend, one line each; references are to the schema's ``$defs``.
+
+    ``path``: of the value itself.
+    """
     defs = cast("dict[str, JsonObject]", schema.get("$defs", {}))
-    return tuple(_Check(defs).value(value, schema, "", DEPTH))
+    return tuple(_Check(defs).value(value, schema, path, DEPTH))
 
 
 def fragment(schema: JsonObject) -> str:

@@ -162,6 +162,7 @@ def test_a_foreign_schema_is_checked_as_far_as_its_simple_types_go() -> None:
         "count",
         "mode",
         "names[0]",
+        "names[1]",
         "code",
         "options",
     ]

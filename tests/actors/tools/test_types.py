@@ -263,3 +263,12 @@ def test_a_schema_accepts_what_was_accepted(kind: str, value: object) -> None:
         from_schema(made.parameters).check(args, strict=True)
         assert made.accepts.check(args, strict=True) == args
         made.accepts.typed(args)
+
+
+def test_all_that_is_wrong_inside_of_one_argument_is_told_at_once() -> None:
+    accepts = tool_of(Box)[0].accepts
+    wrong: JsonObject = {"corner": {"x": "many", "y": []}, "size": 1.5, "tags": ["a", 2]}
+    with pytest.raises(ArgumentError) as caught:
+        accepts.check({"value": wrong})
+    places = [problem.split(":")[0] for problem in caught.value.problems]
+    assert places == ["value.corner.x", "value.corner.y", "value.size", "value.tags[1]"]
