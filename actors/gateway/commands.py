@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "status": "what this session is doing",
     "stop": "end this session's runs and drop its queue; `stop`, `abort` or `esc` alone do too",
     "stopall": "end all your runs in all sessions",
+    "approve": "answer what waits: /approve [ID] allow-once, allow-always or deny [why]",
     "new": "begin anew: the model forgets what was said, the transcript stays",
 }
 _WITHOUT_ARGUMENT: Final = frozenset({"new"})

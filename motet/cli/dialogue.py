@@ -1,7 +1,7 @@
 """A conversation with a session: what is typed goes in, what happens is shown. The Trio side.
 
 Invariant: it is quiet exactly when all that was said has been taken up and every run that came
-of it has ended and has been shown.
+of it has ended and has been shown, or waits for the person's word.
 """
 
 from __future__ import annotations
@@ -16,9 +16,25 @@ from motet.actors.gateway.commands import Command, message_text, parse_command
 from motet.actors.host import Host
 from motet.cli.render import Rendering
 from motet.cli.screen import Screen
+from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
-from motet.protocols.events import InputDropped, Terminal
+from motet.protocols.events import (
+    AnyEvent,
+    ApprovalRequested,
+    ApprovalResolved,
+    InputDropped,
+    Terminal,
+)
 from motet.protocols.sessions import LOCAL
+
+ANSWERS: dict[str, ApprovalDecision] = {
+    "y": "allow-once",
+    "yes": "allow-once",
+    "a": "allow-always",
+    "always": "allow-always",
+    "n": "deny",
+    "no": "deny",
+}
 
 
 @attrs.define(eq=False)
@@ -34,6 +50,7 @@ class Dialogue:
     _heard: int = 0
     _running: set[str] = attrs.field(factory=set[str])
     _ended: set[str] = attrs.field(factory=set[str])
+    _asked: dict[str, str] = attrs.field(factory=dict[str, str])
 
     def __attrs_post_init__(self) -> None:
         self._rendering = Rendering(self.screen.live)
@@ -42,14 +59,18 @@ class Dialogue:
         """Show what happens in the session, for ever."""
         async for record in events:
             self.screen.show(self._rendering.pieces(record.event))
+            self._note(record.event)
             if record.run_id and isinstance(record.event, Terminal | InputDropped):
                 self._end(record.run_id)
 
     async def hear(self, text: str) -> None:
         """Take up one text: a command is carried out, anything else is for the agent."""
         command = parse_command(text)
+        decision = ANSWERS.get(text.strip().lower()) if self._asked else None
         try:
-            if command is None:
+            if decision is not None:
+                await self._answer(decision)
+            elif command is None:
                 await self._submit(message_text(text))
             else:
                 await self._obey(command)
@@ -77,9 +98,20 @@ class Dialogue:
         if ack.status == "queued":
             self.screen.line(f"[queued, number {ack.position}; /stop ends this and the queue]")
 
+    async def _answer(self, decision: ApprovalDecision) -> None:
+        """The oldest question is answered, whether this or somebody else's answer counts."""
+        approval = next(iter(self._asked))
+        try:
+            await self.host.approve(approval, decision)
+        finally:
+            self._asked.pop(approval, None)
+
     async def _obey(self, command: Command) -> None:
         answer = await answer_command(self.host, LOCAL, self.session, command)
         self.screen.line(answer.text)
+        if command.name == "approve":
+            left = await self.host.approvals(session=self.session, state="pending")
+            self._asked = {one.id: one.tool for one in reversed(left)}
         if command.name == "help":
             self.screen.line("/quit: leave, as Ctrl-D does; Ctrl-C stops the agent")
 
@@ -91,6 +123,21 @@ class Dialogue:
         self.screen.end()
         self._report()
 
+    def _note(self, event: AnyEvent) -> None:
+        """Ask the person at the keyboard, one thing after the other."""
+        match event:
+            case ApprovalRequested(id=approval, tool=tool):
+                self._asked[approval] = tool
+            case ApprovalResolved(id=approval):
+                self._asked.pop(approval, None)
+            case _:
+                return
+        if self._asked:
+            tool = next(iter(self._asked.values()))
+            self.screen.line(f"may {tool} do that? y: yes, a: always, n: no", "warning")
+        self._report()
+
     def _report(self) -> None:
-        if not self._running:
+        """Also what has to be answered now leaves nothing to wait for."""
+        if not self._running or self._asked:
             self.quiet(self._heard)
