@@ -7,7 +7,7 @@ tools and stores are still there, and the database commits the last transcript b
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,9 @@ from motet.actors.agents.workbench import Workbench
 from motet.actors.approvals.desk import Desk
 from motet.actors.approvals.gate import ApprovalGate
 from motet.actors.approvals.start import load_parking, start_keeper
-from motet.actors.children.names import GROUP as AGENTS_GROUP
 from motet.actors.children.start import Children
-from motet.actors.children.tools import child_tools
+from motet.actors.equipment import Equipment, equipped
 from motet.actors.errors.channel import ErrorChannel
-from motet.actors.errors.detail import error_detail
 from motet.actors.errors.hidden import hiding
 from motet.actors.errors.store import ErrorProtocol
 from motet.actors.events.fanout import Fanout
@@ -38,39 +36,23 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
-from motet.actors.mcp.directory import McpDirectory
-from motet.actors.memory.tools import GROUP as MEMORY_GROUP
-from motet.actors.memory.tools import memory_tools
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.providers import keys_of, providers_of
-from motet.actors.policy.desk import desk_of
-from motet.actors.policy.names import RESULTS, grouped
-from motet.actors.registry import ALWAYS_OFFERED, AgentRegistry
-from motet.actors.results.detail import result_page
-from motet.actors.results.tool import tool_result_tools
+from motet.actors.registry import AgentRegistry
 from motet.actors.rooms.rooms import Open, Places, Rooms
 from motet.actors.rooms.store import RoomStoreMessage
 from motet.actors.services import Services
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import RunTable
-from motet.actors.skills.shelf import Shelf
-from motet.actors.skills.tools import GROUP as SKILLS_GROUP
-from motet.actors.skills.tools import skill_tools
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.stores import Stores, start_stores
-from motet.actors.teams.names import GROUP as TASKS_GROUP
-from motet.actors.teams.tools import task_tools
 from motet.actors.tools.breakers import Breakers
-from motet.actors.tools.builtin import GROUPS, builtin_tools
-from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
-from motet.actors.tools.tool import Tool
 from motet.actors.tracing.store import TraceProtocol
-from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Publish, Warned
@@ -87,7 +69,6 @@ if TYPE_CHECKING:
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
-ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_GROUP}
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
 
@@ -205,38 +186,13 @@ async def _plant(
     engine: Policy | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
-    catalog, breakers = ToolCatalog(), Breakers()
     stores = await start_stores(system, location, readers, config, memory)
-    bus, tracer = stores.bus, stores.tracer
-    hooks = await _start_hooks(system, bus, workspace, config)
+    hooks = await _start_hooks(system, stores.bus, workspace, config)
     children = Children(table, hooks)
-    mcp = McpDirectory(config.mcp, catalog, table)
-    shelf = Shelf(tuple(map(Path, config.skills or ())))
-    skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
-    builtin = _builtin(config, stores, children, skills) | mcp.tools()
-    policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
-    mcp.policy = policy
-    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf)
-    directory = await system.start(lambda: Models(registry.model), name="models")
-    await mcp.start(system)
-    warn = partial(_publish, bus, table)
-    channel = ErrorChannel(stores.errors, warn, tracer)
-    context, results = partial(_context, table, workspace, children), stores.results
-    executor = partial(ToolExecutor, catalog, hooks, channel, context, results=results, warn=warn)
-    desk = Desk()
-    gate = ApprovalGate(desk, stores.approvals, table, config.approvals)
-    asking = partial(executor, breakers=breakers, policy=policy, approvals=gate)
-    tools = await system.start(asking, name="tools")
-    services = Services(
-        table, catalog, stores.sessions, bus, directory, tools, channel, hooks, breakers
-    )
-    services.desk = desk
-    services.memory, services.tracer, services.policy = stores.memory, tracer, policy
-    services.guard, services.shell = config.guard, config.tools.shell
-    services.find_model = registry.model
-    services.fanout, services.workbench = stores.fanout, Workbench(workspace, shelf=shelf)
-    services.journal, services.contexts = stores.journal, stores.contexts
-    services.mcp = mcp
+    kit = equipped(config, stores, children, table, models, engine)
+    context = partial(_context, table, workspace, children)
+    services = await _attend(system, config, stores, kit, hooks, table, context)
+    services.workbench = Workbench(workspace, shelf=kit.shelf)
     children.services = services
     router = await system.start(lambda: Router(services), name="router")
     places = Places()
@@ -247,9 +203,9 @@ async def _plant(
         location=location,
         workspace=workspace,
         table=table,
-        registry=registry,
+        registry=kit.registry,
         children=children,
-        resolver=Resolver(registry, StoredAgents(stores.agents), limits=config.limits),
+        resolver=Resolver(kit.registry, StoredAgents(stores.agents), limits=config.limits),
         hooks=hooks.hooks,
         journal=EventJournal(readers, stores.fanout),
         fanout=stores.fanout,
@@ -264,30 +220,38 @@ async def _plant(
         readers=readers,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
-    tree.interrupted = await _recover(stores.sessions, bus, stores.traces)
+    tree.interrupted = await _recover(stores.sessions, stores.bus, stores.traces)
     await start_keeper(system, parking, router)
     return tree
 
 
-def _builtin(
-    config: HostConfig, stores: Stores, children: Children, skills: list[Tool]
-) -> dict[str, Tool]:
-    async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
-        wanted = error_id if isinstance(error_id, str) else None
-        trace = stores.tracer.of(ctx.run_id)
-        with trace.store("get", error_id=wanted, call_id=ctx.call_id) as span:
-            return await error_detail(stores.errors, ctx.session, error_id, span)
-
-    async def read_result(
-        session: str, result_id: object, offset: object, limit: object
-    ) -> JsonObject:
-        return await result_page(stores.results, session, result_id, offset, limit)
-
-    builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
-    more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
-    more += [*child_tools(children), *task_tools(stores.boards, children.team)]
-    together = builtin | {tool.name: tool for tool in more}
-    return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})
+async def _attend(
+    system: System,
+    config: HostConfig,
+    stores: Stores,
+    kit: Equipment,
+    hooks: HooksClient,
+    table: RunTable,
+    context: Callable[[ExecuteCall], Context[object]],
+) -> Services:
+    """Start what works for sessions: models, MCP servers, the executor of tools."""
+    directory = await system.start(lambda: Models(kit.registry.model), name="models")
+    await kit.mcp.start(system)
+    breakers, desk, warn = Breakers(), Desk(), partial(_publish, stores.bus, table)
+    channel = ErrorChannel(stores.errors, warn, stores.tracer)
+    executor = partial(ToolExecutor, kit.catalog, hooks, channel, context, policy=kit.policy)
+    gate = ApprovalGate(desk, stores.approvals, table, config.approvals)
+    asking = partial(executor, results=stores.results, breakers=breakers, approvals=gate, warn=warn)
+    tools = await system.start(asking, name="tools")
+    services = Services(
+        table, kit.catalog, stores.sessions, stores.bus, directory, tools, channel, hooks, breakers
+    )
+    services.desk, services.policy, services.mcp = desk, kit.policy, kit.mcp
+    services.memory, services.tracer = stores.memory, stores.tracer
+    services.fanout, services.journal = stores.fanout, stores.journal
+    services.contexts, services.find_model = stores.contexts, kit.registry.model
+    services.guard, services.shell = config.guard, config.tools.shell
+    return services
 
 
 async def _start_hooks(
