@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from motet.actors.models.google_wire import GoogleReader, wire_config, wire_contents
+from motet.actors.models.dialects import translated
+from motet.actors.models.google_wire import GOOGLE, GoogleReader, wire_config, wire_contents
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
@@ -72,8 +73,7 @@ class GoogleModel:
 
         See :class:`motet.protocols.models.NativeOutput`.
         """
-        assert output.name, output
-        return not tools
+        return not tools and translated(output.schema, GOOGLE) is not None
 
     def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
         """Stream one answer; see :class:`motet.protocols.models.Model`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 import msgspec
 
+from motet.actors.models.dialects import Dialect, translated
 from motet.actors.models.wire import arguments_object, cut, user_text
 from motet.protocols.chat import (
     ANSWERS,
@@ -58,6 +59,9 @@ STOP_REASONS: dict[str, StopReason] = {
         "content_filter",
     ),
 }
+GOOGLE = Dialect(
+    frozenset({"format", "minimum", "maximum", "minItems", "maxItems"}), references=True
+)
 EMPTY = "(empty)"
 UNSIGNED = b"skip_thought_signature_validator"
 """What Gemini 3 takes for its own signature, which it wants on the first call of an answer."""
@@ -125,7 +129,8 @@ def wire_config(request: ModelRequest) -> GenerateContentConfigDict:
         config["temperature"] = request.temperature
     if request.output is not None:
         config["response_mime_type"] = "application/json"
-        config["response_json_schema"] = request.output.schema
+        schema = request.output.schema
+        config["response_json_schema"] = translated(schema, GOOGLE) or schema
     return config
 
 

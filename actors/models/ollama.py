@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.models.sdk import Deadlines
+from motet.protocols.models import OutputSchema
 
 KEY = "OLLAMA_API_KEY"
 HOST = "OLLAMA_HOST"
@@ -45,6 +46,13 @@ class OllamaModel(OpenAIModel):
         deadlines: Deadlines | None = None,
     ):
         super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines or LOADING)
+
+    def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
+        """Not beside tools, which the form would keep the model from calling.
+
+        See :class:`motet.protocols.models.NativeOutput`.
+        """
+        return not tools
 
     @property
     def base_url(self) -> str:

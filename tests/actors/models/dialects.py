@@ -197,12 +197,12 @@ of_openai = partial(
     path="/v1",
 )
 DIALECTS = (
-    of_openai("openai", partial(made, OpenAIModel, "gpt-test")),
+    of_openai("openai", partial(made, partial(OpenAIModel, native_output=True), "gpt-test")),
     of_openai("ollama", partial(made, OllamaModel, "llama-test")),
     of_openai("pydantic_ai", partial(made, PydanticAIModel, "openai-chat:gpt-test")),
     Dialect(
         "anthropic",
-        partial(made, AnthropicModel, "claude-test"),
+        partial(made, partial(AnthropicModel, native_output=True), "claude-test"),
         anthropic_word,
         anthropic_calls,
         ANTHROPIC_END,
