@@ -60,3 +60,29 @@ def test_one_write_makes_a_batch_serial(catalog: ToolCatalog) -> None:
 def test_a_tool_that_runs_beside_no_other_makes_a_batch_serial(catalog: ToolCatalog) -> None:
     catalog.add("helper", [attrs.evolve(named("lonely"), parallel=False)])
     assert catalog.in_order("helper", [Call("1", "read_file"), Call("2", "lonely")])
+
+
+def test_what_a_source_provides_is_there_at_once_for_all_who_name_it(catalog: ToolCatalog) -> None:
+    catalog.declare(["mcp:git"])
+    catalog.put("helper", [named("read_file")], ["mcp:git"])
+    kinds = catalog.kinds("helper")
+    assert not catalog.provided("mcp:git")
+
+    catalog.provide("mcp:git", [named("log"), named("commit", writes=True)])
+    assert catalog.names("helper") == ("commit", "log", "read_file")
+    assert catalog.names("writer") == ("publish",)
+    # A live run holds on to these.
+    assert kinds == {"commit": "write", "log": "read", "read_file": "read"}
+
+    catalog.provide("mcp:git", [named("log")])
+    assert catalog.names("helper") == ("log", "read_file")
+    catalog.remove("helper")
+    catalog.provide("mcp:git", [named("log")])
+    assert catalog.names("helper") == ()
+
+
+def test_an_own_tool_stays_when_a_source_has_one_of_its_name(catalog: ToolCatalog) -> None:
+    own = named("log")
+    catalog.put("helper", [own], ["mcp:git"])
+    catalog.provide("mcp:git", [named("log")])
+    assert catalog.get("helper", "log") is own

@@ -1,0 +1,117 @@
+"""Messages on the pipes of a server: whole, in order, and whatever the pieces they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
+from trio.testing import MockClock, lockstep_stream_one_way_pair, wait_all_tasks_blocked
+
+from motet.actors.mcp.wire import LIST_CHANGED, STUCK, End, Incoming, Listing, Outgoing
+from motet.actors.mcp.words import Words
+
+
+def notice(method: str, text: str = "") -> SessionMessage:
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params={"text": text}))
+
+
+def line(method: str) -> bytes:
+    return f'{{"jsonrpc":"2.0","method":"{method}","params":{{"text":"é\\\\n"}}}}\n'.encode()
+
+
+class Pieces(trio.abc.ReceiveStream):
+    """Gives what it was made with, and then the end."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces = list(pieces)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return self.pieces.pop(0) if self.pieces else b""
+
+    async def aclose(self) -> None:
+        pass
+
+
+@given(
+    st.lists(st.sampled_from(["a/b", LIST_CHANGED, "", "nonsense", "{"]), max_size=8),
+    st.lists(st.integers(0, 400), max_size=12),
+)
+def test_messages_are_read_whatever_the_pieces_they_come_in(
+    lines: list[str], cuts: list[int]
+) -> None:
+    """Law: the messages are those of the lines that hold one, in their order; then the end."""
+    methods = [name for name in lines if "/" in name]
+    data = b"".join(line(name) if "/" in name else f"{name}\r\n".encode() for name in lines)
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in pairwise(places)]
+    end, listing = End(), Listing()
+
+    async def read() -> list[str]:
+        incoming = Incoming(Pieces(pieces), Words("it"), end, listing)
+        return [
+            item.message.method
+            async for item in incoming
+            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCNotification)
+        ]
+
+    assert trio.run(read) == methods
+    assert end.reason == "it has closed its output"
+    assert listing.stale.is_set() == (LIST_CHANGED in methods)
+
+
+async def test_a_message_whose_sending_was_cancelled_goes_out_whole() -> None:
+    send, receive = lockstep_stream_one_way_pair()
+    end = End()
+    outgoing = Outgoing(send, end)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outgoing.run)
+        with trio.CancelScope() as scope:
+            nursery.start_soon(_cancel_when_blocked, scope)
+            await outgoing.send(notice("first", "x" * 1000))
+        assert scope.cancelled_caught
+        nursery.start_soon(outgoing.send, notice("second"))
+        received = b""
+        while received.count(b"\n") < 2:
+            received += await receive.receive_some(10)
+        nursery.cancel_scope.cancel()
+    first, second = received.splitlines()
+    assert first.endswith(b'{"text":"' + b"x" * 1000 + b'"}}')
+    assert b'"second"' in second
+    assert not end.happened.is_set()
+
+
+async def _cancel_when_blocked(scope: trio.CancelScope) -> None:
+    await wait_all_tasks_blocked()
+    scope.cancel()
+
+
+async def test_a_cancellation_that_is_not_read_is_the_end(autojump_clock: MockClock) -> None:
+    send, _receive = lockstep_stream_one_way_pair()
+    end = End()
+    outgoing = Outgoing(send, end)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outgoing.run)
+        await outgoing.send(notice("notifications/cancelled"))
+        assert end.hopeless
+        assert trio.current_time() >= STUCK
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_said_after_a_list_was_read_makes_it_stale_again() -> None:
+    listing = Listing()
+    listing.read()
+    assert listing.fresh.is_set()
+    listing.changed()
+    await listing.next()
+    listing.changed()  # while it is being read
+    listing.read()
+    assert not listing.fresh.is_set()
+    await listing.next()
+    listing.read()
+    assert listing.fresh.is_set()
