@@ -87,7 +87,8 @@ def stop_text(report: StopReport) -> str:
         )
         if ids
     ]
-    return "; ".join(parts) if parts else "Nothing was running."
+    told = "; ".join(parts) if parts else "Nothing was running."
+    return "\n".join([told, *report.held_by])
 
 
 async def _status_text(api: HostApi, principal: Principal, session: str) -> str:

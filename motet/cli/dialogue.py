@@ -23,6 +23,7 @@ from motet.protocols.events import (
     ApprovalRequested,
     ApprovalResolved,
     InputDropped,
+    InputSteered,
     Terminal,
 )
 from motet.protocols.sessions import LOCAL
@@ -60,7 +61,7 @@ class Dialogue:
         async for record in events:
             self.screen.show(self._rendering.pieces(record.event))
             self._note(record.event)
-            if record.run_id and isinstance(record.event, Terminal | InputDropped):
+            if record.run_id and isinstance(record.event, Terminal | InputDropped | InputSteered):
                 self._end(record.run_id)
 
     async def hear(self, text: str) -> None:
