@@ -264,6 +264,12 @@ class ListRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.runs"):
     limit: int = 50
 
 
+class ListBeside(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.beside"):
+    """The runs that a run has started and did not wait for, in the order of their start."""
+
+    run_id: str
+
+
 class GetRun(Request[RunInfo | None], frozen=True, tag="sessions.run"):
     run_id: str
 

@@ -158,6 +158,7 @@ class TurnRunner:
         decision = self._calls or await self._begin()
         if self._calls is not None:
             await self._load()
+            await self.hearing.take_up(self.services.store)
             await self.voice.emit(events.RunResumed())
         await self._prepare()
         self.thinker.recalled = await recall(self.services, self.run)

@@ -6,14 +6,21 @@ when it knows what came of them. Only a limit, a failure or a stop ends it befor
 
 from __future__ import annotations
 
+from typing import Any
+
 from motet.actors.agent.steering import Steering
 from motet.actors.agent.turn import Turn
 from motet.actors.agent.voice import Voice
 from motet.actors.children.family import Child, Family
 from motet.actors.children.news import Ended, closed, message, untold
+from motet.actors.result import RunResult
+from motet.actors.sessions.recall import recall
+from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
 from motet.protocols.models import ModelResponse
+from motet.protocols.sessions import ListBeside
+from motet.runtime import ActorRef
 
 WHY = "its caller has ended"
 
@@ -26,9 +33,20 @@ class Hearing:
         self._slot = slot
         self._turn = turn
         self._voice = voice
+        self._earlier: tuple[Ended, ...] = ()
+        self._is_new = False
+
+    async def take_up(self, store: ActorRef[SessionStoreMessage]) -> None:
+        """Find out about those that worked beside it when it was left, or its host was killed."""
+        found = await store.ask(ListBeside(self._run.id))
+        results = [await recall(one.run_id, one.session, store) for one in found]
+        self._earlier, self._is_new = tuple(map(ended_as, results)), True
 
     def take(self) -> None:
         """Let the turn have what is new, for its next request."""
+        if self._is_new:
+            self._is_new = False
+            self._turn.inject(*map(message, untold(self._turn.rows, self._earlier)))
         family = self._run.family
         if family is not None and family.has_news:
             self._turn.inject(*(message(ended(child)) for child in family.take()))
@@ -67,14 +85,18 @@ class Hearing:
 
     def conclude(self) -> None:
         """Let the last row tell of those whose end the model has not been shown."""
-        family = self._run.family
-        if family is not None:
-            rows, children = self._turn.rows, [ended(child) for child in family.members.values()]
+        family, rows = self._run.family, self._turn.rows
+        beside = family.members.values() if family is not None else ()
+        children = (*self._earlier, *map(ended, beside))
+        if children:
             rows[:] = closed(rows, untold(rows, children))
 
 
 def ended(child: Child) -> Ended:
     """A child whose run has ended, as its caller is told of it."""
-    result = child.run.result or child.run.ends_as("cancelled", "the host is closing")
+    return ended_as(child.run.result or child.run.ends_as("cancelled", "the host is closing"))
+
+
+def ended_as(result: RunResult[Any]) -> Ended:
     detail = "" if result.status == "completed" else result.detail
     return Ended(result.run_id, result.agent, result.status, result.text, detail)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.actors.children.names import LOOK
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunStatus
 
 
@@ -37,11 +38,14 @@ def message(ended: Ended) -> UserMessage:
 
 
 def untold(rows: Iterable[ChatMessage], children: Iterable[Ended]) -> tuple[Ended, ...]:
-    """Those whose end no row of their caller tells of."""
-    told = "\n".join(
-        row.text for row in rows if isinstance(row, UserMessage) and row.note == "injected"
-    )
-    return tuple(one for one in children if f"({one.run_id}): " not in told)
+    """Those whose end no row of their caller tells of, be it what it was given or has asked for."""
+    told = "\n".join(row.text for row in rows if _tells(row))
+    return tuple(one for one in children if one.head not in told)
+
+
+def _tells(row: ChatMessage) -> bool:
+    given = isinstance(row, UserMessage) and row.note == "injected"
+    return given or (isinstance(row, ToolMessage) and row.name == LOOK)
 
 
 def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[ChatMessage, ...]:

@@ -47,7 +47,7 @@ def child_tools(children: Children) -> list[Tool]:
             known = ", ".join(family.members) or "none"
             raise ToolRetry(f"You have no sub-agent {id!r}. You have started: {known}")
         if action == "cancel":
-            child.told = True  # by the result of this call
+            child.told = True  # by the result of this call, whenever it ends
             child.run.cancel("cancelled by its caller")
             await child.gone.wait()
         return _whole(child)
@@ -73,5 +73,6 @@ def _line(child: Child) -> str:
 def _whole(child: Child) -> str:
     if not child.gone.is_set():
         return _line(child)
+    child.told = True
     end = ended(child)
     return f"{end.head}\n{end.output or '[It said nothing]'}"

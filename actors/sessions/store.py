@@ -50,6 +50,7 @@ from motet.protocols.sessions import (
     HandOver,
     HistoryRow,
     KeyConflict,
+    ListBeside,
     ListRuns,
     ListSessions,
     LoadContext,
@@ -88,6 +89,7 @@ SessionStoreMessage: TypeAlias = (
     | GetSession
     | ListRuns
     | GetRun
+    | ListBeside
     | ListEscalations
     | GetEscalation
     | AnswerEscalation
@@ -337,6 +339,11 @@ class SessionStore(Actor[SessionStoreMessage]):
     async def get_run(self, request: GetRun) -> RunInfo | None:
         found = await self._readers.read(rows.RUN, (request.run_id,))
         return rows.run_info(found[0]) if found else None
+
+    @handles(ListBeside, concurrent=AT_ONCE)
+    async def list_beside(self, request: ListBeside) -> tuple[RunInfo, ...]:
+        found = await self._readers.read(rows.CHILDREN_BESIDE, (request.run_id,))
+        return tuple(rows.run_info(row) for row in found)
 
     # ------------------------------------------------------------------ escalations
 

@@ -155,6 +155,11 @@ def end_to_tell(row: Row) -> EndToTell:
     return EndToTell(str(session), str(run_id), event_of(str(body)))
 
 
+CHILDREN_BESIDE = f"""
+{_RUN} WHERE session IN (SELECT session FROM sessions WHERE parent = ? AND beside)
+ORDER BY rowid"""
+
+
 def child_ended(row: Row) -> Ended:
     """A child that worked beside a run, from :data:`BESIDE`."""
     run_id, agent, status, detail, body = row
