@@ -163,7 +163,8 @@ class Thinker:
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
-        hint = "\n".join(filter(None, [decision.hint, *missing]))
+        closing = "" if decision.offer_tools else self._output.closing
+        hint = "\n".join(filter(None, [decision.hint, *missing, closing]))
         tools, form = self._output.asking(tools)
         system = self._system(tools)
         sent = self.view.sent(self._turn.rows, self.around)

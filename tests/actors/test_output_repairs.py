@@ -159,6 +159,7 @@ async def test_a_limited_run_has_an_output_if_it_came_to_one() -> None:
 
     assert (good.status, good.limit, good.output) == ("limited", "turns", Ticket("It crashes", 2))
     assert [tool.name for tool in model.requests[1].tools] == ["final_answer"]
+    assert "final_answer is still there" in model.requests[1].messages[-1].text
     assert (bad.status, bad.limit) == ("limited", "turns")
     assert "very" in bad.text
     with pytest.raises(motet.LimitReached):

@@ -56,6 +56,13 @@ class RunOutput:
     def withheld(self) -> bool:
         return self._answering is not None
 
+    @property
+    def closing(self) -> str:
+        """Said with the last request, where tools are withdrawn but for the one of the answer."""
+        if self._answering is None or self._answering.native:
+            return ""
+        return f"[System: {self._answering.tool} is still there: your answer is a call of it.]"
+
     def asking(
         self, tools: tuple[ToolSpec, ...]
     ) -> tuple[tuple[ToolSpec, ...], OutputSchema | None]:
