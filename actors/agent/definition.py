@@ -151,8 +151,10 @@ class Agent(Generic[D_contra, O_co]):
         Raises ``TypeError`` when the signature cannot be described to a model.
         """
 
+        make = tool(**options)
+
         def add(function: Callable[P, R]) -> Callable[P, R]:
-            self._tools.append(tool(function, **options))
+            self._tools.append(make(function))
             return function
 
         return add if fn is None else add(fn)

@@ -41,6 +41,8 @@ def test_an_unknown_option_is_named_with_those_there_are() -> None:
     wrong: dict[str, Any] = {"time_out": 5}
     with pytest.raises(TypeError, match="no option 'time_out'; there are timeout, max_output"):
         motet.tool(**wrong)
+    with pytest.raises(TypeError, match="no option 'time_out'"):
+        motet.Agent("a").tool(**wrong)
 
 
 def test_a_tool_is_read_in_parallel_and_not_approved_unless_it_says_so() -> None:
