@@ -125,13 +125,14 @@ class PolicyDesk:
             return calls
         return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
 
-    def wait(self, subjects: tuple[Subject, ...], tool: Tool) -> str:
+    def wait(self, subjects: tuple[Subject, ...], tool: Tool, call: str) -> str:
         """Count a call; what the model is told when there have been too many, else nothing.
 
-        What children call counts for the session of the run at the top.
+        What children call counts for the session of the run at the top. ``call``: its id, so that
+        it is counted once, also when it is tried again.
         """
         facts = self.facts(tool, subjects[-1].agent)
-        seconds = self.rates.take(subjects[0].session, facts, trio.current_time())
+        seconds = self.rates.take(subjects[0].session, facts, trio.current_time(), call)
         return _too_often(tool.name, self.rates.limit(facts), seconds) if seconds > 0 else ""
 
     def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:

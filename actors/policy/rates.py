@@ -1,12 +1,13 @@
 """How often a session may call each tool. Pure: the time is an argument, in seconds.
 
 Laws: in any window of an hour no more calls are let through than the limit; a refused call uses
-none of it; a session that has not called for an hour takes no memory.
+none of it, and one that is tried again, since a person had to be asked, no more; a session that has
+not called for an hour takes no memory.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import attrs
@@ -25,23 +26,31 @@ class Window:
 
     limit: int
     period: float = HOUR
-    _calls: deque[float] = attrs.field(factory=deque[float], init=False)
+    _calls: OrderedDict[object, float] = attrs.field(factory=OrderedDict[object, float], init=False)
 
-    def take(self, now: float) -> float:
-        """Take one and return 0, or take none and return the seconds until there is one."""
+    def take(self, now: float, call: object = None) -> float:
+        """Take one and return 0, or take none and return the seconds until there is one.
+
+        ``call``: one that was let through already is let through again.
+        """
         self._forget(now)
-        if len(self._calls) < self.limit:
-            self._calls.append(now)
+        if call is not None and call in self._calls:
             return 0.0
-        return self._calls[0] + self.period - now
+        if len(self._calls) < self.limit:
+            self._calls[object() if call is None else call] = now
+            return 0.0
+        return self._oldest() + self.period - now
 
     def is_idle(self, now: float) -> bool:
         self._forget(now)
         return not self._calls
 
     def _forget(self, now: float) -> None:
-        while self._calls and self._calls[0] + self.period <= now:
-            self._calls.popleft()
+        while self._calls and self._oldest() + self.period <= now:
+            self._calls.popitem(last=False)
+
+    def _oldest(self) -> float:
+        return next(iter(self._calls.values()))
 
 
 def window(limit: int, period: float = HOUR) -> Window | None:
@@ -79,15 +88,18 @@ class CallRates:
         wide = list(about.values())
         return min((n for n in wide if n > 0), default=0) if wide else max(0, self.per_hour)
 
-    def take(self, session: str, tool: ToolFacts, now: float) -> float:
-        """Count a call and return 0, or count none and return the seconds to wait."""
+    def take(self, session: str, tool: ToolFacts, now: float, call: object = None) -> float:
+        """Count a call and return 0, or count none and return the seconds to wait.
+
+        ``call``: what tells it from others, so that it is counted once.
+        """
         key = (session, tool.name)
         found = self._windows.get(key) or window(self.limit(tool))
         if found is None:
             return 0.0
         self._windows[key] = found
         self._windows.move_to_end(key)
-        wait = found.take(now)
+        wait = found.take(now, call)
         self._forget_idle(now)
         return wait
 

@@ -258,7 +258,8 @@ class ToolExecutor(Actor[ExecuteCall]):
         if ruling.effect == "ask":
             reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
-        if late := self._policy.wait(work.subjects, tool):
+        call = f"{work.request.run_id}/{work.request.call.id}"
+        if late := self._policy.wait(work.subjects, tool, call):
             return _End(late, "denied", "rate_limit")  # the tool has not failed
         return None
 

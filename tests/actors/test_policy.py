@@ -134,6 +134,28 @@ async def test_an_ask_waits_for_a_person(decision: ApprovalDecision) -> None:
     assert run.result.status == "completed"
 
 
+async def test_an_approved_call_is_not_one_too_many_because_it_had_to_wait() -> None:
+    async def look() -> str:
+        return "seen"
+
+    agent = motet.Agent("a", model=Scripted(call(("look", {})), say("well")), tools=[look])
+    some = attrs.evolve(
+        config(PolicyRule(tool="look", effect="ask"), tools=ToolsConfig(calls_per_hour=1)),
+        approvals=ApprovalsConfig(hold=0),
+    )
+    async with motet.open_host(config=some, agents=[agent]) as host:
+        async with subscribe(host.events, "session:s") as events:
+            waiting = await host.run("a", "go", session="s", check=False)
+            assert waiting.status == "waiting"
+            (approval,) = await host.approvals(state="pending")
+            await host.approve(approval.id, "allow-once")
+            async for record in events:
+                if isinstance(record.event, RunCompleted):
+                    break
+        rows = [item.row for item in await host.history("s")]
+    assert [row.text for row in rows if isinstance(row, ToolMessage)] == ["seen"]
+
+
 async def test_who_takes_over_is_bound_after_a_restart_as_well(tmp_path: Path) -> None:
     """A run that was handed over, then parked, then found by another host has its lineage."""
     asked, second = call(("look", {})), Scripted(name="second")

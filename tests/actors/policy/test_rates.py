@@ -45,6 +45,13 @@ def test_each_session_and_each_tool_counts_for_itself() -> None:
     assert some.take("a", READ, 600.0) == 0
 
 
+def test_a_call_that_is_tried_again_is_counted_once() -> None:
+    some = CallRates(2)
+    assert [some.take("a", SHELL, 0.0, call) for call in ("1", "1", "2", "1", "2")] == [0.0] * 5
+    assert some.take("a", SHELL, 0.0, "3") == HOUR
+    assert some.take("a", SHELL, HOUR, "3") == 0.0
+
+
 def test_a_session_that_is_at_rest_takes_no_memory() -> None:
     some = CallRates(5)
     for number in range(20):
