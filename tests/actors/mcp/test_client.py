@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
 
 import attrs
@@ -69,6 +70,12 @@ async def test_one_that_dies_at_its_start_says_why_and_is_left_alone_for_a_while
 async def test_a_program_that_is_not_there_is_named() -> None:
     async with acting(McpServer(command=["/no/such/program"])) as stage:
         assert "/no/such/program" in str(await fails(stage))
+
+
+async def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.client.session", None)
+    async with acting(faulty()) as stage:
+        assert "pip install 'motet[mcp]'" in str(await fails(stage))
 
 
 async def test_one_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> None:
