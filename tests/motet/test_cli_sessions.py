@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
+from motet import Agent, open_host
+from motet.testing import ScriptedModel, call, say
 from tests.motet.command import motet, started
 from tests.motet.test_cli_look import printed
 
@@ -62,3 +65,21 @@ def test_a_reset_and_a_deletion_are_refused_beside_a_host(
     assert (code, "2 rows" in done) == (0, True)
     _, _, nothing = printed(capsys, "sessions", "--state", "st")
     assert nothing == "no sessions in st\n"
+
+
+async def used(state: Path) -> None:
+    worker = Agent("worker", model="demo")
+    model = ScriptedModel([call("worker", task="hello"), say("well")])
+    async with open_host(state) as host:
+        await host.run(Agent("lead", model=model, tools=[worker.as_tool()]), "go", session="s")
+
+
+def test_sessions_of_sub_agents_are_listed_when_they_are_asked_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del here
+    trio.run(used, Path("../st"))
+    _, some, _ = printed(capsys, "sessions", "--state", "../st", "--json")
+    assert [one["session"] for one in json.loads(some)] == ["s"]
+    _, all_of_them, _ = printed(capsys, "sessions", "--state", "../st", "--json", "--children")
+    assert {one["agent"] for one in json.loads(all_of_them)} == {"lead", "worker"}
