@@ -150,7 +150,6 @@ class Agent(Generic[D_contra, O_co]):
 
         Raises ``TypeError`` when the signature cannot be described to a model.
         """
-
         make = tool(**options)
 
         def add(function: Callable[P, R]) -> Callable[P, R]:

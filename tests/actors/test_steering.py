@@ -12,6 +12,7 @@ import trio
 
 import motet
 from motet.actors.agent.transcript import violations
+from motet.actors.storage.errors import StorageError
 from motet.actors.stream import RunStream
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
@@ -333,3 +334,41 @@ async def test_a_kill_loses_no_text_and_answers_none_twice(tmp_path: Path, momen
         rows = await history(host)
         assert violations(rows) == ()
         assert [row.text for row in rows].count("more") == 1
+
+
+async def test_a_disk_that_fails_as_it_enters_costs_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr("motet.actors.sessions.store_sql.enter", full)
+    model, desk = Scripted(call(("hold", {})), say("ok")), Desk()
+    agent = motet.Agent("a", model=model, tools=[desk.hold])
+    async with motet.open_host() as host:
+        async with host.stream(agent, "go", session="s") as run:
+            await desk.entered.wait()
+            ack = await host.send("more", run_id=run.id)
+            desk.leave.set()
+            seen = [event async for event in run]
+        assert run.result.output == "ok"
+        (warned,) = [event for event in seen if isinstance(event, motet.Warned)]
+        assert "is not on disk yet: the disk is full" in warned.message
+        status = {one.run_id: one.status for one in await host.runs(session="s")}
+        assert status == {run.id: "completed", ack.run_id: "steered"}
+        assert [row.text for row in await history(host)].count("more") == 1
+
+
+async def test_the_log_of_a_host_is_the_programs_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with motet.open_host() as host:
+        with caplog.at_level("INFO", "motet.host"):
+            host.log.info("tool", ms=7)
+    (record,) = [one for one in caplog.records if one.name == "motet.host"]
+    assert (record.msg, vars(record)["ms"]) == ("tool", 7)
+
+
+async def test_the_events_of_a_run_may_be_asked_for_by_name() -> None:
+    agent = motet.Agent("a", model=Scripted(say("hi")))
+    async with motet.open_host() as host, host.stream(agent, "go") as run:
+        names = [events.event_name(event) async for event in run.events()]
+    assert names[-1] == "run.completed"
