@@ -101,6 +101,26 @@ def test_the_doctor_says_what_is_broken_and_what_to_do(
     assert "damaged or no SQLite database" in health
 
 
+def test_the_doctor_looks_at_the_providers_that_agents_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    Path("motet.toml").write_text(
+        '[agents.a]\nmodel = "google:gemini-2.5-flash"\n[agents.b]\nmodel = "ollama:llama3.2"\n'
+    )
+    code, health, _ = printed(capsys, "doctor", "--state", "st")
+    assert code == 1
+    assert re.search(r"✗ google +package installed, but GEMINI_API_KEY is not set", health)
+    assert re.search(r"✓ ollama +package installed", health)
+    assert "pydantic_ai" not in health
+
+    monkeypatch.setenv("GOOGLE_API_KEY", "key")
+    _, health, _ = printed(capsys, "doctor", "--state", "st")
+    assert re.search(r"✓ google +package installed, key in GOOGLE_API_KEY", health)
+
+
 def test_the_doctor_stops_at_a_configuration_that_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

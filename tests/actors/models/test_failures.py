@@ -6,11 +6,14 @@ from datetime import UTC, datetime
 import httpx2
 import pytest
 from anthropic import APIStatusError as AnthropicStatusError
+from google.genai.errors import ClientError as GoogleError
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from pydantic_ai.exceptions import ModelHTTPError
 
 from motet.actors.models.failures import failure_of, retry_after
+from motet.protocols.chat import JsonObject
 from motet.protocols.models import ModelFailure
 
 REQUEST = httpx2.Request("POST", "http://localhost/v1")
@@ -42,7 +45,7 @@ def refused(status: int, body: object = None, **headers: str) -> ModelFailure:
     return failure
 
 
-def said(message: str = "", **words: str) -> object:
+def said(message: str = "", **words: str) -> JsonObject:
     return {"error": {"message": message, **words}}
 
 
@@ -114,6 +117,46 @@ def test_an_error_inside_a_stream_is_judged_by_its_words() -> None:
     failure = failure_of(AnthropicStatusError("no", response=response, body=body), started=True)
     assert failure is not None
     assert (failure.kind, failure.status, str(failure)) == ("overloaded", None, "Overloaded")
+
+
+GOOGLE_LIMIT = {
+    "error": {
+        "code": 429,
+        "message": "You exceeded your current quota.",
+        "status": "RESOURCE_EXHAUSTED",
+        "details": [{"@type": "Help"}, {"@type": "RetryInfo", "retryDelay": "7.5s"}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "wait"),
+    [
+        (429, GOOGLE_LIMIT, "rate_limit", 7.5),
+        (429, said("You exceeded your current quota.", status="RESOURCE_EXHAUSTED"), "quota", None),
+        (400, said("API key not valid.", status="INVALID_ARGUMENT"), "auth", None),
+        (400, said("Invalid value.", status="INVALID_ARGUMENT"), "bad_request", None),
+        (503, said("Overloaded", status="UNAVAILABLE"), "overloaded", None),
+        (403, said("No.", status="PERMISSION_DENIED"), "auth", None),
+    ],
+)
+def test_an_error_of_google_is_read_by_its_status_and_details(
+    status: int, body: JsonObject, kind: str, wait: float | None
+) -> None:
+    failure = failure_of(GoogleError(status, body))
+    assert failure is not None
+    assert (failure.kind, failure.status, failure.retry_after) == (kind, status, wait)
+
+
+def test_an_error_of_pydantic_ai_is_what_its_cause_says_and_else_what_it_says() -> None:
+    error = ModelHTTPError(429, "m", said("Slow down."), retry_after=3.0)
+    own = failure_of(error)
+    assert own is not None
+    assert (own.kind, own.retry_after, str(own)) == ("rate_limit", 3.0, "HTTP 429: Slow down.")
+    error.__cause__ = APITimeoutError(REQUEST)
+    caused = failure_of(error)
+    assert caused is not None
+    assert caused.kind == "timeout"
 
 
 def test_an_error_chunk_without_a_code_is_the_servers() -> None:

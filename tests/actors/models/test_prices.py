@@ -57,6 +57,13 @@ def test_figures_that_contradict_each_other_have_no_price() -> None:
     assert price("openai:gpt-4o", Usage(5, cached_tokens=10)) is None
 
 
+def test_a_model_that_pydantic_ai_speaks_to_has_the_price_of_its_provider() -> None:
+    through = price("pydantic_ai:groq:llama-3.3-70b-versatile", USED)
+    assert through
+    assert through == price("groq:llama-3.3-70b-versatile", USED)
+    assert price("google:gemini-2.5-flash", USED)
+
+
 def test_a_known_server_behind_the_address_has_its_own_prices() -> None:
     assert price("openai:openai/gpt-oss-120b", USED, "https://api.groq.com/openai/v1")
 

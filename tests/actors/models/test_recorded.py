@@ -12,6 +12,7 @@ from motet.protocols.models import (
     CallArguments,
     CallStart,
     Finished,
+    ModelEvent,
     ModelFailure,
     ModelRequest,
     TextPart,
@@ -123,7 +124,7 @@ async def test_no_secret_is_written_also_when_it_comes_in_parts(tmp_path: Path) 
 
 
 async def test_parts_of_one_text_are_one_event_of_the_recording() -> None:
-    events = [
+    events: list[ModelEvent] = [
         TextPart("a"),
         TextPart("b"),
         CallStart(0, "c", "t"),

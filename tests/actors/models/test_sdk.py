@@ -12,15 +12,16 @@ import trio
 from trio.testing import MockClock
 
 from motet.actors.models.anthropic import AnthropicModel
+from motet.actors.models.google import GoogleModel
 from motet.actors.models.openai import OpenAIModel
+from motet.actors.models.providers import KNOWN
 from motet.actors.models.sdk import Deadlines, LazyClient, answer
 from motet.actors.models.wire import cut
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import Finished, ModelEvent, ModelFailure, TextPart
 from tests.actors.models.builders import events_of, request
 
-ADAPTERS = [OpenAIModel, AnthropicModel]
-VARIABLES = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]
+VARIABLES = [name for known in KNOWN.values() for name in (*known.keys, known.url) if name]
 
 
 @attrs.define
@@ -182,26 +183,36 @@ async def test_many_first_uses_make_one_client_and_a_failure_is_not_kept() -> No
     assert made[1].closed == 1
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    ("adapter", "variable"),
+    [
+        (OpenAIModel, "OPENAI_API_KEY"),
+        (AnthropicModel, "ANTHROPIC_API_KEY"),
+        (GoogleModel, "GEMINI_API_KEY"),
+    ],
+)
 async def test_a_missing_key_is_named(
-    adapter: type[OpenAIModel | AnthropicModel], monkeypatch: pytest.MonkeyPatch
+    adapter: type[OpenAIModel | AnthropicModel | GoogleModel],
+    variable: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    model = adapter("m")
-    provider = model.name.partition(":")[0].upper()
-    with pytest.raises(ModelFailure, match=f"set the variable {provider}_API_KEY") as caught:
-        await events_of(model, request("hi"))
+    with pytest.raises(ModelFailure, match=f"set the variable {variable}") as caught:
+        await events_of(adapter("m"), request("hi"))
     assert caught.value.kind == "auth"
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("provider", KNOWN)
 async def test_a_missing_package_names_the_extra(
-    adapter: type[OpenAIModel | AnthropicModel], monkeypatch: pytest.MonkeyPatch
+    provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = adapter("m", api_key="key")
-    provider = model.name.partition(":")[0]
-    monkeypatch.setitem(sys.modules, provider, None)
+    model = KNOWN[provider].adapter("some:m", api_key="key")
+    package = KNOWN[provider].package
+    # What stands for a module that is not there hides it, and what was imported of it.
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'motet\[{provider}\]'"):
         await events_of(model, request("hi"))
 

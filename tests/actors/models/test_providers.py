@@ -1,0 +1,59 @@
+"""Which providers there are, how a configuration reaches them, and which keys are secrets."""
+
+import attrs
+import pytest
+
+from motet.actors.models.catalog import ModelCatalog
+from motet.actors.models.ollama import OllamaModel, server_url
+from motet.actors.models.prices import Billed
+from motet.actors.models.providers import KNOWN, keys_of, providers_of
+from motet.protocols.config import ModelsConfig, ProviderConfig
+from motet.protocols.models import OutputSchema
+
+
+def test_the_configuration_has_a_section_for_every_provider() -> None:
+    assert set(KNOWN) == {field.name for field in attrs.fields(ModelsConfig)}
+
+
+@pytest.mark.parametrize("provider", KNOWN)
+def test_a_model_is_reached_as_its_section_says(provider: str) -> None:
+    url = "http://127.0.0.1:9/v1"
+    config = ModelsConfig(**{provider: ProviderConfig(base_url=url)})
+    model = ModelCatalog(providers_of(config)).get(f"{provider}:some:model")
+    assert model.name == f"{provider}:some:model"
+    assert isinstance(model, Billed)
+    assert model.base_url == url
+
+
+def test_every_key_of_the_environment_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "groq-secret")
+    monkeypatch.setenv("WORK_GEMINI", "gemini-secret")
+    config = ModelsConfig(google=ProviderConfig(api_key_env="WORK_GEMINI"))
+    assert {"groq-secret", "gemini-secret"} <= set(keys_of(config))
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("http://127.0.0.1:11434", "http://127.0.0.1:11434/v1"),
+        ("gpu.lan", "http://gpu.lan:11434/v1"),
+        ("gpu.lan:8080", "http://gpu.lan:8080/v1"),
+        ("0.0.0.0:11434", "http://127.0.0.1:11434/v1"),
+        ("https://models.example/ollama/v1/", "https://models.example/ollama/v1"),
+        ("https://models.example", "https://models.example/v1"),
+        ("[::1]", "http://[::1]:11434/v1"),
+        ("[::1]:8080", "http://[::1]:8080/v1"),
+    ],
+)
+def test_the_server_of_ollama_is_named_as_its_own_programs_name_it(
+    host: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server_url(host) == url
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert OllamaModel("m").base_url == url
+
+
+def test_ollama_holds_an_answer_to_a_form_only_without_tools() -> None:
+    output = OutputSchema("T", {"type": "object"})
+    assert OllamaModel("m").takes_output(output, tools=False)
+    assert not OllamaModel("m").takes_output(output, tools=True)
