@@ -73,7 +73,11 @@ class RunStream(Generic[O_co]):
         event = None if self._over else await self._next()
         if event is None:
             raise StopAsyncIteration
-        self._over = isinstance(event, Terminal | RunWaiting)
+        self._over = isinstance(event, Terminal)
+        if isinstance(event, RunWaiting):
+            # Whoever leaves the block now must not cancel what is being parked.
+            await self._run.ended.wait()
+            self._over = self.result.status == "waiting"
         return event
 
     async def _next(self) -> AnyEvent | None:

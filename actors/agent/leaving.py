@@ -50,8 +50,12 @@ class Leaving:
             return False
         if run.family is not None and run.family.open:
             return False  # nobody would tell it later what came of its children
-        closing = not run.by_user and run.stop_reason in ("", CLOSING)
-        return closing and batch.standing.waits
+        return self._is_free and batch.standing.waits
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether nobody wants its end."""
+        return not self._run.by_user and self._run.stop_reason in ("", CLOSING)
 
     async def leave(self, batch: Batch | None) -> bool:
         """Put all of it on disk and say so; False: it must be ended. Shielded, with a budget."""
@@ -60,6 +64,7 @@ class Leaving:
         with trio.CancelScope(shield=True, deadline=deadline):
             try:
                 self.done = await self._leave(batch)
+                self.done = self.done and self._is_free
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.warn(self._run, "approvals", message)

@@ -116,7 +116,7 @@ class TurnRunner:
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
             if finish.status == "waiting" and not await self.leaving.leave(self._batch):
-                finish = self._stop()
+                finish = self._stop()  # also what was stopped while it was leaving
                 deadline = trio.current_time() + FINISH_BUDGET
             with trio.CancelScope(shield=True, deadline=deadline):
                 if not self.leaving.done:

@@ -74,14 +74,16 @@ class Standing:
         """For those that work now."""
         return tuple(self.mark(call) for call in self.calls if call.id in self.began - self._ended)
 
-    async def admit(self, index: int) -> bool:
-        """Wait until a call may come forward; False: it is for later."""
+    async def admit(self, index: int) -> None:
+        """Wait until a call may come forward: the one before it has ended, or waits for a person.
+
+        Those behind one that is for later come forward too, so that they are asked for as well.
+        """
         if not self.in_order or not index:
-            return True
+            return
         before = self.calls[index - 1].id
         while not (before in self._ended or before in self.held or before in self.left):
             await self._changed.wait()
-        return not self.left
 
     async def turn(self, call_id: str) -> bool:
         """Wait until it may do its work; False: it is for later, as one before it is."""

@@ -53,7 +53,7 @@ RETURNING 1"""
 
 END_RUN = """
 UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
-WHERE run_id = ?1 AND status IN ('queued', 'running')
+WHERE run_id = ?1 AND status IN ('queued', 'running', 'waiting')
 RETURNING 1"""
 
 ADD_MESSAGE = """

@@ -22,7 +22,7 @@ from motet.runtime.fanout import gather_ordered
 Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
 OnStart: TypeAlias = Callable[[int, Call], None]
 OnEnd: TypeAlias = Callable[[int, CallResult], None]
-Admit: TypeAlias = Callable[[int], Awaitable[bool]]
+Admit: TypeAlias = Callable[[int], Awaitable[None]]
 
 BEFORE_START = "Cancelled before it started: nothing was done."
 WHILE_RUNNING = "Cancelled while it was running: part of its effect may have happened."
@@ -53,8 +53,7 @@ async def run_batch(
     finishes nevertheless keeps its result. ``record``, emptied first, then holds one result per
     call. ``on_start`` and ``on_end`` are called in pairs, also around a call that is cancelled.
 
-    ``admit``, awaited before a call starts, keeps the order of a ``serial`` batch in its own way;
-    a call for which it gives False never starts.
+    ``admit``, awaited before a call starts, keeps the order of a ``serial`` batch in its own way.
     """
     results: list[CallResult] = [] if record is None else record
     results[:] = [_cancelled(call, "cancelled_before_start", BEFORE_START) for call in calls]
@@ -78,8 +77,8 @@ class _Batch:
         return [partial(self._run, index, call) for index, call in enumerate(calls)]
 
     async def _run(self, index: int, call: Call) -> None:
-        if self.admit is not None and not await self.admit(index):
-            return
+        if self.admit is not None:
+            await self.admit(index)
         self.record[index] = _cancelled(call, "cancelled_while_running", WHILE_RUNNING)
         started = trio.current_time()
         self.on_start(index, call)
