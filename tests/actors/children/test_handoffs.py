@@ -11,9 +11,11 @@ from trio.testing import MockClock
 import motet
 from motet.actors.agent.transcript import violations
 from motet.actors.children.handoff import handoff_tool
-from motet.protocols.chat import ToolMessage
+from motet.protocols.chat import ChatMessage, ToolMessage
+from motet.protocols.events import EventRecord
 from motet.protocols.models import Usage
 from motet.protocols.sessions import HistoryRow
+from tests.guarantees.test_g07_transcript import CancelAt
 from tests.scripted import Scripted, call, say
 
 TRANSFER = "transfer_to_writer"
@@ -159,3 +161,38 @@ def test_a_name_that_can_be_no_tool_is_refused() -> None:
     agent = motet.Agent("a", model=Scripted())
     with pytest.raises(TypeError, match="tool name"):
         motet.Agent("b", model=Scripted(), handoffs=[motet.Handoff(agent, name="to a")])
+
+
+async def cut_at(fault: CancelAt) -> bool:
+    """Whether the run has beaten the fault; what is left of it is whole in either case."""
+    first = Scripted(call((TRANSFER, {}), text="One moment."), name="first")
+    lead, _ = pair(first, Scripted(say("Roses", " are red."), name="second"))
+    told: list[EventRecord] = []
+    async with motet.open_host() as host:
+        host.events.attach("session:s", told.append)
+        with trio.CancelScope() as scope:
+            fault.scope = scope
+            await host.run(lead, "go", session="s", check=False)
+        fault.scope = None
+        rows = rows_of(await host.history("s")) if await host.runs() else []
+        assert violations(rows) == (), rows
+        changed = any(isinstance(record.event, motet.AgentChanged) for record in told)
+        for run in await host.runs():
+            assert run.agent == "writer" or not changed
+            assert run.status not in ("queued", "running")
+        assert {info.agent for info in await host.sessions()} <= {"lead", "writer"}
+    return not scope.cancelled_caught
+
+
+def rows_of(rows: tuple[HistoryRow, ...]) -> list[ChatMessage]:
+    return [item.row for item in rows]
+
+
+def test_wherever_a_transfer_is_cut_the_transcript_is_valid() -> None:
+    """Law (G7): at whatever step the run is cancelled, its rows are valid, and nothing lives on."""
+    for step in range(1, 2_000, 2):
+        fault = CancelAt(step)
+        if trio.run(cut_at, fault, instruments=[fault]):
+            assert step > 50
+            return
+    raise AssertionError("the run was never faster than the fault")
