@@ -76,8 +76,8 @@ class HostLife:
             )
         if self._pid:
             raise RuntimeError("this HostThread was opened before: make another one")
-        self._pid = os.getpid()
         self._thread.start()
+        self._pid = os.getpid()
         atexit.register(self.close)
         try:
             self._portal.result()
@@ -139,6 +139,8 @@ class HostLife:
             self._failure = error
         finally:
             self._over.set()
+            if not self._token.done():
+                self._token.set_exception(trio.RunFinishedError())
             if not self._portal.done():
                 self._portal.set_exception(self._failure or HostClosed("it was not opened"))
 
