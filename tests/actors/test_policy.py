@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 import motet
@@ -16,7 +18,7 @@ from motet.protocols.approvals import ApprovalDecision, ApprovalsConfig
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig, ToolsConfig
 from motet.protocols.errors import ConfigError
-from motet.protocols.events import ApprovalRequested, RunCompleted
+from motet.protocols.events import ApprovalRequested, EventRecord, RunCompleted
 from motet.protocols.policy import Effect, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
 from tests.scripted import Scripted, call, say
 
@@ -34,6 +36,13 @@ def offered(model: Scripted, request: int = 0) -> list[str]:
 
 def results(result: motet.RunResult[Any]) -> list[ToolMessage]:
     return [row for row in result.rows if isinstance(row, ToolMessage)]
+
+
+async def completed(events: AsyncIterator[EventRecord]) -> None:
+    with trio.fail_after(10):
+        async for record in events:
+            if isinstance(record.event, RunCompleted):
+                return
 
 
 async def test_what_is_denied_is_not_offered_and_does_not_exist_when_it_is_called() -> None:
@@ -149,9 +158,7 @@ async def test_an_approved_call_is_not_one_too_many_because_it_had_to_wait() -> 
             assert waiting.status == "waiting"
             (approval,) = await host.approvals(state="pending")
             await host.approve(approval.id, "allow-once")
-            async for record in events:
-                if isinstance(record.event, RunCompleted):
-                    break
+            await completed(events)
         rows = [item.row for item in await host.history("s")]
     assert [row.text for row in rows if isinstance(row, ToolMessage)] == ["seen"]
 
@@ -182,9 +189,7 @@ async def test_who_takes_over_is_bound_after_a_restart_as_well(tmp_path: Path) -
         (approval,) = await host.approvals(state="pending")
         async with subscribe(host.events, "session:s") as events:
             await host.approve(approval.id, "allow-once")
-            async for record in events:
-                if isinstance(record.event, RunCompleted):
-                    break
+            await completed(events)
     for request in range(2):
         assert "look" in offered(second, request)
         assert "shell" not in offered(second, request)
