@@ -129,10 +129,11 @@ async def test_a_host_that_is_killed_takes_its_servers_along(node: Path) -> None
         stdout=subprocess.PIPE,
     )
     assert host.stdout is not None
-    with trio.fail_after(30):
-        assert (await host.stdout.receive_some()).startswith(b"ready")
-    await wait_alive(mark, 1)
     with ExitStack() as stack:
+        stack.callback(host.kill)  # also when this test fails before it does
+        with trio.fail_after(60):
+            assert (await host.stdout.receive_some()).startswith(b"ready")
+        await wait_alive(mark, 1)
         below = [os.pidfd_open(pid) for pid in descendants(host.pid, parents())]
         assert len(below) == 2 * POOL + 1  # a guard and a server each, and the runaway
         for process in below:
