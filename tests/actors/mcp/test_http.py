@@ -38,7 +38,7 @@ async def test_one_that_nobody_uses_is_told_that_the_session_is_over() -> None:
             while "DELETE" not in web.asked:
                 await trio.sleep(0.01)
         assert await stage.call("echo", text="again") == "again"
-    assert web.asked.count("initialize") == 2
+    assert web.asked.count("initialize") > 1
 
 
 async def test_a_cancelled_call_is_called_off_before_its_caller_goes_on() -> None:
