@@ -5,7 +5,7 @@ Invariant: a run is in the run table before anything of it is stored, so that a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
@@ -68,6 +68,10 @@ class Intake:
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
         return await self._tree.resolver.resolve(name)
+
+    def known(self) -> Iterable[tuple[str, str]]:
+        """Name and description of each agent that needs not be looked up."""
+        return ((info.name, info.description) for info in self._tree.registry.infos())
 
     async def steering(self, target: Run, text: str, mode: QueueMode, key: str | None) -> Run:
         """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.

@@ -8,6 +8,7 @@ loop specification, section 12.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import trio
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TOLD_TASK = 500
 TELL_BUDGET = 1.0
+LISTED = 40
 
 
 class Children:
@@ -159,7 +161,9 @@ class Children:
             raise ToolRetry(f"Your team has no {name!r}. Its members: {', '.join(known)}")
         try:
             return await self._intake.agent(name)
-        except (UnknownName, ConfigError) as error:
+        except UnknownName as unknown:
+            raise ToolRetry(f"{unknown}\n{_listed(self._intake.known())}") from None
+        except ConfigError as error:
             raise ToolRetry(str(error)) from None
 
     async def _allowed(self, ctx: Context[object], child: str, text: str) -> None:
@@ -195,6 +199,12 @@ class Children:
     def _services(self) -> Services:
         assert self.services is not None
         return self.services
+
+
+def _listed(agents: Iterable[tuple[str, str]]) -> str:
+    lines = [f"- {name}: {about}" if about else f"- {name}" for name, about in agents]
+    rest = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
+    return "\n".join(["There are:", *lines[:LISTED], *rest])
 
 
 def _close(run: Run) -> None:

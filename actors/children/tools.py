@@ -19,7 +19,7 @@ _SPAWN = (
     "Start a sub-agent for work that stands alone, or that can go on beside yours. It sees nothing "
     "of this conversation: give it all it needs to know. You get its id at once and its result, "
     "by itself, when it has ended; do not wait for it in a loop. Without an agent's name it is "
-    "another one of you."
+    "another one of you; a name that nobody has gets you the list of all."
 )
 _LOOK = (
     "The sub-agents that you have started in this run. list: all of them; status: one, with its "

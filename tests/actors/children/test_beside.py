@@ -185,8 +185,8 @@ async def test_an_agent_that_nobody_knows_is_refused_with_the_nearest() -> None:
     async with motet.open_host(agents=[Paced().agent()]) as host:
         result = await host.run(lead_of(model), "go")
     (failed,) = result.errors
-    assert "wroker" in failed.text
-    assert "worker" in failed.text
+    assert "unknown agent 'wroker'" in failed.text
+    assert "There are:\n- worker: Works.\n- lead" in failed.text
 
 
 async def test_a_gate_may_be_against_a_child_beside() -> None:
