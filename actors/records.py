@@ -90,7 +90,7 @@ class Records:
         journal = await read_journal(self._tree.readers, run_id)
         if principal.role != "admin" and journal.info.user != principal.user:
             raise NotFound(f"no run {run_id!r}; `motet traces` lists them")
-        agent = await self._tree.resolver.resolve(journal.info.agent)
+        agent = await self._tree.resolver.resolve(journal.agent)
         return await replay(
             journal,
             agent,

@@ -9,7 +9,7 @@ from motet.actors.sessions import store_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
-from motet.protocols.events import AnyEvent
+from motet.protocols.events import AnyEvent, RunStarted
 from motet.protocols.sessions import FINAL, RunInfo
 
 # Whoever replays a run has no use for the whole of a session that goes on for years.
@@ -38,6 +38,12 @@ class RunJournal:
     before: tuple[ChatMessage, ...]
     rows: tuple[ChatMessage, ...]
     events: tuple[AnyEvent, ...] = ()
+
+    @property
+    def agent(self) -> str:
+        """The agent it began with: it may have handed the conversation to another."""
+        started = (event.agent for event in self.events if isinstance(event, RunStarted))
+        return next(started, self.info.agent)
 
     @property
     def text(self) -> str:

@@ -51,7 +51,7 @@ def replay_run(setup: Setup, run: str, model: str | None, tools: ToolMode, *, js
 async def _replayed(setup: Setup, run: str, model: str | None, tools: ToolMode) -> Replay:
     async with reading(setup.state) as readers:
         journal = await read_journal(readers, run)
-    agent = _agent(setup, journal.info.agent)
+    agent = _agent(setup, journal.agent)
     return await replay(
         journal, agent, config=setup.config, model=model, tools=tools, workspace=setup.workspace
     )

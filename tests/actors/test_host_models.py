@@ -14,9 +14,9 @@ from motet.actors.agent.transcript import violations
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.openai import OpenAIModel
 from motet.protocols.chat import ToolMessage
-from tests.aimock import SDK_GENERATORS, Aimock, serving
+from tests.aimock import Aimock, serving
 
-pytestmark = [SDK_GENERATORS, pytest.mark.usefixtures("sdk_garbage")]
+pytestmark = pytest.mark.usefixtures("sdk_garbage")
 
 
 @pytest.fixture(scope="module")

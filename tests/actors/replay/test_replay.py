@@ -180,6 +180,17 @@ async def test_a_text_that_steered_the_run_steers_it_again() -> None:
     assert done.rows.now == done.rows.then
 
 
+async def test_a_run_that_was_handed_on_begins_with_its_first_agent_again() -> None:
+    writer = motet.Agent("writer", model=ScriptedModel([say("written")], name="second"))
+    model = ScriptedModel([call("transfer_to_writer")])
+    async with motet.open_host() as host:
+        lead = motet.Agent("lead", model=model, handoffs=[writer])
+        done = await host.replay((await host.run(lead, "go", session=SESSION)).run_id)
+    assert done.rows.now == done.rows.then
+    assert done.events.now == done.events.then
+    assert done.result.text == "written"
+
+
 async def test_an_output_of_a_declared_type_is_made_again() -> None:
     model = ScriptedModel([say("no"), call("final_answer", title="t", severity=2)])
     agent = motet.Agent("helper", model=model, output_type=dict[str, int | str])
