@@ -22,6 +22,8 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.options import ToolOptions
 from motet.actors.tools.tool import Tool, ToolFailure, tool
 from motet.protocols.agents import PLAIN, AgentProfile, Team
+from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -45,6 +47,9 @@ ToolLike: TypeAlias = "Tool | str | Callable[..., object]"
 
 CHILD_TIMEOUT = 600.0
 """Seconds that a run which is a tool's work may take."""
+
+ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
+"""Of a host that nobody but the caller of one run knows of."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -216,11 +221,12 @@ class Agent(Generic[D_contra, O_co]):
     ) -> RunResult[Any]:
         """One answer from a host in memory that lives for this call only.
 
-        Raises and is cancelled as :meth:`motet.Host.run`.
+        What needs an approval is denied: nobody could answer. Raises and is cancelled as
+        :meth:`motet.Host.run`.
         """
         from motet.actors.host import open_host  # the host knows agents, not the other way round
 
-        async with open_host() as host:
+        async with open_host(config=ALONE) as host:
             return await host.run(self._any, text, deps=deps, check=check, **bounds)
 
     @overload
@@ -262,7 +268,10 @@ class Agent(Generic[D_contra, O_co]):
         """The events of one answer, from a host in memory that lives for this block only."""
         from motet.actors.host import open_host
 
-        async with open_host() as host, host.stream(self._any, text, deps=deps, **bounds) as run:
+        async with (
+            open_host(config=ALONE) as host,
+            host.stream(self._any, text, deps=deps, **bounds) as run,
+        ):
             yield run
 
     @property

@@ -27,8 +27,8 @@ from motet.protocols.policy import Subject
 from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.children.family import Family, StartSoon
     from motet.actors.approvals.parked import Parked
+    from motet.actors.children.family import Family, StartSoon
     from motet.actors.sessions.session import Submit
     from motet.protocols.approvals import Resumption
     from motet.runtime import ActorRef

@@ -9,9 +9,17 @@ import trio
 
 import motet
 from motet.actors.agent.transcript import violations
+from motet.actors.approvals.parking import MOST_RESUMED
 from motet.protocols import events
-from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
+from motet.protocols.approvals import (
+    ApprovalAnswered,
+    ApprovalDecision,
+    ApprovalsConfig,
+    ListParked,
+    ResumeRun,
+)
 from motet.protocols.chat import AssistantMessage, ToolMessage
+from motet.protocols.config import HostConfig
 from motet.protocols.sessions import Ack
 from tests.actors.approvals.ops import (
     ALICE,
@@ -142,6 +150,64 @@ async def test_a_host_that_closes_parks_what_waits(tmp_path: Path) -> None:
         await host.approve(info.id, "allow-once")
         assert (await ended(host, ack.run_id)).status == "completed"
     assert (before.ran, after.ran) == ([], ["wipe a"])
+
+
+async def test_a_parked_run_goes_on_when_its_approval_expires() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("then not"))
+    config = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.2))
+    async with motet.open_host(config=config) as host:
+        ack = await started(host, own.agent)
+        await parked(host, ack.run_id)
+        await ended(host, ack.run_id)
+        stored = [item.row for item in await rows(host, "s")]
+        assert [info.state for info in await host.approvals()] == ["expired"]
+    assert own.ran == []
+    assert stored[-1] == AssistantMessage("then not")
+
+
+async def test_an_approval_expires_while_no_host_runs(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    short = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.05))
+    async with motet.open_host(state(tmp_path), config=short) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+        assert result.status == "waiting"
+        await trio.sleep(0)
+    after = ops(say("too late"))
+    async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
+        assert (await ended(host, result.run_id)).status == "completed"
+        assert [info.state for info in await host.approvals()] == ["expired"]
+    assert (before.ran, after.ran) == ([], [])
+
+
+async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+    async with motet.open_host(state(tmp_path)) as host:
+        # As if three hosts had ended while they took it up.
+        parking = host._tree.services.parking
+        assert parking is not None
+        await host.approve(result.approvals[0], "allow-once")
+        for _ in range(MOST_RESUMED):
+            assert await parking.approvals.ask(ResumeRun(result.run_id)) is not None
+            await parking.approvals.ask(ListParked())
+    after = ops(say("done"))
+    async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
+        with trio.fail_after(10):
+            while not (info := (await host.approvals())[0]).blocked:
+                await trio.sleep(0.002)
+        assert "each time the host ended" in info.blocked
+        assert after.ran == []
+        await host.approve(result.approvals[0], "allow-once")
+        assert (await ended(host, result.run_id)).status == "completed"
+    assert after.ran == ["wipe a"]
+
+
+async def test_a_run_without_a_host_denies_what_nobody_can_answer() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("hm"))
+    result = await own.agent.run("go")
+    (row,) = [row for row in result.rows if isinstance(row, ToolMessage)]
+    assert (row.outcome, own.ran) == ("denied", [])
 
 
 async def test_a_caller_who_goes_takes_the_run_along() -> None:
