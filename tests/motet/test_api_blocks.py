@@ -20,7 +20,7 @@ from trio.testing import MockClock
 import motet
 from motet.actors.config import load_config
 from motet.actors.models.demo import DemoModel
-from motet.protocols.chat import JsonObject
+from motet.protocols.chat import ChatMessage, JsonObject, UserMessage
 from motet.protocols.sessions import Role
 from motet.testing import ScriptedModel, call, say
 from tests.scripted import Scripted
@@ -226,6 +226,31 @@ async def test_section_5_guards_asks_and_audits(
     assert places == ["ls in /srv" if role == "operator" else "ls in /"]
     assert (here / "checked").is_file()
     assert [record.message for record in caplog.records if record.name == "motet.host"]
+
+
+def test_section_6_talks_in_a_room(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planner = ScriptedModel([say("Parse first, then print.")], name=GPT)
+    coder = ScriptedModel([say("It is written. DONE")], name=CLAUDE)
+    chooser = ScriptedModel([say("coder")], name=MINI)
+
+    defined(6, planner, coder, chooser)  # it ends with its own trio.run
+
+    shown = capsys.readouterr().out.splitlines()
+    kinds = [line.partition("(")[0] for line in shown]
+    assert kinds[0] == "MessageAdded"
+    assert [line for line in shown if line.startswith("RoomTurn")] == [
+        "RoomTurn(speaker='planner', turn=1, left=7)",
+        "RoomTurn(speaker='coder', turn=2, left=6)",
+    ]
+    assert shown[-1] == """RoomIdle(reason="'DONE' was said")"""
+    (told,) = [text(message) for message in coder.requests[0].messages]
+    assert told == "[alice] @planner split this task\n[planner] Parse first, then print."
+    assert "- critic" not in text(chooser.requests[0].messages[-1]), "only called by name"
+
+
+def text(message: ChatMessage) -> str:
+    assert isinstance(message, UserMessage)
+    return message.text
 
 
 TOOLS = """
