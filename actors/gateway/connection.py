@@ -18,6 +18,7 @@ from motet.actors.gateway import methods
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.failures import Refusal, error_body
 from motet.actors.gateway.handshake import Admitted, TurnedAway, admit
+from motet.actors.gateway.method import Answer
 from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.rates import TokenBucket
 from motet.actors.gateway.requests import Requests
@@ -240,7 +241,7 @@ class Connection:
             self.close(wire.CLOSE_RATE, "too many refused requests")
 
     async def _perform(self, frame: wire.RequestFrame) -> None:
-        answer = methods.Answer(None)
+        answer = Answer(None)
         try:
             answer = await methods.call(self, frame)
             text = wire.encode(wire.ok(frame.id, answer.result))

@@ -6,96 +6,43 @@ role suffices; what it raises becomes an error object in one place (failures.py)
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-import attrs
 import msgspec
 
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.command_answers import answer_command
 from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
-from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
-from motet.protocols.host import HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import Principal, Role
 
-P = TypeVar("P")
-T = TypeVar("T")
-_PAGE_BYTES: Final = 524_288
 _PREVIEW: Final = 200
-
-
-@attrs.frozen
-class Answer:
-    """A result, and what happens as soon as it is queued."""
-
-    result: object
-    then: Callable[[], None] | None = None
-
-
-class Caller(Protocol):
-    """The connection a request came on."""
-
-    @property
-    def api(self) -> HostApi: ...
-
-    @property
-    def principal(self) -> Principal: ...
-
-    def now(self) -> float:
-        """Unix seconds."""
-        ...
-
-    def spend_message(self) -> None:
-        """Raises :class:`Refusal` when the user sent too many."""
-        ...
-
-    async def subscribe(
-        self, stream: str, after: int | None
-    ) -> tuple[wire.StreamState, Callable[[], None]]: ...
-
-    def unsubscribe(self, stream: str) -> bool: ...
-
-
-@attrs.frozen
-class Method:
-    name: str
-    role: Role
-    call: Callable[[Caller, JsonObject], Awaitable[Answer]]
-
-
-def _method(
-    name: str, role: Role, params: type[P], handler: Callable[[Caller, P], Awaitable[Answer]]
-) -> Method:
-    async def call(caller: Caller, given: JsonObject) -> Answer:
-        return await handler(caller, wire.decode_params(given, params))
-
-    return Method(name, role, call)
 
 
 def allowed(role: Role) -> tuple[str, ...]:
     """The methods a role may call, by name."""
-    return tuple(name for name, method in METHODS.items() if may(role, method.role))
+    return tuple(name for name, one in METHODS.items() if may(role, one.role))
 
 
 async def call(caller: Caller, frame: wire.RequestFrame) -> Answer:
     """Carry out a request. Raises :class:`Refusal` for an unknown or a forbidden method."""
-    method = METHODS.get(frame.method)
-    if method is None:
+    found = METHODS.get(frame.method)
+    if found is None:
         near = nearest(frame.method, tuple(METHODS))
         hint = f"did you mean {near}?" if near else f"there are {listing(tuple(METHODS), 20)}"
         raise Refusal("unknown_method", f"unknown method {frame.method!r}; {hint}")
-    if not may(caller.principal.role, method.role):
+    if not may(caller.principal.role, found.role):
         raise Refusal(
             "forbidden",
-            f"{frame.method} is for role {method.role}, this token has {caller.principal.role}",
+            f"{frame.method} is for role {found.role}, this token has {caller.principal.role}",
         )
-    return await method.call(caller, frame.params)
+    return await found.call(caller, frame.params)
 
 
 # -- handlers ----------------------------------------------------------------------------------
@@ -166,7 +113,7 @@ async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer
     rows = await caller.api.history(
         params.session, before=params.before, limit=params.limit, principal=caller.principal
     )
-    kept = tuple(reversed(_fitting(tuple(reversed(rows)))))
+    kept = tuple(reversed(fitting(tuple(reversed(rows)))))
     before = kept[0].pos if kept and kept[0].pos > 1 else None
     shown = tuple(row for row in kept if not _is_silent(row.row))
     return Answer(wire.SessionsHistory(params.session, shown, before))
@@ -224,7 +171,7 @@ async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> A
     found = await caller.api.approvals(
         session=params.session, state=params.state, limit=params.limit, principal=caller.principal
     )
-    return Answer(approvals.ApprovalsList(tuple(_fitting(found))))
+    return Answer(approvals.ApprovalsList(tuple(fitting(found))))
 
 
 async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> Answer:
@@ -244,36 +191,26 @@ async def _revoke(caller: Caller, params: approvals.ApprovalsRevokeParams) -> An
     return Answer(approvals.Revoked(params.grant))
 
 
-def _fitting(items: Sequence[T]) -> Sequence[T]:
-    """The first of them, at least one, that fit in a page."""
-    size = 0
-    for index, item in enumerate(items):
-        size += len(msgspec.json.encode(item))
-        if index and size > _PAGE_BYTES:
-            return items[:index]
-    return items
-
-
 METHODS: Final[dict[str, Method]] = {
-    method.name: method
-    for method in (
-        _method("connect", "viewer", wire.ConnectParams, _connect),
-        _method("ping", "viewer", wire.NoParams, _ping),
-        _method("status", "viewer", wire.NoParams, _status),
-        _method("agents.list", "viewer", wire.NoParams, _agents),
-        _method("tools.list", "viewer", ToolsListParams, _tools),
-        _method("chat.send", "operator", wire.ChatSendParams, _send),
-        _method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
-        _method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),
-        _method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
-        _method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
-        _method("runs.list", "viewer", wire.RunsListParams, _runs),
-        _method("runs.stop", "operator", wire.RunsStopParams, _stop),
-        _method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
-        _method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
-        _method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
-        _method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
-        _method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
-        _method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
+    one.name: one
+    for one in (
+        method("connect", "viewer", wire.ConnectParams, _connect),
+        method("ping", "viewer", wire.NoParams, _ping),
+        method("status", "viewer", wire.NoParams, _status),
+        method("agents.list", "viewer", wire.NoParams, _agents),
+        method("tools.list", "viewer", ToolsListParams, _tools),
+        method("chat.send", "operator", wire.ChatSendParams, _send),
+        method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
+        method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),
+        method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
+        method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
+        method("runs.list", "viewer", wire.RunsListParams, _runs),
+        method("runs.stop", "operator", wire.RunsStopParams, _stop),
+        method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
+        method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
+        method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
+        method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
+        method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
+        method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
     )
 }

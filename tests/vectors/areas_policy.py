@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from motet.actors.gateway import methods
+from motet.actors.gateway.method import Caller
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.failures import Refusal
 from motet.actors.policy.desk import PolicyDesk, desk_of
@@ -151,7 +152,7 @@ def _role_of(method: str) -> str:
         return known.role
     try:
         # Only who calls is looked at before it is refused.
-        trio.run(methods.call, cast("methods.Caller", _Admin()), RequestFrame("1", method))
+        trio.run(methods.call, cast("Caller", _Admin()), RequestFrame("1", method))
     except Refusal as refusal:
         return refusal.code
     return "done"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.method import Caller
 from motet.actors.gateway.methods import METHODS
 from motet.protocols.gateway import RequestFrame
 from motet.protocols.sessions import Principal, Role
@@ -29,7 +30,7 @@ class Somebody:
 
 def refused(role: Role, method: str) -> str:
     """The code with which a call is refused, before anything of it is done."""
-    caller = cast("methods.Caller", Somebody(role))
+    caller = cast("Caller", Somebody(role))
     with pytest.raises(Refusal) as raised:
         trio.run(methods.call, caller, RequestFrame("1", method))
     return raised.value.code
