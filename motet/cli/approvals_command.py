@@ -10,6 +10,8 @@ import typer
 from motet.cli.app import app
 from motet.cli.options import Config, Json, State, examples
 
+__all__ = ["app"]
+
 
 class ApprovalLook(StrEnum):
     """What ``motet approvals`` does."""
@@ -65,8 +67,9 @@ def approvals(
         case ApprovalLook.LIST:
             code = act.list_approvals(setup, session, limit, all=all, json=json)
         case ApprovalLook.ALLOW:
-            decision = "allow-always" if always else "allow-once"
-            code = act.answer(setup, which, decision, note, json=json)
+            code = act.answer(
+                setup, which, "allow-always" if always else "allow-once", note, json=json
+            )
         case ApprovalLook.DENY:
             code = act.answer(setup, which, "deny", note, json=json)
         case ApprovalLook.GRANTS:

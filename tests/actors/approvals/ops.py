@@ -8,6 +8,7 @@ import attrs
 import trio
 
 import motet
+from motet.actors.tree import Tree
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent
@@ -87,6 +88,11 @@ async def rows(host: motet.Host, session: str) -> tuple[HistoryRow, ...]:
 async def told(host: motet.Host, session: str) -> list[AnyEvent]:
     """All durable events of a session."""
     return [record.event for record in await host.events.read(f"session:{session}", 0)]
+
+
+def tree_of(host: motet.Host) -> Tree:
+    """What is behind a host, for what cannot be seen or done from outside."""
+    return host._tree  # pyright: ignore[reportPrivateUsage]
 
 
 def state(path: Path) -> Path:

@@ -17,6 +17,7 @@ from motet.protocols.approvals import ApprovalAnswered, ApprovalInfo, ApprovalsC
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.events import ApprovalResolved, Terminal
+from tests.actors.approvals.ops import tree_of
 from tests.scripted import Scripted, call, say
 
 CALLS = ("a", "b", "c")
@@ -45,7 +46,7 @@ class World:
 
     def agent(self) -> motet.Agent[None, str]:
         """Asks for its three calls once, and then talks."""
-        first = [] if self.begun else [call(*(("act", {"name": n}) for n in CALLS))]
+        first = [] if self.begun else [call(*(("act", dict[str, object](name=n)) for n in CALLS))]
         agent = motet.Agent("ops", model=Scripted(*first, *[say("ok")] * 20))
 
         @agent.tool(approval=True, effects="write" if self.in_order else "read")
@@ -72,7 +73,7 @@ class World:
             case "allow" | "deny":
                 await self.answer(host, info, allow=step.what == "allow")
             case "expire":
-                desk = host._tree.services.desk  # no clock here can be moved on
+                desk = tree_of(host).services.desk  # no clock here can be moved on
                 if info.id in desk.deadlines:
                     desk.deadlines[info.id] = trio.current_time()
                     desk.news.set()

@@ -32,6 +32,7 @@ from tests.actors.approvals.ops import (
     rows,
     state,
     told,
+    tree_of,
 )
 from tests.scripted import Scripted, call, say
 
@@ -185,7 +186,7 @@ async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: 
         result = await host.run(before.agent, "go", session="s", check=False)
     async with motet.open_host(state(tmp_path)) as host:
         # As if three hosts had ended while they took it up.
-        parking = host._tree.services.parking
+        parking = tree_of(host).services.parking
         assert parking is not None
         await host.approve(result.approvals[0], "allow-once")
         for _ in range(MOST_RESUMED):
