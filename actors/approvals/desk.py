@@ -116,6 +116,8 @@ class Standing:
         self._tell()
 
     def _tell(self) -> None:
+        if not self.in_order:
+            return  # nobody waits for it
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 

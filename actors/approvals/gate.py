@@ -127,7 +127,7 @@ class ApprovalGate:
         """Wait until the call may begin, or may not. Never raises but for a cancellation."""
         standing = self._desk.standings.get(request.run_id)
         try:
-            open_ones = await self._without_grants(request, asked)
+            open_ones = await self._without_grants(request, asked) if asked else ()
             if not open_ones:
                 return await self._begin(standing, request, args, None, approved=bool(asked))
             if standing is None or not self._config.ask:
@@ -148,8 +148,6 @@ class ApprovalGate:
     async def _without_grants(
         self, request: ExecuteCall, asked: Sequence[Asking]
     ) -> tuple[Asking, ...]:
-        if not asked:
-            return ()
         which = ListGrants(request.principal, request.agent, request.call.name)
         granted = {grant.asker for grant in await self._store.ask(which)}
         return tuple(one for one in asked if one.asker not in granted)
@@ -246,15 +244,14 @@ class ApprovalGate:
         if not await standing.turn(call.id):
             return self._later(standing, request)
         standing.began.add(call.id)
-        mark = standing.mark(call)
         if info is not None:
             digest = hash_of(stable_json(args))
-            claim = ClaimApproval(info.id, request.run_id, digest, mark)
+            claim = ClaimApproval(info.id, request.run_id, digest, standing.mark(call))
             if not await self._store.ask(claim):
                 standing.began.discard(call.id)
                 return Passage("its approval is not for this, or was used already")
         elif standing.asked:
-            await self._store.ask(MarkBegun(request.run_id, mark))
+            await self._store.ask(MarkBegun(request.run_id, standing.mark(call)))
         return Passage(approved=approved)
 
 

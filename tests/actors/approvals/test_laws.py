@@ -151,7 +151,7 @@ steps = st.lists(
 stops = st.lists(st.just(Step("stop")), max_size=1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.tuples(steps, stops, steps), st.booleans(), st.sampled_from([0.0, 3_600.0]))
 def test_at_most_once_and_only_after_allow(
     program: tuple[list[Step], list[Step], list[Step]], in_order: bool, hold: float
