@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from motet.actors.embed.started import StartedRun
     from motet.actors.embed.thread import HostThread
     from motet.actors.host import Host, open_host
+    from motet.actors.replay import Replay
     from motet.actors.result import RunResult
     from motet.actors.rooms.conditions import Elapsed, MaxTurns, TextMention
     from motet.actors.rooms.definition import Member, Room
@@ -134,6 +135,7 @@ _HOMES = {
         "Host",
         "open_host",
     ),
+    "motet.actors.replay": ("Replay",),
     "motet.actors.result": ("RunResult",),
     "motet.actors.rooms.conditions": ("Elapsed", "MaxTurns", "TextMention"),
     "motet.actors.rooms.definition": ("Member", "Room"),
@@ -327,6 +329,7 @@ __all__ = [
     "Principal",
     "Range",
     "Replace",
+    "Replay",
     "Respond",
     "Room",
     "RoomIdle",

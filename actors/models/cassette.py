@@ -49,10 +49,12 @@ VARYING: Sequence[tuple[re.Pattern[str], str]] = (
 
 
 class Header(msgspec.Struct, frozen=True, tag="cassette", tag_field="line"):
-    """The first line. ``model``: the full name of the model that was recorded."""
+    """The first line. ``model``: the full name of the model that was recorded, ``base_url``: the
+    server it was at, if that was not the provider's own."""
 
     model: str
     version: int = VERSION
+    base_url: str | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -114,6 +114,8 @@ def failure_of(
             failure_of(cause, started=started, now=now) if isinstance(cause, Exception) else None
         )
         return known or refusal(error, now)
+    if "UserError" in names:  # of pydantic-ai: a model that cannot do what it is asked for
+        return ModelFailure(one_line(str(error)), kind="bad_request")
     unreadable = names & {"UnknownApiResponseError", "UnexpectedModelBehavior"}
     broken = (json.JSONDecodeError, UnicodeDecodeError, msgspec.DecodeError)
     if unreadable or isinstance(error, broken):

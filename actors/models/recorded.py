@@ -27,6 +27,7 @@ from motet.actors.models.cassette import (
 )
 from motet.actors.models.catalog import Closable, resolve
 from motet.actors.models.played import Played
+from motet.actors.models.prices import Billed
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
     Finished,
@@ -77,8 +78,17 @@ class RecordedModel:
         if mode != "replay" and model is None:
             raise ConfigError(f"mode {mode!r} records a model: say which one")
         self._model = resolve(model) if isinstance(model, str) else model
-        header = self._load()
-        self.name = header.model
+        self._header = self._load()
+
+    @property
+    def name(self) -> str:
+        """The name of the model that was recorded."""
+        return self._header.model
+
+    @property
+    def base_url(self) -> str | None:
+        """Where it was, so that its answers have the price they had."""
+        return self._header.base_url
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._mode} {len(self._entries)} entries>"
@@ -124,7 +134,8 @@ class RecordedModel:
         """What is recorded so far. Blocks for reading one file, once."""
         if self._mode == "record" or (self._mode == "missing" and not self._file.exists()):
             assert self._model is not None
-            return Header(self._model.name)
+            url = self._model.base_url if isinstance(self._model, Billed) else None
+            return Header(self._model.name, base_url=url)
         try:
             header, entries = decoded(self._file.read_bytes(), str(self._file))
         except OSError as error:
@@ -165,7 +176,7 @@ class RecordedModel:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("wb" if fresh else "ab") as file:
             if fresh:
-                file.write(encoded(Header(self.name)))
+                file.write(encoded(self._header))
             file.write(encoded(entry))
 
 

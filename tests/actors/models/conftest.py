@@ -1,6 +1,7 @@
 """The mock server with this folder's fixtures, and a clean end for tests with an SDK."""
 
 import gc
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,19 @@ from tests.aimock import Aimock, serving
 def aimock(node: Path) -> Iterator[Aimock]:
     with serving(node, Path(__file__).parent / "fixtures") as server:
         yield server
+
+
+@pytest.fixture(autouse=True, scope="session")
+def certificates() -> Iterator[None]:
+    """Every client reads the certificates of the machine, which takes longer than most tests."""
+
+    def read_nothing(*_args: object, **_options: object) -> None:
+        """No server of these tests has a certificate."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_verify_locations", read_nothing)
+        patch.setattr(ssl.SSLContext, "load_default_certs", read_nothing)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 
 from motet.actors.models.assemble import assemble
 from motet.actors.models.cassette import asked_of, decoded, merged
+from motet.actors.models.prices import Billed
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
@@ -65,6 +66,20 @@ async def test_what_was_recorded_is_played_without_the_model(tmp_path: Path) -> 
     assert await text_of(model, request("bye")) == "BYE"
     assert await text_of(model, request("hello")) == "HELLO"
     assert await text_of(model, request("hello")) == "HELLO"
+
+
+async def test_a_recording_knows_where_its_model_was_so_that_it_has_its_price(
+    tmp_path: Path,
+) -> None:
+    cassette = tmp_path / "talk.jsonl"
+
+    class Elsewhere(ScriptedModel):
+        base_url = "http://gpu.lan/v1"
+
+    model = RecordedModel(cassette, Elsewhere([say("hi")]), mode="record")
+    await events_of(model, request("hello"))
+    assert isinstance(model, Billed)
+    assert RecordedModel(cassette).base_url == model.base_url == "http://gpu.lan/v1"
 
 
 async def test_an_unknown_request_fails_and_shows_the_nearest(tmp_path: Path) -> None:
