@@ -22,6 +22,7 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Writer
 from motet.actors.teams.board import BoardProtocol, TaskBoards
+from motet.actors.tokens import TokenBook
 from motet.actors.tracing.recorder import Tracer
 from motet.actors.tracing.start import start_tracing
 from motet.actors.tracing.store import TraceProtocol
@@ -49,6 +50,7 @@ class Stores:
     boards: ActorRef[BoardProtocol]
     tracer: Tracer
     traces: ActorRef[TraceProtocol]
+    tokens: TokenBook
 
 
 async def start_stores(
@@ -99,4 +101,5 @@ async def start_stores(
         boards,
         tracer,
         traces,
+        TokenBook(writer.submit, readers),
     )

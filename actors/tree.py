@@ -49,6 +49,7 @@ from motet.actors.sessions.table import RunTable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.stores import Stores, start_stores
+from motet.actors.tokens import TokenBook
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
@@ -96,6 +97,7 @@ class Tree:
     rooms: ActorRef[Open]
     places: Places
     readers: Readers
+    tokens: TokenBook
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
     started: float = attrs.field(factory=time.time)
@@ -218,6 +220,7 @@ async def _plant(
         rooms=rooms,
         places=places,
         readers=readers,
+        tokens=stores.tokens,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     tree.interrupted = await _recover(stores.sessions, stores.bus, stores.traces)

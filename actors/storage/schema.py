@@ -318,6 +318,11 @@ CREATE TABLE room_messages (
 ) WITHOUT ROWID;
 """
 
+_TOKENS = """
+ALTER TABLE tokens ADD COLUMN expires REAL;             -- NULL: never
+ALTER TABLE tokens ADD COLUMN impersonate INTEGER NOT NULL DEFAULT 0;   -- a bridge's
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -330,6 +335,7 @@ MIGRATIONS: tuple[str, ...] = (
     _TEAMS,
     _APPROVALS,
     _ROOMS,
+    _TOKENS,
 )
 VERSION = len(MIGRATIONS)
 
