@@ -15,7 +15,7 @@ from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_toke
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalInfo, Grant
-from motet.protocols.chat import AssistantMessage, JsonObject
+from motet.protocols.chat import AssistantMessage, JsonObject, UserMessage
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import Warned
 from motet.protocols.host import HostStatus
@@ -337,9 +337,12 @@ async def test_an_answer_that_says_it_is_none_is_in_no_history(nursery: trio.Nur
         await client.until("run.completed")
         silent = AssistantMessage("NO_REPLY", note="silent")
         host.rows["a"].append(HistoryRow(3, "r", 1.0, silent))
+        hint = UserMessage("SEVERITY IS MISSING", note="hint")
+        host.rows["a"].append(HistoryRow(4, "r", 1.0, hint))
         page = await client.result("sessions.history", session="a")
     assert "just so you know" in str(page["rows"])
     assert "NO_REPLY" not in str(page["rows"])
+    assert "SEVERITY" not in str(page["rows"])
 
 
 async def test_an_escalation_is_listed_and_answered_once() -> None:
