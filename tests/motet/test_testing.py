@@ -1,12 +1,14 @@
 """The models of ``motet.testing`` as a host meets them, and its switch."""
 
+from pathlib import Path
+
 import pytest
 
 import motet
 from motet import testing as mt
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import Llm
-from motet.testing import ScriptedModel, call, fail, say
+from motet.testing import RecordedModel, ScriptedModel, call, fail, say
 
 
 @motet.tool
@@ -26,6 +28,20 @@ async def test_a_script_calls_tools_and_then_answers() -> None:
     results = [row.text for row in model.requests[1].messages[-2:] if isinstance(row, ToolMessage)]
     assert results == ["3", "7"]
     model.assert_complete()
+
+
+async def test_a_run_with_tools_is_recorded_in_one_host_and_played_in_another(
+    tmp_path: Path,
+) -> None:
+    cassette = tmp_path / "sums.jsonl"
+    script = ScriptedModel([call("add", a=1, b=2), say("3")])
+    players = [RecordedModel(cassette, script, mode="record"), None]
+    for session in ("first", "second"):
+        model = players.pop(0) or RecordedModel(cassette)
+        agent = motet.Agent("t", model=model, tools=[add, "group:fs"])
+        async with motet.open_host(workspace=tmp_path / session) as host:
+            result = await host.run(agent, "1 + 2", session=f"user:{session}")
+        assert result.output == "3"
 
 
 async def test_a_request_too_many_says_so_and_a_step_too_many_too() -> None:

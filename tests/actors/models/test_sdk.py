@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -143,6 +144,67 @@ async def test_an_answer_that_is_whole_stays_whole_when_its_goodbye_is_lost(
 async def test_a_bug_is_not_taken_for_a_failure() -> None:
     with pytest.raises(AttributeError):
         await heard(Chunks([(0.0, AttributeError("oops"))]))
+
+
+class Nested:
+    """A stream as the SDKs make them: generators in generators, of which it knows the outermost."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self._words = self.outer()
+
+    async def connection(self) -> AsyncGenerator[str]:
+        try:
+            for word in ("one", "two", "three"):
+                yield word
+            await trio.sleep_forever()
+        finally:
+            self.ended.append("connection")
+
+    async def inner(self) -> AsyncGenerator[str]:
+        try:
+            async for word in self.connection():
+                yield word
+        finally:
+            self.ended.append("inner")
+
+    async def outer(self) -> AsyncGenerator[str]:
+        try:
+            async for word in self.inner():
+                yield word
+        finally:
+            self.ended.append("outer")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        assert self.ended == ["connection", "inner", "outer"]
+
+    async def __anext__(self) -> object:
+        return await anext(self._words)
+
+
+@pytest.mark.parametrize("leave", ["break", "error", "cancel"])
+async def test_all_generators_under_a_stream_have_ended_when_it_is_left(leave: str) -> None:
+    nested = Nested()
+
+    async def create() -> Nested:
+        return nested
+
+    with trio.CancelScope() as scope, suppress(LookupError):
+        async with answer("some:model", create, Words(), Deadlines()) as events:
+            assert await anext(events) == TextPart("one")
+            if leave == "error":
+                raise LookupError("the reader's own")
+            if leave == "cancel":
+                scope.cancel()
+    assert nested.ended == ["connection", "inner", "outer"]
 
 
 @pytest.mark.parametrize("silence", [0.0, -1.0, float("nan")])
