@@ -187,3 +187,5 @@ class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list
     end: float | None = None
     limit: int = 0
     kind: ErrorType | None = None
+    owner: str | None = None
+    """Of sessions of this user only; None: of all."""

@@ -55,6 +55,7 @@ def where(request: ListErrors) -> tuple[str, list[SqlValue]]:
         ("timestamp <= ?", request.end),
         # The plus keeps SQLite from looking for an index: the others are narrower.
         ("+kind = ?", request.kind),
+        ("session_id IN (SELECT session FROM sessions WHERE owner = ?)", request.owner),
     )
     used = [(sql, value) for sql, value in filters if value is not None]
     params: list[SqlValue] = [well_formed(v) if isinstance(v, str) else v for _, v in used]

@@ -18,7 +18,7 @@ import attrs
 
 from motet.actors.agent.transcript import close_calls
 from motet.actors.children.news import recovered
-from motet.actors.sessions import compactions, deletion, escalations
+from motet.actors.sessions import compactions, deletion, escalations, injections
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
@@ -36,6 +36,7 @@ from motet.protocols.escalations import (
     ListEscalations,
 )
 from motet.protocols.events import RunInterrupted
+from motet.protocols.injections import InjectRow
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -56,7 +57,6 @@ from motet.protocols.sessions import (
     LoadContext,
     LoadTranscript,
     MarkFlushed,
-    NewInput,
     ReadHistory,
     RecordIntent,
     RecoverRuns,
@@ -72,6 +72,7 @@ from motet.runtime import Actor, handles
 
 SessionStoreMessage: TypeAlias = (
     AcceptInput
+    | InjectRow
     | RecordIntent
     | EnterRun
     | FinishRun
@@ -158,17 +159,42 @@ class SessionStore(Actor[SessionStoreMessage]):
                 if sql.is_fresh(answer):
                     self._contexts.read_ended(new.session, token, SessionContext(), 0)
                 return Accepted(new.run_id)
-            first = await self._first_use(new)
+            first = await self._first_use(new.user, new.method, new.key or "", new.body_hash)
             if first is not None:
                 return first
 
-    async def _first_use(self, new: NewInput) -> Accepted | None:
+    @handles(InjectRow, concurrent=AT_ONCE)
+    async def inject(self, request: InjectRow) -> Accepted:
+        while True:
+            statements = injections.inject(request, self._clock())
+            with self._contexts.changing(request.session) as change:
+                refused = await self._refused(statements)
+                if refused is None:
+                    body = sql.encode(request.row)
+                    change.add([rows.decode(body)], len(body))
+                    return Accepted(request.id)
+            if refused.sql is not sql.CLAIM_KEY:
+                raise NotFound(f"no session {request.session!r}")
+            first = await self._first_use(
+                request.user, injections.METHOD, request.key, request.body_hash
+            )
+            if first is not None:
+                return first
+
+    async def _refused(self, statements: tuple[Statement, ...]) -> Statement | None:
+        """Write; which statement did not find what it expects, so that nothing was written."""
+        try:
+            await self._write(statements)
+        except ExpectationFailed as failed:
+            return statements[failed.index]
+        return None
+
+    async def _first_use(self, user: str, method: str, key: str, body_hash: str) -> Accepted | None:
         """What the key was used for; None if it expired since it was found taken."""
-        found = await self._readers.read(rows.FIND_KEY, (new.user, new.method, new.key))
-        for run_id, body_hash in found:
-            if body_hash != new.body_hash:
+        for run_id, first_hash in await self._readers.read(rows.FIND_KEY, (user, method, key)):
+            if first_hash != body_hash:
                 raise KeyConflict(
-                    f"the key {new.key!r} was used for another input: use a new key for each"
+                    f"the key {key!r} was used for another input: use a new key for each"
                 )
             return Accepted(str(run_id), duplicate=True)
         return None

@@ -1,0 +1,34 @@
+"""Rows that are put into a transcript without a run, as transactions. Pure.
+
+Invariant: the row and its key are stored together or not at all.
+"""
+
+from __future__ import annotations
+
+from motet.actors.sessions import store_sql as sql
+from motet.protocols.injections import InjectRow
+from motet.protocols.storage import Statement
+
+METHOD = "chat.inject"
+
+ADD_ROW = """
+INSERT INTO messages (session, pos, run_id, ts, role, body)
+SELECT session,
+       1 + coalesce((SELECT max(pos) FROM messages WHERE messages.session = ?1), 0),
+       ?2, ?3, ?4, ?5
+FROM sessions WHERE session = ?1
+RETURNING 1"""
+
+TOUCH = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
+
+
+def inject(request: InjectRow, now: float) -> tuple[Statement, ...]:
+    """``CLAIM_KEY`` fails for a key that was used, :data:`ADD_ROW` for an unknown session."""
+    claim = (request.user, METHOD, request.key, request.body_hash, request.id, now)
+    row = (request.session, request.id, now, sql.role(request.row), sql.encode(request.row))
+    return (
+        Statement(sql.FORGET_KEYS, (now - sql.KEY_LIFE,)),
+        Statement(sql.CLAIM_KEY, claim, expect=1),
+        Statement(ADD_ROW, row, expect=1),
+        Statement(TOUCH, (request.session, now)),
+    )
