@@ -96,7 +96,7 @@ class Agent(Generic[D_contra, O_co]):
         tools: Sequence[ToolLike] = (),
         handoffs: Sequence[AnyAgent | Handoff] = (),
         # The defaults are those of the two type variables, which mypy does not compare.
-        deps_type: TypeForm[D_contra] = None,  # type: ignore[assignment]
+        deps_type: TypeForm[D_contra] = None,  # type: ignore[assignment]  # noqa: RUF013
         output_type: TypeForm[O_co] = str,  # type: ignore[assignment]
         output_retries: int = 2,
         limits: Limits | None = None,

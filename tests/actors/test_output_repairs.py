@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import ToolMessage
-from motet.protocols.models import Finished
+from motet.protocols.models import Finished, TextPart
 from tests.actors.outputs import BAD, GOOD, GOOD_TEXT, Native, Ticket, answer
 from tests.scripted import Scripted, call, say
 
@@ -97,6 +97,13 @@ async def test_an_answer_that_was_cut_off_is_asked_for_again() -> None:
         result = await host.run(agent, "go")
     assert result.output == Ticket("It crashes", 2)
     assert "cut off" in model.requests[1].messages[-1].text
+
+
+async def test_the_beginning_of_a_number_is_not_taken_for_the_number() -> None:
+    model = Native([TextPart("4"), Finished("length")], say("42"))
+    agent = motet.Agent("a", model=model, output_type=int)
+    async with motet.open_host() as host:
+        assert (await host.run(agent, "go")).output == 42
 
 
 async def test_repairs_do_not_count_as_errors_of_tools() -> None:

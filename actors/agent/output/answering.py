@@ -108,6 +108,8 @@ class Answering:
         text = response.text if call is None else call.arguments
         cut = is_cut(response)
         try:
+            if cut and not text.rstrip().endswith(("}", "]", '"')):
+                raise Unreadable(())  # the beginning of a word or a number is one as well
             self._reading = self.form.read(text)
         except Unreadable as error:
             return self._refused(response.text, call, text, _why(error, text, cut=cut))
@@ -145,7 +147,7 @@ def answering(
 
 
 def _why(error: Unreadable, text: str, *, cut: bool) -> tuple[str, ...]:
-    if not text.strip():
+    if not text.strip() and not cut:
         return ("the answer is empty",)
     if cut:
         return ("the answer was cut off at its greatest length; make it shorter",)
