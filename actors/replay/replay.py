@@ -76,7 +76,8 @@ async def replay(
         config: limits, models and tools of the host.
         model: who answers; None or ``recorded``: the model's rows in the journal.
         tools: ``journal``: every call has the result it had then, and nothing is executed;
-            ``live``: the tools run, with all their effects.
+            ``live``: the tools run, with all their effects. There is nobody to be asked: what
+            needs an approval is denied.
         deps: for live tools.
         workspace: for live tools; others get an empty folder.
 
@@ -121,7 +122,14 @@ def _player(agent: AnyAgent, model: str | Model | None, tools: ToolMode) -> AnyA
 
 def _quiet(config: HostConfig, tools: ToolMode) -> HostConfig:
     """The configuration without what has effects."""
-    quiet = attrs.evolve(config, state=None, workspace=None, hooks=(), tracing=TracingConfig())
+    quiet = attrs.evolve(
+        config,
+        state=None,
+        workspace=None,
+        hooks=(),
+        tracing=TracingConfig(),
+        approvals=attrs.evolve(config.approvals, ask=False),
+    )
     # The guard has marked the results of then already.
     return quiet if tools == "live" else attrs.evolve(quiet, mcp={}, guard="off")
 

@@ -151,6 +151,27 @@ async def test_live_tools_run_and_their_new_results_are_told() -> None:
     ]
 
 
+async def test_a_live_call_that_needs_an_approval_is_denied_since_nobody_is_there() -> None:
+    paid: list[int] = []
+
+    def pay(euros: int) -> str:
+        """Pay."""
+        paid.append(euros)
+        return "paid"
+
+    model = ScriptedModel([call("pay", euros=3), say("done")])
+    agent = motet.Agent("helper", model=model, tools=[motet.tool(pay, approval=True)])
+    async with motet.open_host() as host:
+        async with host.stream(agent, "pay", session=SESSION) as run:
+            async for event in run:
+                if isinstance(event, motet.ApprovalRequested):
+                    await host.approve(event.id, "allow-once")
+        assert (await host.replay(run.id)).same
+        live = await host.replay(run.id, tools="live")
+    assert paid == [3]
+    assert any(line.startswith("result pay (denied)") for line in live.rows.now)
+
+
 async def test_another_model_gets_the_results_of_then_and_nothing_else() -> None:
     shelf = Shelf()
     agent = agent_of(shelf, FOUND, say("found"))
