@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.answering import Answering
 from motet.actors.config import configured
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
@@ -28,6 +27,7 @@ from motet.actors.result import RunResult
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.opening import open_room
+from motet.actors.serving import Serving
 from motet.actors.sessions.router import Retire
 from motet.actors.sessions.table import Run
 from motet.actors.stream import RunStream
@@ -58,7 +58,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Answering):
+class Host(Serving):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or

@@ -15,7 +15,10 @@ from structlog.typing import EventDict
 
 from motet.actors.errors.redact import redact, redact_text
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({})))
+STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
+"""What every record has; the rest was given with it."""
+_ARGUMENTS = frozenset({"exc_info", "stack_info"})
+"""Those of them that a caller gives all the same."""
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -36,7 +39,8 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
 
 def _renamed(_logger: object, _method: str, event: EventDict) -> EventDict:
     """A field with the name of one that every record has gets an underscore behind it."""
-    return {f"{key}_" if key in _STANDARD else key: value for key, value in event.items()}
+    taken = STANDARD_FIELDS - _ARGUMENTS
+    return {f"{key}_" if key in taken else key: value for key, value in event.items()}
 
 
 def redact_logs() -> None:
@@ -57,7 +61,7 @@ def _redacting(record: logging.LogRecord) -> bool:
     if clean != message:
         record.msg, record.args = clean, None
     for name, value in vars(record).items():
-        if name not in _STANDARD and isinstance(value, str | dict | list):
+        if name not in STANDARD_FIELDS and isinstance(value, str | dict | list):
             setattr(record, name, redact(cast("object", value)))
     if record.exc_info and record.exc_info[1] is not None:
         shown = "".join(traceback.format_exception(*record.exc_info))

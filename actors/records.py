@@ -148,18 +148,21 @@ class Records:
         tool: str | None = None,
         since: float | None = None,
         limit: int = 50,
+        principal: Principal = LOCAL,
     ) -> tuple[StoredError, ...]:
-        """Stored errors of all sessions, newest first: for operators. ``since``: Unix seconds."""
+        """Stored errors of the principal's sessions, newest first. ``since``: Unix seconds."""
+        owner = scope_of(principal)
+        request = ListErrors(session, tool, since, None, limit, owner=owner)
         with self._tree.services.tracer.operation("list", session=session or "", tool=tool or ""):
-            return await self._tree.error_store.ask(ListErrors(session, tool, since, None, limit))
+            return await self._tree.error_store.ask(request)
 
-    async def error(self, error_id: str) -> StoredError:
-        """One stored error, whole. Raises ``NotFound``."""
+    async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError:
+        """One stored error, whole. Raises ``NotFound`` (also for one of a foreign session)."""
         with self._tree.services.tracer.operation("get", error_id=error_id) as trace:
             found = await self._tree.error_store.ask(GetError(error_id))
             if found is not None:
                 trace.session, trace.root.tool = found.session_id, found.tool_name
-        if found is None:
+        if found is None or not await self._is_ours(found.session_id, principal):
             raise NotFound(f"no stored error {error_id!r}")
         return found
 
@@ -171,6 +174,13 @@ class Records:
         if info is not None and principal.role != "admin" and info.owner != principal.user:
             raise NotFound(f"no session {session!r}")
         return info
+
+    async def _is_ours(self, session: str, principal: Principal) -> bool:
+        """Whether the principal may see what belongs to a session; nobody's is an admin's."""
+        if principal.role == "admin":
+            return True
+        info = await self._tree.store.ask(GetSession(session))
+        return info is not None and info.owner == principal.user
 
 
 def scope_of(principal: Principal) -> str | None:

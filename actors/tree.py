@@ -36,6 +36,7 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.command import add_configured
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.log import redact_logs
+from motet.actors.log_tail import LogTail
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.providers import keys_of, providers_of
@@ -98,6 +99,7 @@ class Tree:
     places: Places
     readers: Readers
     tokens: TokenBook
+    log_tail: LogTail = attrs.field(factory=LogTail)
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
     started: float = attrs.field(factory=time.time)
@@ -120,6 +122,8 @@ class Tree:
         from motet.actors.gateway.server import serve  # most hosts have no gateway
 
         redact_logs()  # the gateway's are there now
+        self.log_tail.attach()
+        await self.tokens.load()
         return await serve(self.system, host, config)
 
 
@@ -151,6 +155,7 @@ async def grow(
                 try:
                     yield tree
                 finally:
+                    tree.log_tail.detach()
                     table.cancel(list(table.slots), "the host is closing")
         finally:
             table.close("the host has closed")

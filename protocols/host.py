@@ -13,6 +13,7 @@ import msgspec
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState, Grant
 from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
+from motet.protocols.host_records import HostRecords
 from motet.protocols.policy import Judged
 from motet.protocols.sessions import (
     LOCAL,
@@ -71,7 +72,7 @@ class Journal(Protocol):
     async def head(self, stream: str) -> StreamHead: ...
 
 
-class HostApi(Protocol):
+class HostApi(HostRecords, Protocol):
     """A running host. All calls may raise ``NotFound``; names that nobody has, ``UnknownName``."""
 
     @property

@@ -1,0 +1,117 @@
+"""What a gateway looks up and changes in a host beside the conversation itself.
+
+Invariant: as in :mod:`motet.protocols.host`, what is another's is not found (G16).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import StoredError
+from motet.protocols.events import SessionCompacted
+from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, RunStatus
+from motet.protocols.tokens import NewToken, TokenInfo
+from motet.protocols.traces import Trace, TraceInfo
+
+
+class ConfigView(msgspec.Struct, frozen=True):
+    """The configuration that is in force, without its secrets; ``hash`` is of the whole."""
+
+    hash: str
+    config: JsonObject
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One record of the library's log, without secrets. ``number`` counts from the start."""
+
+    number: int
+    ts: float
+    level: str
+    logger: str
+    message: str
+    fields: JsonObject
+
+
+class HostRecords(Protocol):
+    """A part of :class:`motet.protocols.host.HostApi`. All calls may raise ``NotFound``."""
+
+    async def compact(
+        self, session: str, *, principal: Principal = LOCAL
+    ) -> SessionCompacted | None:
+        """Summarise a session now; None: it was too short."""
+        ...
+
+    async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
+        """Delete a session with all that is stored of it; how many rows it had.
+
+        Its runs are stopped and waited for. Raises ``SessionBusy``.
+        """
+        ...
+
+    async def inject(
+        self,
+        text: str,
+        *,
+        session: str,
+        role: Literal["user", "assistant"],
+        key: str,
+        principal: Principal = LOCAL,
+    ) -> Ack:
+        """Put a row into a transcript; no run comes of it. Raises ``KeyConflict``."""
+        ...
+
+    async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo: ...
+
+    async def wait_run(
+        self, run_id: str, *, timeout: float = 30.0, principal: Principal = LOCAL
+    ) -> RunInfo:
+        """The run when it has ended, or as it is after ``timeout`` seconds."""
+        ...
+
+    async def errors(
+        self,
+        *,
+        session: str | None = None,
+        tool: str | None = None,
+        since: float | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[StoredError, ...]: ...
+
+    async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError: ...
+
+    async def traces(
+        self,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        status: RunStatus | None = None,
+        since: float | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[TraceInfo, ...]: ...
+
+    async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace: ...
+
+    def configuration(self) -> ConfigView: ...
+
+    def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
+        """The newest lines, oldest first."""
+        ...
+
+    async def new_token(
+        self,
+        user: str,
+        role: Role = "operator",
+        *,
+        label: str = "",
+        expires: float | None = None,
+        impersonate: bool = False,
+    ) -> NewToken: ...
+
+    async def tokens(self) -> tuple[TokenInfo, ...]: ...
+
+    async def revoke_token(self, token_id: str) -> TokenInfo: ...
