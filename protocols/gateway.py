@@ -38,6 +38,7 @@ ErrorCode: TypeAlias = Literal[
     "key_conflict",
     "already_answered",
     "queue_full",
+    "session_busy",
     "rate_limited",
     "limit_reached",
     "overloaded",
@@ -45,7 +46,7 @@ ErrorCode: TypeAlias = Literal[
     "internal",
 ]
 RETRYABLE: Final[frozenset[ErrorCode]] = frozenset(
-    {"queue_full", "rate_limited", "limit_reached", "overloaded", "unavailable"}
+    {"queue_full", "session_busy", "rate_limited", "limit_reached", "overloaded", "unavailable"}
 )
 """Sending the same request again later can succeed."""
 
@@ -455,7 +456,8 @@ _EVENT_NAMES: Final = frozenset(str(kind.__struct_config__.tag) for kind in AnyE
 
 
 def ok(request_id: str, result: object) -> ResponseFrame:
-    return ResponseFrame(id=request_id, ok=True, result=result)
+    """A result of nothing is left out."""
+    return ResponseFrame(id=request_id, ok=True, result=UNSET if result is None else result)
 
 
 def failed(request_id: str, error: ErrorBody) -> ResponseFrame:

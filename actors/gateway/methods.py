@@ -15,6 +15,7 @@ from motet.actors.gateway.command_answers import answer_command
 from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
+from motet.actors.gateway.methods_records import RECORDS
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -212,5 +213,6 @@ METHODS: Final[dict[str, Method]] = {
         method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
         method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
         method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
+        *RECORDS,
     )
 }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from motet.actors.gateway.methods import METHODS
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
+from motet.protocols import gateway_records as records
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
@@ -160,6 +161,21 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "approvals.resolve": approvals.ApprovalsResolveParams,
     "approvals.grants": approvals.ApprovalsGrantsParams,
     "approvals.revoke": approvals.ApprovalsRevokeParams,
+    "sessions.reset": records.SessionParams,
+    "sessions.compact": records.SessionParams,
+    "sessions.delete": records.SessionParams,
+    "chat.inject": records.ChatInjectParams,
+    "runs.get": records.RunsGetParams,
+    "runs.wait": records.RunsWaitParams,
+    "errors.list": records.ErrorsListParams,
+    "errors.get": records.ErrorsGetParams,
+    "traces.list": records.TracesListParams,
+    "traces.get": records.TracesGetParams,
+    "config.get": wire.NoParams,
+    "logs.tail": records.LogsTailParams,
+    "tokens.list": wire.NoParams,
+    "tokens.new": records.TokensNewParams,
+    "tokens.revoke": records.TokensRevokeParams,
 }
 RESULTS = (
     wire.Connected,
@@ -169,6 +185,7 @@ RESULTS = (
     StopReport,
     EscalationInfo,
     ApprovalInfo,
+    records.Injected,
 )
 
 

@@ -1,0 +1,169 @@
+"""Parameters and results of the gateway's methods about what a host has on record.
+
+Sessions that are tidied, rows that are put in, single runs, errors, traces, and for admins the
+configuration, the log and the tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from motet.protocols.errors import ErrorType, StoredError
+from motet.protocols.host_records import LogLine
+from motet.protocols.sessions import Role, RunInfo, RunStatus
+from motet.protocols.tokens import TokenInfo
+from motet.protocols.traces import TraceInfo
+
+_Id = Annotated[str, Meta(min_length=1, max_length=200)]
+_Page = Annotated[int, Meta(ge=1, le=200)]
+_Time = Annotated[float, Meta(ge=0)]
+
+
+class SessionParams(msgspec.Struct, frozen=True):
+    """Of ``sessions.reset``, ``sessions.compact`` and ``sessions.delete``."""
+
+    session: _Id
+
+
+class SessionWasReset(msgspec.Struct, frozen=True):
+    """The model starts from an empty history; what is stored stays."""
+
+    session: str
+
+
+class SessionWasCompacted(msgspec.Struct, frozen=True):
+    """The rows from ``start`` to ``end`` have a summary now; None: it was too short."""
+
+    session: str
+    start: int | None
+    end: int | None
+
+
+class SessionWasDeleted(msgspec.Struct, frozen=True):
+    session: str
+    rows: int
+
+
+class ChatInjectParams(msgspec.Struct, frozen=True):
+    session: _Id
+    text: Annotated[str, Meta(min_length=1)]
+    key: _Id
+    role: Literal["user", "assistant"] = "user"
+
+
+class Injected(msgspec.Struct, frozen=True):
+    """The row is on disk; ``row_id`` stands where other rows have the id of their run."""
+
+    row_id: str
+    status: Literal["accepted", "duplicate"]
+
+
+class RunsGetParams(msgspec.Struct, frozen=True):
+    run_id: _Id
+
+
+class RunsWaitParams(msgspec.Struct, frozen=True):
+    run_id: _Id
+    timeout_ms: Annotated[int, Meta(ge=0, le=30_000)] = 30_000
+
+
+class RunWaited(msgspec.Struct, frozen=True):
+    """``ended`` is false when the time was over first."""
+
+    ended: bool
+    run: RunInfo
+
+
+class ErrorsListParams(msgspec.Struct, frozen=True):
+    """``since``: Unix seconds."""
+
+    session: _Id | None = None
+    tool: _Id | None = None
+    since: _Time | None = None
+    limit: _Page = 50
+
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """A stored error in short."""
+
+    id: str
+    timestamp: float
+    session: str
+    tool: str
+    kind: ErrorType
+    summary: str
+
+    @classmethod
+    def of(cls, error: StoredError) -> ErrorInfo:
+        return cls(
+            error.id,
+            error.timestamp,
+            error.session_id,
+            error.tool_name,
+            error.kind,
+            error.short_summary,
+        )
+
+
+class ErrorsList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    errors: tuple[ErrorInfo, ...]
+
+
+class ErrorsGetParams(msgspec.Struct, frozen=True):
+    id: _Id
+
+
+class TracesListParams(msgspec.Struct, frozen=True):
+    session: _Id | None = None
+    agent: _Id | None = None
+    status: RunStatus | None = None
+    since: _Time | None = None
+    limit: _Page = 50
+
+
+class TracesList(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    traces: tuple[TraceInfo, ...]
+
+
+class TracesGetParams(msgspec.Struct, frozen=True):
+    run_id: _Id
+
+
+class LogsTailParams(msgspec.Struct, frozen=True):
+    """``after``: only lines with a higher number."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+class LogsTail(msgspec.Struct, frozen=True):
+    """Oldest first."""
+
+    lines: tuple[LogLine, ...]
+
+
+class TokensNewParams(msgspec.Struct, frozen=True):
+    """``expires``: Unix seconds."""
+
+    user: _Id
+    role: Role = "operator"
+    label: Annotated[str, Meta(max_length=200)] = ""
+    expires: _Time | None = None
+    impersonate: bool = False
+
+
+class TokensList(msgspec.Struct, frozen=True):
+    """Oldest first, the revoked included."""
+
+    tokens: tuple[TokenInfo, ...]
+
+
+class TokensRevokeParams(msgspec.Struct, frozen=True):
+    id: _Id
