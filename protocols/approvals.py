@@ -288,7 +288,7 @@ class Resumption(msgspec.Struct, frozen=True):
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):
-    """Take up a parked run; of many who ask one gets it, the others None."""
+    """Take up a parked run, which the asker has to itself; None when it is not one any more."""
 
     run_id: str
 

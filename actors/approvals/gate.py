@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ async def asked_by_tool(
     with trio.move_on_after(tool.timeout):
         try:
             # A copy: what was decided on is what the tool gets.
-            wanted = decide(context, dict(args))
+            wanted = decide(context, deepcopy(args))
             if inspect.isawaitable(wanted):
                 wanted = await wanted
             if wanted is False:

@@ -84,13 +84,14 @@ class Keeper(Actor[PendingCount]):
 
     async def _end(self, approval: str) -> None:
         desk = self._parking.desk
+        del desk.deadlines[approval]  # so that nobody else tells of it
         try:
             settled = await self._parking.approvals.ask(ExpireApproval(approval))
         except Exception as error:
             log.warning("approval not expired", approval=approval, why=str(error))
             desk.deadlines[approval] = trio.current_time() + AGAIN
             return
-        if settled.fresh:
+        if settled.info.state == "expired":
             await self._parking.tell(settled.info)
         self._parking.settled(settled.info)
 

@@ -128,7 +128,7 @@ class Parking:
     def agent_known(self, name: str) -> None:
         """Runs that only waited for this agent can go on now."""
         for parked in list(self.table.parked.values()):
-            if parked.due and parked.agent == name:
+            if parked.due and (parked.blocked or parked.agent == name):
                 self.wake(parked.run_id)
 
     async def agent(self, parked: Parked) -> AnyAgent | None:

@@ -2,7 +2,7 @@
 
 Nothing branches inside a transaction: what must hold is said by how many rows a statement returns.
 Invariants: an approval leaves ``pending`` once; it is used once, and only when it was allowed for
-these very arguments; a run is parked or taken up by one transaction, whoever else tries.
+these very arguments; a run is parked, and taken up, with all of it or not at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from motet.protocols.approvals import (
     RevokeGrant,
     Suspended,
 )
-from motet.protocols.chat import ToolMessage
+from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.storage import Row, Statement
 
 STATE_STEP = -2
@@ -94,7 +94,8 @@ WHERE run_id = ?1 AND status IN ('queued', 'running')
 RETURNING 1"""
 
 TAKE_UP = """
-UPDATE runs SET status = 'running', updated = ?2 WHERE run_id = ?1 AND status = 'waiting'
+UPDATE runs SET status = 'running', updated = ?2
+WHERE run_id = ?1 AND status IN ('waiting', 'running')
 RETURNING 1"""
 
 COUNT_RESUMED = f"""
@@ -263,9 +264,17 @@ def search(request: ListApprovals) -> Query:
 
 def info(row: Row) -> ApprovalInfo:
     fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
-    for name in ("args", "asked_by"):
-        fields[name] = msgspec.json.decode(str(fields[name]))
+    fields["args"] = _args(str(fields["args"]))
+    fields["asked_by"] = msgspec.json.decode(str(fields["asked_by"]))
     return msgspec.convert(fields, ApprovalInfo)
+
+
+def _args(text: str) -> JsonObject:
+    """The arguments; those that are no JSON, which only a gate can make, as their text."""
+    try:
+        return msgspec.json.decode(text, type=JsonObject)
+    except (msgspec.MsgspecError, RecursionError):
+        return {"arguments": text}
 
 
 def grants(request: ListGrants) -> Query:

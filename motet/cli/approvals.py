@@ -15,7 +15,7 @@ from motet.actors.events.subscription import subscribe
 from motet.actors.host import Host, open_host
 from motet.actors.sessions.behind import WriteBehind
 from motet.cli.errors import clock_time
-from motet.cli.exits import OK, code_of_status
+from motet.cli.exits import OK, WAITING, code_of_status
 from motet.cli.render import Rendering, arguments, one_line
 from motet.cli.screen import Screen, console
 from motet.cli.setup import Setup
@@ -125,7 +125,7 @@ async def _answer(
         info = await host.approve(request.id, request.decision, note=request.note)
         if info.blocked:
             print(f"on record, and {one_line(info.blocked)}", file=sys.stderr)
-            return info, OK
+            return info, WAITING
         return info, await _watch(host, info, head, quiet=quiet)
 
 

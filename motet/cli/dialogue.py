@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+import trio
 
 from motet.actors.events.subscription import Subscription
 from motet.actors.gateway.command_answers import answer_command, stop_text
 from motet.actors.gateway.commands import Command, message_text, parse_command
 from motet.actors.host import Host
-from motet.cli.render import Rendering
+from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
@@ -52,12 +53,18 @@ class Dialogue:
     _running: set[str] = attrs.field(factory=set[str])
     _ended: set[str] = attrs.field(factory=set[str])
     _asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    _reminded: trio.Event = attrs.field(factory=trio.Event)
 
     def __attrs_post_init__(self) -> None:
         self._rendering = Rendering(self.screen.live)
 
     async def follow(self, events: Subscription) -> None:
-        """Show what happens in the session, for ever."""
+        """Show what happens in the session, for ever, and first what waits from before."""
+        left = await self.host.approvals(session=self.session, state="pending")
+        for info in reversed(left):
+            self.screen.line(f"? {info.tool}: {one_line(info.reason)}  [{info.id}]", "warning")
+            self._ask(info.id, info.tool)
+        self._reminded.set()
         async for record in events:
             self.screen.show(self._rendering.pieces(record.event))
             self._note(record.event)
@@ -66,6 +73,7 @@ class Dialogue:
 
     async def hear(self, text: str) -> None:
         """Take up one text: a command is carried out, anything else is for the agent."""
+        await self._reminded.wait()
         command = parse_command(text)
         decision = ANSWERS.get(text.strip().lower()) if self._asked else None
         try:
@@ -92,20 +100,27 @@ class Dialogue:
 
     async def _submit(self, text: str) -> None:
         ack = await self.host.submit(text, session=self.session, agent=self.agent)
-        if ack.run_id in self._ended:
-            self._ended.discard(ack.run_id)
-        else:
-            self._running.add(ack.run_id)
+        self._expect(ack.run_id)
         if ack.status == "queued":
             self.screen.line(f"[queued, number {ack.position}; /stop ends this and the queue]")
+
+    def _expect(self, run_id: str) -> None:
+        if run_id in self._ended:
+            self._ended.discard(run_id)
+        else:
+            self._running.add(run_id)
 
     async def _answer(self, decision: ApprovalDecision) -> None:
         """The oldest question is answered, whether this or somebody else's answer counts."""
         approval = next(iter(self._asked))
         try:
-            await self.host.approve(approval, decision)
+            info = await self.host.approve(approval, decision)
         finally:
             self._asked.pop(approval, None)
+        if info.blocked:
+            self.screen.line(one_line(info.blocked), "warning")
+        else:
+            self._expect(info.run_id)
 
     async def _obey(self, command: Command) -> None:
         answer = await answer_command(self.host, LOCAL, self.session, command)
@@ -128,14 +143,17 @@ class Dialogue:
         """Ask the person at the keyboard, one thing after the other."""
         match event:
             case ApprovalRequested(id=approval, tool=tool):
-                self._asked[approval] = tool
+                self._ask(approval, tool)
             case ApprovalResolved(id=approval):
                 self._asked.pop(approval, None)
+                self._report()
             case _:
-                return
-        if self._asked:
-            tool = next(iter(self._asked.values()))
-            self.screen.line(f"may {tool} do that? y: yes, a: always, n: no", "warning")
+                pass
+
+    def _ask(self, approval: str, tool: str) -> None:
+        self._asked[approval] = tool
+        first = next(iter(self._asked.values()))
+        self.screen.line(f"may {first} do that? y: yes, a: always, n: no", "warning")
         self._report()
 
     def _report(self) -> None:

@@ -6,13 +6,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import attrs
 import msgspec
 import trio
 
+from motet.actors.host import Host
 from motet.actors.result import RunResult
 from motet.actors.stream import RunStream
 from motet.cli.exits import code_of_status
@@ -20,6 +22,7 @@ from motet.cli.logs import log_to_stderr
 from motet.cli.render import Rendering
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
+from motet.protocols.approvals import ApprovalPending
 from motet.protocols.errors import InputValidation
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunStatus
@@ -86,6 +89,7 @@ async def _answer(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with (
             opened(setup, warn) as host,
+            _unless_parked(host, session),
             host.stream(agent, text, session=session) as run,
             trio.open_nursery() as nursery,
         ):
@@ -97,6 +101,16 @@ async def _answer(
         screen.write(result.text)
     screen.end()
     return result
+
+
+@asynccontextmanager
+async def _unless_parked(host: Host, session: str | None) -> AsyncGenerator[None]:
+    """Raise ``ApprovalPending`` where the input would wait behind a run that nobody answers."""
+    waiting = await host.runs(session=session, status="waiting") if session is not None else ()
+    if waiting:
+        asked = await host.approvals(session=session, state="pending")
+        raise ApprovalPending(waiting[0].run_id, tuple(info.id for info in asked))
+    yield
 
 
 async def _show(run: RunStream, screen: Screen, *, quiet: bool) -> None:

@@ -36,12 +36,16 @@ def waiting(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_run_that_waits_ends_with_five_and_goes_on_when_it_is_allowed(
     asking: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, told = printed(capsys, "run", "helper", "list files", "--state", "../st")
+    run = ("run", "helper", "list files", "-s", "one", "--state", "../st")
+    code, out, told = printed(capsys, *run)
     assert (code, out.strip()) == (5, "")
     approval = waiting(capsys)
     assert f"motet approvals allow {approval}" in told
     _, table, _ = printed(capsys, "approvals", "--state", "../st")
     assert approval in table
+    # An input behind it would wait for ever.
+    code, _, told = printed(capsys, "run", "helper", "hi", "-s", "one", "--state", "../st")
+    assert (code, approval in told) == (5, True)
     code, out, _ = printed(capsys, "approvals", "allow", approval, "--state", "../st")
     assert (code, "list_files:" in out) == (0, True)
     code, _, other = printed(capsys, "approvals", "deny", approval, "--state", "../st")
@@ -98,3 +102,13 @@ def test_a_chat_asks_the_person_at_the_keyboard(asking: Path) -> None:
     assert done.err.count("may list_files do that? y: yes, a: always, n: no") == 2
     assert done.err.count("✓ list_files") == done.err.count("✗ list_files") == 1
     assert "queued" not in done.err
+
+
+@pytest.mark.slow
+def test_a_chat_asks_what_was_left_to_be_asked(asking: Path) -> None:
+    chat = ("chat", "helper", "-s", "one", "--state", "../st")
+    first = motet(*chat, cwd=asking, stdin="list files\n")
+    assert "may list_files do that?" in first.err
+    second = motet(*chat, cwd=asking, stdin="y\n/status\n")
+    assert "may list_files do that?" in second.err
+    assert "✓ list_files" in second.err

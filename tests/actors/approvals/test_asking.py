@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -244,15 +246,16 @@ async def test_an_approval_that_nobody_answers_expires_which_is_no_denial(
 async def test_waiting_costs_neither_the_tool_s_time_nor_the_run_s(
     autojump_clock: MockClock,
 ) -> None:
-    limits = motet.Limits(wall=50)
+    limits = motet.Limits(wall=500)  # on this clock a look at the disk takes seconds
     own = ops(call(("restart", {"unit": "ssh"})), say("done"), limits=limits)
 
     async def late(host: motet.Host) -> None:
         (info,) = await pending(host)
-        await trio.sleep(1_000)
+        await trio.sleep(10_000)
         await host.approve(info.id, "allow-once")
 
-    async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
+    config = HostConfig(approvals=ApprovalsConfig(hold=math.inf))
+    async with motet.open_host(config=config) as host, trio.open_nursery() as nursery:
         nursery.start_soon(late, host)
         result = await host.run(own.agent, "go", check=False)
     assert (result.status, own.ran) == ("completed", ["restart ssh"])
