@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors become one clear sentence and an exit code."""
-    from motet.cli.approvals_command import app  # with that command added
+    from motet.cli.commands import app
 
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # they are text files

@@ -10,8 +10,6 @@ import typer
 from motet.cli.app import app
 from motet.cli.options import Config, Json, State, examples
 
-__all__ = ["app"]
-
 
 class ApprovalLook(StrEnum):
     """What ``motet approvals`` does."""

@@ -1,0 +1,10 @@
+"""The command line with every command: each of these modules adds its own when it is imported."""
+
+from __future__ import annotations
+
+from motet.cli import approvals_command, look_commands, record_commands
+from motet.cli.app import app
+
+__all__ = ["MODULES", "app"]
+
+MODULES = (approvals_command, look_commands, record_commands)

@@ -1,0 +1,223 @@
+"""The commands about what is stored: errors, sessions and traces, with their options."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motet.cli.app import app
+from motet.cli.options import Config, Json, State, examples
+
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Only such as timeout, auth or not_found."),
+]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="WHEN", help="What to prune: 30d.")
+]
+
+
+class Look(StrEnum):
+    """What ``motet errors`` shows."""
+
+    LIST = "list"
+    SHOW = "show"
+    PRUNE = "prune"
+    STATS = "stats"
+    ESCALATIONS = "escalations"
+
+
+@app.command(
+    epilog=examples(
+        "motet errors --tool shell --since 12h",
+        "motet errors show err_2026...",
+        "motet errors stats --since 7d",
+        "motet errors prune --older-than 30d --dry-run",
+        "motet errors escalations",
+        "motet errors escalations resolve esc_7f3a --decision advice --note 'use staging'",
+    )
+)
+def errors(
+    look: Annotated[Look, typer.Argument(help="A table, or one error whole.")] = Look.LIST,
+    error_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The one to show; or resolve, for escalations.")
+    ] = "",
+    escalation: Annotated[
+        str, typer.Argument(metavar="ESCALATION", help="The one to resolve.")
+    ] = "",
+    decision: Annotated[
+        str | None, typer.Option("--decision", metavar="WORD", help="retry, advice or give_up.")
+    ] = None,
+    note: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="What the agent is told.")
+    ] = "",
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+    ] = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="Only of this tool.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+    ] = None,
+    kind: Kind = None,
+    older_than: OlderThan = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many would be pruned.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+    ] = 20,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at the stored errors of tools, also while a host runs."""
+    from motet.cli.errors import chosen, list_errors, show_error
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    if look is Look.SHOW:
+        raise typer.Exit(show_error(setup, error_id, json=json))
+    if look is Look.ESCALATIONS:
+        from motet.cli.escalations import list_escalations, resolve
+
+        if error_id == "resolve":
+            raise typer.Exit(resolve(setup, escalation, decision, note, json=json))
+        raise typer.Exit(list_escalations(setup, session, limit, json=json))
+    if look in (Look.PRUNE, Look.STATS):
+        from motet.cli.error_upkeep import prune_errors, show_statistics
+
+        which = chosen(session, tool, kind, since=since, older_than=older_than)
+        if look is Look.PRUNE:
+            raise typer.Exit(prune_errors(setup, which, dry_run=dry_run, json=json))
+        raise typer.Exit(show_statistics(setup, which, json=json))
+    which = chosen(session, tool, kind, since=since, older_than=older_than, limit=limit)
+    raise typer.Exit(list_errors(setup, which, json=json))
+
+
+class SessionLook(StrEnum):
+    """What ``motet sessions`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPORT = "export"
+    COMPACT = "compact"
+    RESET = "reset"
+    DELETE = "delete"
+
+
+@app.command(
+    epilog=examples(
+        "motet sessions",
+        "motet sessions show helper:run_7f3a",
+        "motet sessions export helper:run_7f3a --output talk.jsonl",
+        "motet sessions delete helper:run_7f3a --yes",
+    )
+)
+def sessions(
+    look: Annotated[
+        SessionLook, typer.Argument(help="A table, a transcript, or what to do with one.")
+    ] = SessionLook.LIST,
+    session: Annotated[str, typer.Argument(metavar="KEY", help="Which session.")] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many sessions or rows, newest first.")
+    ] = 50,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where an export goes."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    children: Annotated[
+        bool, typer.Option("--children", help="List those of sub-agents as well.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at sessions, also while a host runs; compact, reset, delete them when none does."""
+    from motet.cli import sessions as act
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    match look:
+        case SessionLook.LIST:
+            code = act.list_sessions(setup, limit, json=json, children=children)
+        case SessionLook.SHOW:
+            code = act.show_session(setup, session, limit, json=json)
+        case SessionLook.EXPORT:
+            code = act.export_session(setup, session, output)
+        case SessionLook.COMPACT:
+            code = act.compact_session(setup, session)
+        case SessionLook.RESET:
+            code = act.reset_session(setup, session)
+        case SessionLook.DELETE:
+            code = act.delete_session(setup, session, sure=yes)
+    raise typer.Exit(code)
+
+
+class TraceLook(StrEnum):
+    """What ``motet traces`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPORT = "export"
+
+
+@app.command(
+    epilog=examples(
+        "motet traces --since 1h --status failed",
+        "motet traces show run_7f3a --waterfall",
+        "motet traces export --since 1d --otlp http://127.0.0.1:4318",
+    )
+)
+def traces(
+    look: Annotated[
+        TraceLook, typer.Argument(help="A table, one run, or to a collector.")
+    ] = TraceLook.LIST,
+    run_id: Annotated[
+        str, typer.Argument(metavar="RUN", help="The one to show or export; its beginning will do.")
+    ] = "",
+    waterfall: Annotated[
+        bool, typer.Option("--waterfall", "-w", help="Bars that show when each part was.")
+    ] = False,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="KEY", help="Only of this session.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only of this agent.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Only of this user.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", metavar="WORD", help="Only such as failed or cancelled."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="30m, 12h, 7d or 2026-11-21.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
+    ] = 20,
+    otlp: Annotated[
+        str | None, typer.Option("--otlp", metavar="URL", help="The collector to export to.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at what runs did and how long it took, also while a host runs."""
+    from motet.cli.setup import load_setup
+    from motet.cli.traces import chosen, export, list_all, show
+
+    setup = load_setup(config, state)
+    if look is TraceLook.SHOW:
+        raise typer.Exit(show(setup, run_id, waterfall=waterfall, json=json))
+    which = chosen(session, agent, user, status, since, limit)
+    if look is TraceLook.EXPORT:
+        raise typer.Exit(export(setup, which, run_id, otlp, json=json))
+    raise typer.Exit(list_all(setup, which, json=json))
