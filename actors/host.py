@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, get_args, overload
 
 import attrs
-import trio
 
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.config import configured
@@ -29,7 +28,7 @@ from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.opening import open_room
 from motet.actors.serving import Serving
 from motet.actors.sessions.router import Retire
-from motet.actors.sessions.table import Run
+from motet.actors.stopping import Stopping
 from motet.actors.stream import RunStream
 from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
@@ -38,19 +37,18 @@ from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
-from motet.protocols.host import AgentInfo, HostStatus, Journal
+from motet.protocols.host import AgentInfo, Expected, HostStatus, Journal
 from motet.protocols.mcp import McpServer, McpStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
     DeleteSession,
     GetRun,
     Principal,
-    QueueMode,
     RunInfo,
-    StopReport,
 )
 from motet.runtime import System
 
@@ -58,7 +56,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Serving):
+class Host(Serving, Stopping):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -258,13 +256,27 @@ class Host(Serving):
         agent: str | None = None,
         principal: Principal = LOCAL,
         key: str | None = None,
+        expected: Expected | None = None,
     ) -> Ack:
-        """Make an input durable and have it answered; the answer comes as events."""
+        """Make an input durable and have it answered; the answer comes as events.
+
+        ``expected``: what :meth:`expect` has noted of it.
+        """
+        arrival = self._intake.expect(session, principal, expected)
         if agent is None:
             info = await self._owned_session(session, principal)
             agent = info.agent if info else self._tree.registry.first().name
-        run = await self._intake.new_run(agent, text, session, None, None, principal, key)
+        run = await self._intake.new_run(
+            agent, text, session, None, None, principal, key, arrival=arrival
+        )
         return await self._intake.deliver(run)
+
+    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+        """Note an input that is to be submitted, from when a stop covers it (G2).
+
+        For who reads several at once, or looks something up first. It counts as long as it is held.
+        """
+        return self._intake.expect(session, principal)
 
     async def send(
         self,
@@ -291,47 +303,22 @@ class Host(Serving):
             raise UnknownName("mode", mode, get_args(QueueMode))
         if (run_id is None) == (session is None):
             raise TypeError("send() needs either run_id=... or session=...")
+        arrival = self._intake.expect(session, principal)
         if run_id is None:
             target = self._tree.table.active(str(session))
         else:
             target = self._tree.table.runs.get(run_id)
         if target is not None and self._tree.table.may(principal, target):
-            run = await self._intake.steering(target, text, mode, key)
+            run = await self._intake.steering(target, text, mode, key, arrival)
             return await self._intake.deliver(run)
         if run_id is None:
-            return await self.submit(text, session=str(session), principal=principal, key=key)
+            return await self.submit(
+                text, session=str(session), principal=principal, key=key, expected=arrival
+            )
         ended = await self._owned_run(run_id, principal)
         return await self.submit(
             text, session=ended.session, agent=ended.agent, principal=Principal(ended.user), key=key
         )
-
-    async def stop(
-        self,
-        *,
-        run_id: str | None = None,
-        session: str | None = None,
-        everything: bool = False,
-        principal: Principal = LOCAL,
-        grace: float = 5.0,
-    ) -> StopReport:
-        """Cancel runs, drop queued inputs, and wait at most ``grace`` seconds for the clean-up.
-
-        Needs neither the session's actor nor the database, so it works while both are stuck.
-        Of many stops of one run the first reports it as stopped, the others as already stopping.
-        Raises ``NotFound`` for a run that is not there or not the principal's.
-        """
-        table, why = self._tree.table, f"stopped by {principal.user}"
-        self._revived(principal, None if everything else (session,), run_id)
-        if run_id is not None:
-            stop = table.cancel_run(self._live_run(run_id, principal), why, by_user=True)
-        else:
-            owned = table.owned(principal)
-            keys = owned if everything else [key for key in owned if key == session]
-            stop = table.cancel(keys, why, by_user=True)
-        await self._intake.discard(stop.dropped)
-        with trio.move_on_after(grace):
-            await stop.wait()
-        return stop.report()
 
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
@@ -373,12 +360,6 @@ class Host(Serving):
         return await self._tree.serve(self, config or self._tree.config.gateway)
 
     # Inside
-
-    def _live_run(self, run_id: str, principal: Principal) -> Run:
-        run = self._tree.table.runs.get(run_id)
-        if run is None or not self._tree.table.may(principal, run):
-            raise NotFound(f"no live run {run_id!r}")
-        return run
 
     async def _owned_run(self, run_id: str, principal: Principal) -> RunInfo:
         info = await self._tree.store.ask(GetRun(run_id))

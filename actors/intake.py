@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
+from motet.actors.sessions.arrivals import Arrival
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
 from motet.actors.sessions.session import Compact, Submit
@@ -22,7 +23,8 @@ from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import SessionCompacted
 from motet.protocols.limits import Limits
-from motet.protocols.sessions import LOCAL, Ack, Principal, QueueMode
+from motet.protocols.queueing import QueueMode
+from motet.protocols.sessions import LOCAL, Ack, Principal
 from motet.runtime import ActorDead
 
 
@@ -44,26 +46,39 @@ class Intake:
         max_turns: int | None = None,
         *,
         where: guard.Where = "message",
+        arrival: Arrival | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
-        What an input is not made of, such as half a surrogate pair, is replaced.
+        What an input is not made of, such as half a surrogate pair, is replaced. ``arrival``: what
+        was noted of the input when it came.
         """
+        arrival = self.expect(session, principal, arrival)
         if isinstance(agent, str):
             agent = await self.agent(agent)
         else:
             self._tree.registry.add(agent)
         if not text.strip():
             raise InputValidation("the input is empty: send some text")
-        run_id = f"run_{token_hex(6)}"
-        key_of_session = session or f"{agent.name}:{run_id}"
+        run_id = arrival.run_id
+        key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
         safe = text.encode("utf-8", "replace").decode()
         limits = limits or agent.limits
         if max_turns is not None:
             limits = replace(limits, turns=max_turns)
         run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
+        run.arrival = arrival
         self._screen(run, where)
         return run
+
+    def expect(self, session: str | None, principal: Principal, noted: object = None) -> Arrival:
+        """The note of an input, made now if ``noted`` is none.
+
+        To be called in the step in which the input comes, so that no stop misses it.
+        """
+        if isinstance(noted, Arrival):
+            return noted
+        return self._tree.table.arrivals.expect(session or "", principal)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
@@ -73,7 +88,9 @@ class Intake:
         """Name and description of each agent that needs not be looked up."""
         return ((info.name, info.description) for info in self._tree.registry.infos())
 
-    async def steering(self, target: Run, text: str, mode: QueueMode, key: str | None) -> Run:
+    async def steering(
+        self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: Arrival
+    ) -> Run:
         """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.
 
         In the name of whom the run acts for, with what it was given, should it become its own run.
@@ -88,8 +105,9 @@ class Intake:
             target.principal,
             key,
             where="injected" if steers else "message",
+            arrival=arrival,
         )
-        run.steers = steers
+        run.steers, run.mode = steers, mode
         return run
 
     def _screen(self, run: Run, where: guard.Where) -> None:

@@ -72,6 +72,15 @@ class Journal(Protocol):
     async def head(self, stream: str) -> StreamHead: ...
 
 
+class Expected(Protocol):
+    """An input that was sent and not yet submitted."""
+
+    @property
+    def run_id(self) -> str:
+        """Of the run that it becomes, if no run has come of its key before."""
+        ...
+
+
 class HostApi(HostRecords, Protocol):
     """A running host. All calls may raise ``NotFound``; names that nobody has, ``UnknownName``."""
 
@@ -96,6 +105,7 @@ class HostApi(HostRecords, Protocol):
         agent: str | None = None,
         principal: Principal = LOCAL,
         key: str | None = None,
+        expected: Expected | None = None,
     ) -> Ack:
         """Make an input durable and have it answered. Raises ``KeyConflict``, ``QueueFull``.
 
@@ -103,19 +113,26 @@ class HostApi(HostRecords, Protocol):
         """
         ...
 
+    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+        """Note an input that is to be submitted, from when a stop covers it."""
+        ...
+
     async def stop(
         self,
         *,
         run_id: str | None = None,
         session: str | None = None,
+        room: str | None = None,
         everything: bool = False,
+        newest: bool = False,
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
         """Cancel runs and wait at most ``grace`` s for their clean-up. Works when all is stuck.
 
-        ``session``: all its runs and queued inputs; ``everything``: those of all sessions (all
-        of the principal's, unless the role is admin).
+        ``session``: all its runs and inputs, or, with ``newest``, its newest run; ``room``: who
+        speaks there; ``everything``: all sessions and rooms. What is the principal's only, unless
+        the role is admin.
         """
         ...
 

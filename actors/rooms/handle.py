@@ -11,6 +11,7 @@ import trio
 from motet.actors.events.subscription import Subscription, subscribe
 from motet.actors.rooms.room import Halt, Place, Post, RoomMessages
 from motet.actors.rooms.rooms import Open
+from motet.actors.rooms.stopping import RoomStop, stop_room
 from motet.actors.rooms.voice import room_stream
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import AnyEvent
@@ -98,22 +99,15 @@ class OpenRoom:
 
         Waits at most ``grace`` seconds. Needs neither the room's actor nor the disk for that.
         """
-        place = self._place
-        place.halted, place.stops = True, place.stops + 1
-        runs = place.speaker.live()
-        asked = place.speaker.stop("the room was stopped")
-        with trio.move_on_after(grace) as scope:
-            for run in runs:
-                await run.ended.wait()
-            await place.idle.wait()
+        return await self.stopped(stop_room(self._place, "the room was stopped"), grace)
+
+    async def stopped(self, stop: RoomStop, grace: float) -> StopReport:
+        """Wait at most ``grace`` seconds for what a stop of this room has asked for."""
+        with trio.move_on_after(grace):
+            await stop.wait()
             with suppress(ActorDead):
                 await (await self._actor()).ask(Halt())
-        still = [run.id for run in runs if run.result is None]
-        return StopReport(
-            stopped=[run.id for run in runs if run.id in asked and run.result],
-            already_stopping=[run.id for run in runs if run.id not in asked and run.result],
-            still_running=still if scope.cancelled_caught else [],
-        )
+        return stop.report()
 
     async def _actor(self) -> ActorRef[RoomMessages]:
         return await self._rooms.ask(Open(self.name))

@@ -68,6 +68,7 @@ async def open_room(tree: Tree, intake: Intake, room: Room | str, principal: Pri
         await tree.rooms_store.ask(CreateRoom(name, principal.user))
     elif principal.role != "admin" and record.owner != principal.user:
         raise NotFound(f"no room {name!r}")
+    place.owner = record.owner if record else principal.user
     tree.places.known.setdefault(name, place)
     handle = OpenRoom(tree.places.known[name], tree.rooms, tree.journal)
     await tree.rooms.ask(Open(name))

@@ -3,8 +3,8 @@
 All of it is touched by one Trio thread only, and no method awaits: a stop that walks this table
 sees every run that was admitted, whether its input is still on the way to disk, queued, running
 or cleaning up. Invariants: a run is in the table from before its input is stored until it has
-ended; a session has at most one active run; ``ended`` is set exactly once, with a result; of many
-that stop a run one is the first.
+ended; a session has at most as many runs at work as it may have; ``ended`` is set exactly once, with a result; of many
+that stop a run one is the first; a stop ends nothing but what is the principal's (G16).
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ import trio
 from motet.actors.agent.budget import Budget
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
+from motet.actors.sessions import lineup
+from motet.actors.sessions.arrivals import Arrival, Arrivals
 from motet.actors.tools.threads import held_by
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
-from motet.protocols.sessions import FinishRun, Principal, QueueFull, RunStatus, StopReport
+from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.sessions import FinishRun, Principal, RunStatus, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
     from motet.actors.children.family import Family, StartSoon
+    from motet.actors.sessions.lineup import Arrived
+    from motet.actors.sessions.queueing import Burst
     from motet.actors.sessions.session import Submit
     from motet.protocols.approvals import Resumption
     from motet.runtime import ActorRef
 
-QUEUE_CAPACITY = 10
+QUEUE = QueueConfig()
+QUEUE_CAPACITY = QUEUE.capacity
 CLOSING = "the host is closing"
 
 
@@ -45,6 +51,11 @@ class Run:
         workspace: what its tools see; None until it has been prepared.
         caller: the run that this one is a child of, and the call that asked for it.
         steers: the run that its input is to enter; None: it is to be a run of its own.
+        sender: who said it, among those who share the session; empty: the principal's user.
+        mode: what becomes of it if the session is at work.
+        pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
+        placed: it is not held any more, and was looked at since.
+        joined: the runs of inputs that it answers too.
         beside: its caller goes on while it works, and is told of its end.
         among: the places of its caller's children that work at once; it waits for one.
         family: the children that work beside it; None until there is one.
@@ -60,6 +71,7 @@ class Run:
         asked: an approval of it is on record.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
+        arrival: its input before it was admitted.
     """
 
     id: str
@@ -73,6 +85,12 @@ class Run:
     workspace: Path | None = None
     caller: tuple[str, str] | None = None
     steers: str | None = None
+    sender: str = ""
+    mode: QueueMode = "followup"
+    pause: float = 0.0
+    burst: Burst | None = attrs.field(default=None, repr=False)
+    placed: bool = False
+    joined: tuple[str, ...] = ()
     beside: bool = False
     among: trio.CapacityLimiter | None = attrs.field(default=None, repr=False)
     family: Family | None = attrs.field(default=None, repr=False)
@@ -83,6 +101,7 @@ class Run:
     found: set[str] = attrs.field(factory=set[str], repr=False)
     resumption: Resumption | None = attrs.field(default=None, repr=False)
     asked: bool = False
+    arrival: Arrival | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -104,6 +123,24 @@ class Run:
         who = self.principal
         return (*self.lineage, Subject(self.agent.name, who.user, who.role, self.session))
 
+    @property
+    def author(self) -> str:
+        return self.sender or self.principal.user
+
+    @property
+    def talk(self) -> object:
+        """What a text must have in common with it to enter it."""
+        return self.agent.name, self.principal.user
+
+    @property
+    def kin(self) -> object:
+        """What inputs must have in common to be answered as one."""
+        return self.talk, self.principal.role, self.limits, id(self.deps), self.extra, self.caller
+
+    @property
+    def ending(self) -> bool:
+        return bool(self.stop_reason)
+
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now; whether nobody had before.
 
@@ -116,6 +153,13 @@ class Run:
             self.stop_reason, self.by_user = reason, by_user
         self.scope.cancel()
         return first
+
+    @property
+    def never_starts(self) -> bool:
+        """Whether a stop came first."""
+        if self.result is not None:
+            return self.result.status == "dropped"
+        return bool(self.stop_reason) and self.state in ("arriving", "queued")
 
     def end(self, result: RunResult[Any]) -> None:
         if self.state != "ended":
@@ -139,20 +183,26 @@ class Slot:
     """What a host knows of one session while it is busy.
 
     Attributes:
-        fence: the highest generation when the session was stopped last; inputs up to it that
-            come late are dropped.
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
+        storing: held by who stores what is unsaved.
+        running: its runs that go on, the newest last; at most ``most``.
+        ended: how many of its runs have ended, for who works beside them.
+        tokens: of its last request, in a window of ``window``; None: nobody knows.
         actor: the session's actor, as the router has answered last.
     """
 
     session: str
     queue: deque[Run] = attrs.field(factory=deque[Run])
-    active: Run | None = None
+    running: list[Run] = attrs.field(factory=list[Run])
+    most: int = 1
     arriving: int = 0
-    fence: int = 0
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
+    storing: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
+    ended: int = 0
+    tokens: int | None = None
+    window: int = 0
     touched: float = 0.0
     actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
 
@@ -161,8 +211,13 @@ class Slot:
         return [run for run in self.queue if run.steers == run_id]
 
     @property
+    def active(self) -> Run | None:
+        """The newest of its runs that go on."""
+        return self.running[-1] if self.running else None
+
+    @property
     def idle(self) -> bool:
-        busy = self.queue or self.active or self.arriving or self.chores
+        busy = self.queue or self.running or self.arriving or self.chores
         return not (busy or self.unsaved)
 
 
@@ -174,11 +229,13 @@ class Stop:
         runs: they end now, and may still have to clean up.
         already: the same of runs that somebody else had asked to end before.
         dropped: inputs taken out of their queue; they will never start.
+        unheard: ids of the runs of inputs that were not registered yet; they will never start.
     """
 
     runs: Sequence[Run] = ()
     already: Sequence[Run] = ()
     dropped: Sequence[Run] = ()
+    unheard: Sequence[str] = ()
 
     async def wait(self) -> None:
         for run in (*self.runs, *self.already, *self.dropped):
@@ -186,13 +243,13 @@ class Stop:
 
     def report(self) -> StopReport:
         """What has come of it by now."""
-        ended = [run for run in self.runs if run.result]
-        late = [run for run in ended if run.result and run.result.status == "dropped"]
-        still_running = [run.id for run in (*self.runs, *self.already) if not run.result]
+        late = [run for run in self.runs if run.never_starts]
+        begun = [run for run in self.runs if run not in late]
+        still_running = [run.id for run in (*begun, *self.already) if not run.result]
         return StopReport(
-            stopped=[run.id for run in ended if run not in late],
+            stopped=[run.id for run in begun if run.result],
             already_stopping=[run.id for run in self.already],
-            dropped_inputs=[run.id for run in (*self.dropped, *late)],
+            dropped_inputs=[*(run.id for run in (*self.dropped, *late)), *self.unheard],
             still_running=still_running,
             held_by=held_by(still_running),
         )
@@ -204,10 +261,13 @@ class RunTable:
     What is queued behind a parked run waits for its end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: QueueConfig = QUEUE) -> None:
+        self.rules = rules
+        self.modes: dict[str, QueueMode] = {}
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
         self.parked: dict[str, Parked] = {}
+        self.arrivals = Arrivals()
         self._admitted = 0
 
     def __repr__(self) -> str:
@@ -216,13 +276,14 @@ class RunTable:
     def slot(self, session: str) -> Slot:
         slot = self.slots.get(session)
         if slot is None:
-            slot = self.slots[session] = Slot(session)
+            most = lineup.most_runs(session, self.rules)
+            slot = self.slots[session] = Slot(session, most=most)
         return slot
 
-    def active(self, session: str) -> Run | None:
-        """The run that goes on in a session."""
+    def active(self, session: str, author: str = "") -> Run | None:
+        """The run that goes on in a session, of several the author's newest, or the newest."""
         slot = self.slots.get(session)
-        return slot.active if slot is not None else None
+        return lineup.target(slot, author) if slot is not None else None
 
     def actor(self, session: str) -> ActorRef[Submit] | None:
         """The session's actor if it is known and alive; else the router is to be asked."""
@@ -231,18 +292,22 @@ class RunTable:
         return found if found is not None and found.is_alive else None
 
     def admit(self, run: Run) -> None:
-        """Register a run whose input is about to be stored. Raises ``QueueFull``."""
+        """Register a run whose input is about to be stored.
+
+        Raises ``QueueFull``, and ``SessionBusy`` when it is not to wait.
+        """
         slot = self.slot(run.session)
-        if len(slot.queue) + slot.arriving >= QUEUE_CAPACITY:
-            raise QueueFull(
-                f"session {run.session!r} has {QUEUE_CAPACITY} inputs waiting; "
-                "try again when a run has ended, or stop one"
-            )
+        busy = bool(slot.queue or slot.running or slot.arriving) or run.session in self.parked
+        lineup.check(slot, run, self.rules, busy=busy)
         self._admitted += 1
         run.generation = self._admitted
         slot.arriving += 1
         slot.touched = trio.current_time()
         self.runs[run.id] = run
+        if run.arrival is not None:
+            self.arrivals.leave(run.arrival)
+            if run.arrival.stopped:
+                run.cancel(run.arrival.stopped, by_user=True)
 
     def refuse(self, run: Run) -> None:
         """Forget a run whose input was not stored (or had been stored before)."""
@@ -251,75 +316,125 @@ class RunTable:
             run.end(run.ends_as("dropped", "the input was not stored"))
             self.runs.pop(run.id, None)
 
-    def enqueue(self, run: Run) -> int | None:
-        """Queue a run whose input is on disk; its place, 0 when nothing is before it.
+    def enqueue(self, run: Run) -> Arrived | None:
+        """Queue a run whose input is on disk, or let it enter a run, as its mode says.
 
         None when a stop came while the input was on its way: then it is not queued.
         """
         slot = self.slot(run.session)
         slot.arriving -= 1
         run.state = "queued"
-        if run.generation <= slot.fence or run.stop_reason:
+        if run.stop_reason:
             return None
-        slot.queue.append(run)
+        arrived = lineup.arrive(slot, run, self.rules, trio.current_time())
+        self._nudge(run)
+        return arrived
+
+    def ripen(self, session: str) -> tuple[Run, ...]:
+        """Place inputs that were held, in case their senders type on; what they supersede."""
+        slot = self.slot(session)
+        held = [run for run in slot.queue if run.burst and not run.placed]
+        drops = lineup.ripen(slot, self.rules, trio.current_time()) if held else ()
+        for run in held:
+            self._nudge(run)
+        return drops
+
+    def _nudge(self, run: Run) -> None:
+        """Have the run that an input is to enter look at it, if it waits for its children."""
         steered = self.runs.get(run.steers or "")
         if steered is not None and steered.family is not None:
             steered.family.nudge()
-        return len(slot.queue) - (0 if slot.active or run.session in self.parked else 1)
 
     def start_next(self, session: str) -> Run | None:
-        """The next queued run, now active; None when one is active or none waits."""
+        """The next queued run, now at work; None when none waits, or enough are at work.
+
+        Inputs that it answers too have ended, as far as this table knows.
+        """
         slot = self.slot(session)
-        if slot.active or session in self.parked or not slot.queue:
+        if session in self.parked:
             return None
-        run = slot.active = slot.queue.popleft()
+        batch = lineup.take(slot, self.rules, trio.current_time())
+        if not batch:
+            return None
+        run, *others = batch
+        slot.running.append(run)
         run.state = "running"
+        for one in others:
+            self.finish(one, one.ends_as("steered", f"it has entered {run.id}"))
         return run
 
     def revive(self, run: Run) -> None:
         """Take a parked run up again: from here on a stop finds it as a live one."""
         del self.parked[run.session]
         slot = self.slot(run.session)
-        assert slot.active is None
-        slot.active, slot.touched, run.state = run, trio.current_time(), "running"
+        self._admitted += 1
+        run.generation = self._admitted
+        slot.running.append(run)
+        slot.touched, run.state = trio.current_time(), "running"
         self.runs[run.id] = run
 
     def finish(self, run: Run, result: RunResult[Any]) -> None:
         """End a run and free its session."""
         slot = self.slot(run.session)
-        if slot.active is run:
-            slot.active = None
+        if run in slot.running:
+            slot.running.remove(run)
+            slot.ended += 1
         slot.touched = trio.current_time()
         run.end(result)
         self.runs.pop(run.id, None)
 
-    def cancel(self, sessions: Iterable[str], reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel everything in these sessions.
+    def cancel(
+        self,
+        sessions: Iterable[str],
+        reason: str,
+        *,
+        by_user: bool = False,
+        principal: Principal | None = None,
+    ) -> Stop:
+        """Cancel everything in these sessions; with a ``principal``, what is theirs.
 
-        An input still on its way to disk is fenced by its generation and dropped on arrival.
+        An input that is still on its way to disk is dropped when it gets there.
         """
-        active: list[Run] = []
-        dropped: list[Run] = []
-        for session in list(sessions):
-            slot = self.slot(session)
-            slot.fence = self._admitted
-            dropped += slot.queue
-            slot.queue.clear()
-            if slot.active:
-                active.append(slot.active)
-        return _stop(active, dropped, reason, by_user=by_user)
+        wanted = set(sessions)
+        return self._stop(
+            [
+                run
+                for run in self.runs.values()
+                if run.session in wanted and (principal is None or self.may(principal, run))
+            ],
+            reason,
+            by_user=by_user,
+        )
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
         """Cancel one run; it is dropped if it was queued, and so is what was to enter it."""
-        slot = self.slot(run.session)
-        queued = [run] if run in slot.queue else []
-        dropped = queued + slot.steering(run.id)
-        for one in dropped:
-            slot.queue.remove(one)
-        return _stop([] if queued else [run], dropped, reason, by_user=by_user)
+        return self._stop([run], reason, by_user=by_user)
+
+    def _stop(self, runs: Sequence[Run], reason: str, *, by_user: bool) -> Stop:
+        """Nothing is awaited: what is asked to end at once is gone from its queue at once."""
+        active: list[Run] = []
+        dropped: list[Run] = []
+        for run in runs:
+            slot = self.slot(run.session)
+            queued = [run] if run in slot.queue else []
+            if not queued and _is_at_work(run):
+                active.append(run)
+                queued = slot.steering(run.id)
+            for one in queued:
+                slot.queue.remove(one)
+            dropped += queued
+        for run in dropped:
+            run.cancel(reason, by_user=by_user)
+        first = [run for run in active if run.cancel(reason, by_user=by_user)]
+        return Stop(first, [run for run in active if run not in first], dropped)
 
     def may(self, principal: Principal, run: Run) -> bool:
         return principal.role == "admin" or run.principal.user == principal.user
+
+    def of(self, session: str, principal: Principal) -> list[Run]:
+        """What is live in a session of the principal's, and was admitted."""
+        runs = self.runs.values()
+        return [r for r in runs if r.session == session and r.generation and self.may(principal, r)]
 
     def owned(self, principal: Principal) -> list[str]:
         """Sessions with something live of the principal's; of everybody's for an admin."""
@@ -331,8 +446,9 @@ class RunTable:
             self.finish(run, run.ends_as("cancelled", detail))
 
 
-def _stop(active: list[Run], dropped: list[Run], reason: str, *, by_user: bool) -> Stop:
-    for run in dropped:
-        run.cancel(reason, by_user=by_user)
-    first = [run for run in active if run.cancel(reason, by_user=by_user)]
-    return Stop(first, [run for run in active if run not in first], dropped)
+def _is_at_work(run: Run) -> bool:
+    """Whether it is on its way, goes on, or is being dropped; a summary in a session's name is not
+    a run of its own.
+    """
+    arriving = run.state == "arriving" and run.generation > 0
+    return arriving or run.state == "running" or (run.state == "queued" and bool(run.stop_reason))

@@ -254,7 +254,7 @@ async def test_what_was_to_steer_a_stopped_run_is_dropped_and_reported(how: str)
             await _stop(host, run, how, ack.run_id)
             await run.wait()
         with trio.fail_after(5):
-            while not await host.runs(session="s", status="dropped"):
+            while not (dropped and await host.runs(session="s", status="dropped")):
                 await trio.sleep(0.01)
         assert dropped == [ack.run_id]
         assert "more" not in [row.text for row in await history(host)]
