@@ -61,6 +61,7 @@ from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
+from motet.protocols.queueing import QueueModes
 from motet.protocols.sessions import EndsToTell, RecoverRuns, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
@@ -113,7 +114,7 @@ class Tree:
             started=self.started,
             agents=len(self.registry.infos()),
             live_sessions=len(slots),
-            running=sum(1 for slot in slots if slot.active),
+            running=sum(len(slot.running) for slot in slots),
             queued=sum(len(slot.queue) for slot in slots),
             dropped_events=self.services.dropped + self.fanout.dropped,
         )
@@ -144,7 +145,7 @@ async def grow(
         folder = _workspace(location, workspace)
         readers = Readers(location)
         models = ModelCatalog(providers_of(config.models))
-        table = RunTable()
+        table = RunTable(config.queue)
         try:
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
@@ -228,6 +229,7 @@ async def _plant(
         tokens=stores.tokens,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
+    table.modes |= await stores.sessions.ask(QueueModes())
     tree.interrupted = await _recover(stores.sessions, stores.bus, stores.traces)
     await start_keeper(system, parking, router)
     return tree

@@ -27,6 +27,7 @@ from motet.protocols.hooks import OnError, Point
 from motet.protocols.limits import Limits
 from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
+from motet.protocols.queueing import QueueConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
@@ -380,6 +381,7 @@ class HostConfig:
     errors: ErrorsConfig = attrs.field(factory=ErrorsConfig)
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
+    queue: QueueConfig = attrs.field(factory=QueueConfig)
     hooks: tuple[HookConfig, ...] = ()
     mcp: Mapping[str, McpServer] = attrs.field(
         factory=dict[str, McpServer], validator=_must(SERVER_NAMES, _are_server_names, secret=True)

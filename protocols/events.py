@@ -176,7 +176,7 @@ class InputDropped(Event, frozen=True, tag="input.dropped"):
 
 
 class InputSteered(Event, frozen=True, tag="input.steered"):
-    """An accepted input has entered a run that was going on, and is answered by that."""
+    """An accepted input has entered a run, which goes on or begins, and is answered by that."""
 
     into: str
 

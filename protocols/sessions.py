@@ -281,7 +281,7 @@ class ResetSession(Request[None], frozen=True, tag="sessions.reset"):
 
 
 class SessionBusy(MotetError):
-    """The session has an input that is not answered yet: stop it, then try again."""
+    """The session has an input that is not answered yet: stop it, or wait, then try again."""
 
 
 class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
@@ -326,19 +326,14 @@ class StopReport(msgspec.Struct, frozen=True):
     held_by: list[str] = []
 
 
-QueueMode: TypeAlias = Literal["steer", "followup"]
-"""What becomes of a text that comes during a run.
-
-``steer``: it enters the run before its next model request; ``followup``: it is answered after it.
-"""
-
-
 class Ack(msgspec.Struct, frozen=True):
     """The answer to an input: it is on disk. ``position`` counts the queue from 1.
 
-    ``steered``: it is to enter a run that goes on, and if that ends first, a run of its own.
+    ``steered``: it is to enter a run that goes on, and if that ends first, a run of its own;
+    ``collected``: it waits, and is answered with what else has come; ``dropped``: the queue was
+    full, or a stop came first.
     """
 
     run_id: str
-    status: Literal["accepted", "queued", "steered", "duplicate"]
+    status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
     position: int = 0

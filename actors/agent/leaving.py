@@ -35,11 +35,13 @@ class Leaving:
         self._voice = voice
         self._trace = trace
         self._failed = False
-        self._missed = False
 
     def batch(self, calls: Batch) -> Batch:
-        """Let it be left, unless it is a part of another run, which needs its result now."""
-        if self._services.parking is not None and self._run.caller is None:
+        """Let it be left, unless it is a part of another run, which needs its result now, or its
+        session goes on with others beside it.
+        """
+        alone = self._services.table.slot(self._run.session).most == 1
+        if self._services.parking is not None and self._run.caller is None and alone:
             calls.standing.suspended = self._suspended
         return calls
 
@@ -80,16 +82,14 @@ class Leaving:
         if not await parking.store(run.id, self._suspended(), rows):
             return False
         waiting = await parking.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
-        self._missed = batch.standing.missed or not waiting
         self.approvals = tuple(one.id for one in reversed(waiting))
         await self._voice.emit(events.RunWaiting(self.approvals))
         return True
 
-    def left(self, batch: Batch | None) -> None:
+    def left(self) -> None:
         """Its task ends here, without an await in between: what waits for it finds it parked."""
-        if self.done and self._services.parking is not None and batch is not None:
-            due = self._missed or batch.standing.missed
-            self._services.parking.left(self._run, due=due)
+        if self.done and self._services.parking is not None:
+            self._services.parking.left(self._run)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
         """What nobody has answered yet of a run that ends; for :meth:`withdrawn`."""

@@ -89,6 +89,7 @@ class TurnRunner:
         self.error_id: str | None = None
         self._batch: Batch | None = None
         self._calls: RunCalls | None = None
+        self._ended_beside = 0
         if (left := run.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
             self._calls = take_up(self.turn, self.voice, self.trace, left)
@@ -128,7 +129,7 @@ class TurnRunner:
             self._end_trace(finish)
             result = self._result(finish)
             self.services.table.finish(self.run, result)
-            self.leaving.left(self._batch)
+            self.leaving.left()
         return result
 
     async def _bounded(self) -> Finish:
@@ -237,10 +238,12 @@ class TurnRunner:
 
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
-        found = await self.services.context(self.run.session)
-        late = tuple(row for end in self.slot.unsaved for row in end.rows)
-        view = self.thinker.view
-        self.thinker.view = replace(view, history=found.rows + late, summary=found.summary)
+        self._ended_beside = self.slot.ended
+        beside = self.slot.most > 1
+        async with self.slot.storing if beside else nullcontext():  # or rows may be found twice
+            found = await self.services.context(self.run.session)
+            late = tuple(row for end in self.slot.unsaved for row in end.rows)
+        self.thinker.view = self.thinker.view.rebased(found.rows + late, found.summary)
 
     async def _failures(self) -> Failures:
         """What the session's transcript counts against this run.
@@ -260,6 +263,8 @@ class TurnRunner:
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
         await self.voice.emit(events.Activity("waiting_model", decision.iteration))
+        if self.slot.ended != self._ended_beside:
+            await self._load()  # what a run beside this one has said comes before this turn
         try:
             response = await self.thinker.answer(decision)
         except OverBudget as over:
@@ -424,14 +429,17 @@ class TurnRunner:
             withdraw=run.asked,
             event=end,
         )
-        self.slot.unsaved.append(last)
+        unsaved = self.slot.unsaved
+        unsaved.append(last)
         try:
-            while self.slot.unsaved:
-                await self.services.store.ask(self.slot.unsaved[0])
-                del self.slot.unsaved[0]
+            async with self.slot.storing:
+                while unsaved:
+                    await self.services.store.ask(unsaved[0])
+                    del unsaved[0]
         except Exception as error:
-            # It will have been told when a later run stores this one.
-            self.slot.unsaved[-1] = replace(last, event=None)
+            if last in unsaved:
+                # It will have been told when a later run stores this one.
+                unsaved[unsaved.index(last)] = replace(last, event=None)
             message = f"the transcript could not be stored and is kept in memory: {error}"
             await self.services.warn(run, "transcript", message)
 

@@ -86,7 +86,8 @@ class Steering:
             self._unheard.append((one.principal.user, self._text(one)))
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
-                await self._store(taken)
+                async with self._slot.storing:
+                    await self._store(taken)
         finally:
             for one in taken:
                 self._services.table.finish(one, one.ends_as("steered", self._into))

@@ -96,6 +96,11 @@ class Thinker:
         return await self._asked(*self._request(decision), decision)
 
     @property
+    def filled(self) -> tuple[int | None, int]:
+        """The tokens of its last request, if there was one, and how many the model takes."""
+        return self._tokens or None, self.view.window
+
+    @property
     def is_long(self) -> bool:
         """Whether the conversation should be summarised now that the run is over."""
         rows = self.view.count(self._turn.rows)

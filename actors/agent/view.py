@@ -92,6 +92,21 @@ class View(msgspec.Struct, frozen=True):
             "a larger window, or have tools return less"
         )
 
+    def rebased(self, history: tuple[ChatMessage, ...], summary: str) -> View:
+        """On the conversation as it is stored by now, which others may have added to.
+
+        Once rows behind the summary are covered, what cannot be put behind them is not shown.
+        """
+        if not self.covered:
+            return replace(self, history=history, summary=summary)
+        goes_on = history[: len(self.history)] == self.history
+        return replace(self, history=history) if goes_on and self._is_whole else self
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no row of the running turn is covered."""
+        return self.covered <= len(self.history)
+
     def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The conversation behind the summary, with errors in short."""
         front = (self.pinned,) if self.pinned else ()

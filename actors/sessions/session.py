@@ -6,6 +6,7 @@ transcript at once, because only this actor starts them; a stop fences what is s
 
 from __future__ import annotations
 
+from math import inf
 from typing import TypeAlias
 
 import trio
@@ -15,14 +16,19 @@ from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
 from motet.actors.sessions.digest import body_hash
+from motet.actors.sessions.queueing import Way, wakes
 from motet.actors.sessions.summarise import Summariser
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.messages import Request
+from motet.protocols.queueing import JoinInputs
 from motet.protocols.sessions import Accepted, AcceptInput, Ack, FinishRun, NewInput
 from motet.runtime import Actor, handles
+
+JOIN_BUDGET = 5.0
+"""Seconds to put on record which inputs are answered together, also while being cancelled."""
 
 
 class Submit(Request[Ack], frozen=True, tag="session.submit"):
@@ -63,6 +69,7 @@ class Session(Actor[SessionMessage]):
         self.services = services
         self.last: Run | None = None
         self.summariser = Summariser(key, services.store)
+        self._alarm = inf
 
     @property
     def slot(self) -> Slot:
@@ -83,15 +90,25 @@ class Session(Actor[SessionMessage]):
         if accepted.duplicate:
             table.refuse(run)
             return Ack(accepted.run_id, "duplicate")
-        position = table.enqueue(run)
-        if position is None:
+        arrived = table.enqueue(run)
+        if arrived is None:
             # A stop overtook it on its way to disk: on record as dropped, never run.
-            self.start_soon(drop, run, self.services)
-            return Ack(run.id, "accepted")
+            self._drop(run)
+            return Ack(run.id, "dropped")
+        self._drop(*arrived.drops)
         self._pump()
-        if run.steers in table.runs:
+        return self._ack(run, arrived.way)
+
+    def _ack(self, run: Run, way: Way) -> Ack:
+        """What has become of an input by now."""
+        if way == "drop":
+            return Ack(run.id, "dropped")
+        if run not in self.slot.queue:
+            return Ack(run.id, "accepted" if run.state == "running" else "collected")
+        if run.steers in self.services.table.runs:
             return Ack(run.id, "steered")
-        return Ack(run.id, "queued" if position else "accepted", position)
+        status = "collected" if way == "join" else "queued"
+        return Ack(run.id, status, self.slot.queue.index(run) + 1)
 
     async def _store(self, run: Run) -> Accepted:
         new = NewInput(
@@ -119,15 +136,30 @@ class Session(Actor[SessionMessage]):
         await self.services.emit(run, events.InputAccepted(run.text, run.principal.user, run.key))
 
     def _pump(self) -> None:
-        run = self.services.table.start_next(self.key)
-        if run is not None:
+        """Place what is held no more, start what may start, and look again when there is more."""
+        table = self.services.table
+        self._drop(*table.ripen(self.key))
+        while (run := table.start_next(self.key)) is not None:
             self.start_soon(self._execute, run, name=run.id)
+        at = wakes(self.slot.queue, trio.current_time())
+        if at < self._alarm:
+            self._alarm = at
+            self.start_soon(self._wake, at)
+
+    async def _wake(self, at: float) -> None:
+        await trio.sleep_until(at)
+        if self._alarm == at:
+            self._alarm = inf
+        self._pump()
 
     async def _execute(self, run: Run) -> None:
         first, self.last = self.last is None, run
         run.start_soon = self.start_soon
+        if run.joined:
+            await self._join(run)
         runner = TurnRunner(run, self.slot, self.services, first=first)
         await runner.execute()
+        self.slot.tokens, self.slot.window = runner.thinker.filled
         if run.stop_reason:
             self._drop_steering(run)
         self._pump()
@@ -147,7 +179,29 @@ class Session(Actor[SessionMessage]):
         for run in self.slot.steering(ended.id):
             self.slot.queue.remove(run)
             run.cancel(ended.stop_reason)
+            self._drop(run)
+
+    def _drop(self, *runs: Run) -> None:
+        for run in runs:
             self.start_soon(drop, run, self.services)
+
+    async def _join(self, run: Run) -> None:
+        """Put on record which inputs a run answers beside its own; they have left the queue."""
+        detail = f"it has entered {run.id}"
+        # What is not stored by now is with the run's end, as its rows are.
+        late = [FinishRun(one, "steered", (), detail=detail) for one in run.joined]
+        self.slot.unsaved += late
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
+            try:
+                await self.services.store.ask(JoinInputs(run.id, run.text, run.joined))
+            except Exception as error:
+                message = f"that inputs are answered together is not on disk yet: {error}"
+                await self.services.warn(run, "transcript", message)
+            else:
+                for end in late:
+                    self.slot.unsaved.remove(end)
+            for one in run.joined:
+                await self.services.publish(run.session, events.InputSteered(run.id), one)
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:
@@ -161,7 +215,10 @@ class Session(Actor[SessionMessage]):
         slot = self.slot
         slot.chores += 1
         try:
-            return await tidy(chore, self.services, self.summariser)
+            done = await tidy(chore, self.services, self.summariser)
+            if done is not None:
+                slot.tokens = None  # as short as it is now, nobody has counted it
+            return done
         finally:
             slot.chores -= 1
 

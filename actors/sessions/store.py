@@ -18,7 +18,7 @@ import attrs
 
 from motet.actors.agent.transcript import close_calls
 from motet.actors.children.news import recovered
-from motet.actors.sessions import compactions, deletion, escalations, injections
+from motet.actors.sessions import compactions, deletion, escalations, injections, queue_sql
 from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
@@ -37,6 +37,7 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.events import RunInterrupted
 from motet.protocols.injections import InjectRow
+from motet.protocols.queueing import JoinInputs, QueueMode, QueueModes, SetQueueMode
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -94,6 +95,9 @@ SessionStoreMessage: TypeAlias = (
     | ListEscalations
     | GetEscalation
     | AnswerEscalation
+    | JoinInputs
+    | SetQueueMode
+    | QueueModes
 )
 
 AT_ONCE = 256
@@ -198,6 +202,24 @@ class SessionStore(Actor[SessionStoreMessage]):
                 )
             return Accepted(str(run_id), duplicate=True)
         return None
+
+    @handles(JoinInputs, concurrent=AT_ONCE)
+    async def join_inputs(self, request: JoinInputs) -> None:
+        try:
+            await self._write(queue_sql.join(request, self._clock()))
+        except ExpectationFailed:
+            raise NotFound(f"no queued run {request.run_id!r}, or none of its inputs") from None
+        for one in request.inputs:
+            self._unfinished.pop(one, None)
+
+    @handles(SetQueueMode, concurrent=AT_ONCE)
+    async def set_queue_mode(self, request: SetQueueMode) -> None:
+        if not await self._moves(queue_sql.set_mode(request)):
+            raise NotFound(f"no session {request.session!r}")
+
+    @handles(QueueModes)
+    async def queue_modes(self, _: QueueModes) -> dict[str, QueueMode]:
+        return queue_sql.modes(await self._readers.read(queue_sql.MODES_SET))
 
     # ------------------------------------------------------------------ runs
 

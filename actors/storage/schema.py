@@ -323,6 +323,10 @@ ALTER TABLE tokens ADD COLUMN expires REAL;             -- NULL: never
 ALTER TABLE tokens ADD COLUMN impersonate INTEGER NOT NULL DEFAULT 0;   -- a bridge's
 """
 
+_QUEUES = """
+ALTER TABLE sessions ADD COLUMN queue_mode TEXT;  -- NULL: the default of its kind
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -336,6 +340,7 @@ MIGRATIONS: tuple[str, ...] = (
     _APPROVALS,
     _ROOMS,
     _TOKENS,
+    _QUEUES,
 )
 VERSION = len(MIGRATIONS)
 

@@ -1,0 +1,136 @@
+"""Carries out the rules of :mod:`~motet.actors.sessions.queueing` on the runs of a session.
+
+Nothing here awaits. Invariant: what is taken out of a queue is handed back or has ended, so that
+whoever sent it is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from motet.actors.sessions import queueing
+from motet.actors.sessions.keys import parse_key
+from motet.actors.sessions.queueing import Way
+from motet.protocols.queueing import QueueConfig
+from motet.protocols.sessions import QueueFull, SessionBusy
+
+if TYPE_CHECKING:
+    from motet.actors.sessions.table import Run, Slot
+
+ROOM_CHANNEL = "room"
+"""Rooms have their own order of speaking, and their members' sessions no other senders."""
+INTERRUPTED = "interrupted by a newer input"
+SUPERSEDED = "a newer input has taken its place"
+
+
+@attrs.frozen
+class Arrived:
+    """What has become of an input that is on disk. ``drops`` have left the queue for it."""
+
+    way: Way
+    drops: tuple[Run, ...] = ()
+
+
+def is_group(session: str) -> bool:
+    """Whether several people talk with an agent there, over a channel."""
+    chat = parse_key(session)
+    return chat is not None and chat.kind == "group" and chat.channel != ROOM_CHANNEL
+
+
+def is_chat(session: str) -> bool:
+    """Whether a channel brings what is said there."""
+    chat = parse_key(session)
+    return chat is not None and chat.channel != ROOM_CHANNEL
+
+
+def most_runs(session: str, rules: QueueConfig) -> int:
+    return rules.concurrent if is_group(session) else 1
+
+
+def limit(slot: Slot, rules: QueueConfig) -> int:
+    """Runs of the session that may go on at once, as full as its conversation is."""
+    return queueing.allowed(slot.most, slot.tokens, slot.window, rules.throttle)
+
+
+def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
+    """Whether an input may come in. Raises ``QueueFull``, ``SessionBusy``; nothing is stored."""
+    if run.mode == "reject" and busy:
+        raise SessionBusy(
+            f"session {run.session!r} is at work, and its inputs are refused meanwhile: "
+            "try again when it has answered, or choose another queue mode"
+        )
+    waiting = slot.arriving if rules.overflow != "reject" else len(slot.queue) + slot.arriving
+    if waiting >= rules.capacity:
+        raise QueueFull(
+            f"session {run.session!r} has {rules.capacity} inputs waiting; "
+            "try again when a run has ended, or stop one"
+        )
+
+
+def arrive(slot: Slot, run: Run, rules: QueueConfig, now: float) -> Arrived:
+    """Queue an input that is on disk, or let it enter a run."""
+    shared = False
+    if run.pause and run.steers is None:
+        run.burst = queueing.held_with(slot.queue, run, now, run.pause)
+        shared = run.burst.began < now or any(one.burst is run.burst for one in slot.queue)
+    slot.queue.append(run)
+    over = queueing.surplus(slot.queue, rules)
+    drops = _dropped(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
+    if run in drops:
+        return Arrived("drop", drops)
+    if run.burst is not None and queueing.is_held(run, now):
+        return Arrived("join" if shared else "wait", drops)
+    way, more = _place(slot, run, rules)
+    return Arrived(way, drops + more)
+
+
+def ripen(slot: Slot, rules: QueueConfig, now: float) -> tuple[Run, ...]:
+    """Place what has been held long enough; what it takes the place of."""
+    drops: tuple[Run, ...] = ()
+    for run in [one for one in slot.queue if one.burst and not one.placed]:
+        if run in slot.queue and not queueing.is_held(run, now):
+            drops += _place(slot, run, rules)[1]
+    return drops
+
+
+def take(slot: Slot, rules: QueueConfig, now: float) -> tuple[Run, ...]:
+    """Take out of the queue what starts next, to be answered as one."""
+    batch = queueing.next_batch(slot.queue, slot.running, limit(slot, rules), now)
+    for run in batch:
+        slot.queue.remove(run)
+    if len(batch) > 1:
+        batch[0].text = queueing.joined_text(run.text for run in batch)
+        batch[0].joined = tuple(run.id for run in batch[1:])
+    return batch
+
+
+def target(slot: Slot, author: str) -> Run | None:
+    """The run that somebody means who names none: their newest, or the newest."""
+    own = [run for run in slot.running if run.author == author]
+    return (own or slot.running or [None])[-1]
+
+
+def _place(slot: Slot, run: Run, rules: QueueConfig) -> tuple[Way, tuple[Run, ...]]:
+    run.placed = True
+    if run.steers is not None:
+        return "enter", ()
+    placed = queueing.place(run, slot.queue, slot.running, limit(slot, rules))
+    if placed.into is not None:
+        run.steers = placed.into.id
+        run.deps = placed.into.deps if run.deps is None else run.deps
+    for one in placed.frees:
+        one.steers = None
+    drops = _dropped(slot, placed.drops, SUPERSEDED)
+    for one in placed.ends:
+        one.cancel(INTERRUPTED)
+    return placed.way, drops
+
+
+def _dropped(slot: Slot, runs: Sequence[Run], reason: str) -> tuple[Run, ...]:
+    for run in runs:
+        slot.queue.remove(run)
+        run.cancel(reason)
+    return tuple(runs)
