@@ -39,7 +39,6 @@ class Standing:
         in_order: their work is done one by one.
         suspended: what the run needs to go on later, as of now; None: it cannot.
         asked: one of them is on record as waiting, so that each that begins has to be too.
-        missed: an answer came when its call had left.
         began: ids of calls whose work has begun.
         held: ids of calls that wait for a person, each with its approval.
         left: ids of calls that are for later.
@@ -51,7 +50,6 @@ class Standing:
     in_order: bool
     suspended: Callable[[], Suspended] | None
     asked: bool = False
-    missed: bool = False
     began: set[str] = attrs.field(factory=set[str])
     held: dict[str, str] = attrs.field(factory=dict[str, str])
     left: set[str] = attrs.field(factory=set[str])
@@ -176,15 +174,15 @@ class Desk:
         self.news.set()
         self.asked.set()
 
-    def settled(self, info: ApprovalInfo) -> None:
-        """It has an answer, or needs none any more."""
+    def settled(self, info: ApprovalInfo) -> bool:
+        """It has an answer, or needs none any more; whether a call waits here for that."""
         self.deadlines.pop(info.id, None)
         waiter = self._waiters.get(info.id)
-        if waiter is not None:
-            waiter.info = info
-            waiter.answered.set()
-        elif info.run_id in self.standings:
-            self.standings[info.run_id].missed = True
+        if waiter is None:
+            return False
+        waiter.info = info
+        waiter.answered.set()
+        return True
 
     @contextmanager
     def pausing(self, runs: Sequence[Run]) -> Generator[None]:

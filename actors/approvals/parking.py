@@ -69,13 +69,13 @@ class Parking:
     async def store(self, run_id: str, suspended: Suspended, rows: tuple[Mark, ...]) -> bool:
         return await self.approvals.ask(ParkRun(run_id, suspended, rows))
 
-    def left(self, run: Run, *, due: bool) -> None:
-        """A run has left its task; ``due``: it has an answer already."""
+    def left(self, run: Run) -> None:
+        """A run has left its task; it goes on at once if it has an answer already."""
         agent = run.agent
         self.table.parked[run.session] = Parked(
             run.id, run.session, agent.name, run.principal.user, run.text, agent, run.deps
         )
-        if due:
+        if run.missed:
             self.wake(run.id)
 
     async def load(self) -> None:
@@ -109,8 +109,15 @@ class Parking:
             self.answering.discard(request.id)
 
     def settled(self, info: ApprovalInfo) -> None:
-        """Pass an answer on to whoever waits for it: a call that runs, or a parked run."""
-        self.desk.settled(info)
+        """Pass an answer on to whoever waits for it: a call that runs, or a parked run.
+
+        A run that is leaving just now will find that it was answered.
+        """
+        if self.desk.settled(info):
+            return
+        run = self.table.runs.get(info.run_id)
+        if run is not None:
+            run.missed = True
         self.wake(info.run_id)
 
     async def tell(self, info: ApprovalInfo) -> None:

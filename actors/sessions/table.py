@@ -68,7 +68,7 @@ class Run:
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
         resumption: where it was left, if it was parked.
-        asked: an approval of it is on record.
+        asked: an approval of it is on record; ``missed``: one was answered when its call had left.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
         arrival: its input before it was admitted.
@@ -101,6 +101,7 @@ class Run:
     found: set[str] = attrs.field(factory=set[str], repr=False)
     resumption: Resumption | None = attrs.field(default=None, repr=False)
     asked: bool = False
+    missed: bool = False
     arrival: Arrival | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
