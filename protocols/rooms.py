@@ -21,6 +21,8 @@ SILENT = "all passed"
 STOPPED = "stopped"
 TURNS = "max_turns"
 DEPTH = "max_depth"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
 
 
 class MemberInfo(msgspec.Struct, frozen=True):
@@ -87,7 +89,6 @@ class RoomView(msgspec.Struct, frozen=True):
     Attributes:
         messages: those that an agent is shown, oldest first.
         round: the messages of this round, its opening ones included.
-        fresh: the last ones that nobody has been chosen for: one person's or the last speakers'.
         elapsed: seconds since the round was opened.
     """
 
@@ -95,7 +96,6 @@ class RoomView(msgspec.Struct, frozen=True):
     members: tuple[MemberInfo, ...]
     messages: tuple[RoomMessage, ...]
     round: tuple[RoomMessage, ...]
-    fresh: tuple[RoomMessage, ...]
     floor: Floor
     left: int
     elapsed: float = 0.0
@@ -147,7 +147,9 @@ class FindRoom(Request[RoomRecord | None], frozen=True, tag="rooms.find"):
 
 
 class ListRooms(Request[tuple[RoomRecord, ...]], frozen=True, tag="rooms.list"):
-    """All stored rooms, by name, without messages."""
+    """All stored rooms, by name, without messages; or those with an ``unfinished`` round."""
+
+    unfinished: bool = False
 
 
 class CreateRoom(Request[None], frozen=True, tag="rooms.create"):

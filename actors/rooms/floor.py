@@ -134,6 +134,12 @@ def ended(floor: Floor, reason: str) -> Floor:
     return replace(floor, going=False, due=(), speaking=(), reason=reason)
 
 
-def after_a_crash(floor: Floor) -> Floor:
-    """Who had the floor when the host died has lost the turn; the round's counters stay."""
-    return replace(floor, speaking=())
+def after_a_crash(floor: Floor, again: Iterable[str] = ()) -> Floor:
+    """Who had the floor when the host died has lost the turn; the round's counters stay.
+
+    ``again``: they speak next, in another turn.
+    """
+    names = set(again)
+    back = tuple(turn for turn in floor.speaking if turn.name in names)
+    due = tuple(due for due in floor.due if due.name not in names)
+    return replace(floor, speaking=(), due=back + due)

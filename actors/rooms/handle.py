@@ -9,10 +9,11 @@ from typing import Self
 import trio
 
 from motet.actors.events.subscription import Subscription, subscribe
-from motet.actors.rooms.room import Halt, Place, Post, RoomMessages
+from motet.actors.rooms.place import Place
+from motet.actors.rooms.room import Post, RoomMessages
 from motet.actors.rooms.rooms import Open
-from motet.actors.rooms.stopping import RoomStop, stop_room
 from motet.actors.rooms.voice import room_stream
+from motet.actors.tools.threads import held_by
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import Journal
@@ -43,7 +44,7 @@ class OpenRoom:
         self._journal = journal
 
     def __repr__(self) -> str:
-        state = "stopped" if self._place.halted else "idle" if self.idle else "speaking"
+        state = "idle" if self.idle else "speaking"
         return f"<OpenRoom {self.name} {state}>"
 
     @property
@@ -94,20 +95,27 @@ class OpenRoom:
         await self._place.idle.wait()
         return self._place.floor
 
-    async def stop(self, grace: float = 5.0) -> StopReport:
-        """End every speaker, and have nobody speak until a person does.
+    async def stop(self, grace: float = 5.0, *, why: str = "the room was stopped") -> StopReport:
+        """End every speaker, and have nobody speak until a person says something more.
 
-        Waits at most ``grace`` seconds. Needs neither the room's actor nor the disk for that.
+        What people have said and nobody has answered yet stays so. Waits at most ``grace`` seconds.
+        Needs neither the room's actor nor the disk.
         """
-        return await self.stopped(stop_room(self._place, "the room was stopped"), grace)
-
-    async def stopped(self, stop: RoomStop, grace: float) -> StopReport:
-        """Wait at most ``grace`` seconds for what a stop of this room has asked for."""
+        place = self._place
+        runs = place.speaker.live()
+        asked = place.stop(why)
         with trio.move_on_after(grace):
-            await stop.wait()
-            with suppress(ActorDead):
-                await (await self._actor()).ask(Halt())
-        return stop.report()
+            for run in runs:
+                await run.ended.wait()
+            await place.idle.wait()
+        ended = [run.id for run in runs if run.result]
+        still = [run.id for run in runs if not run.result]
+        return StopReport(
+            stopped=[run for run in ended if run in asked],
+            already_stopping=[run.id for run in runs if run.id not in asked],
+            still_running=still,
+            held_by=held_by(still),
+        )
 
     async def _actor(self) -> ActorRef[RoomMessages]:
         return await self._rooms.ask(Open(self.name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from motet.actors.rooms.conditions import TextMention
 from motet.actors.rooms.definition import Member, Room
 from motet.actors.rooms.handle import OpenRoom
-from motet.actors.rooms.room import Place
+from motet.actors.rooms.place import Place
 from motet.actors.rooms.rooms import Open
 from motet.actors.rooms.speaker import Speaker
 from motet.actors.rooms.speakers import FirstOf, Mentions, RoundRobin, Selector, Speakers
@@ -82,5 +82,5 @@ async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
             await tree.resolver.resolve(member.agent)
         else:
             tree.registry.add(member.agent)
-    speaker = Speaker(room, tree.table, intake)
+    speaker = Speaker(room, tree.table, intake, tree.store)
     return Place(room, speaker, tree.rooms_store, RoomVoice(room.name, tree.fanout))

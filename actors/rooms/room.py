@@ -1,20 +1,23 @@
-"""One room at work: it stores what is said, gives the floor, and has its members speak.
+"""One room at work: it opens rounds, gives the floor, and has its members speak.
 
 Guarantees: a message is acknowledged only when it is on disk (G15); only a person's message opens a
 round, and what a round has used stays used after a restart; a stop ends every speaker and waits
-for it (G1), and works while the room's own actor is stuck.
+for it (G1), and works while the room's own actor or the disk is stuck. What a policy or a condition
+of the program raises ends the round and not the room.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.log import logger
 from motet.actors.rooms.floor import (
     Choose,
     Give,
@@ -29,110 +32,95 @@ from motet.actors.rooms.floor import (
     spoken,
     without_deep_calls,
 )
-from motet.actors.rooms.speaker import Speaker, Turn
-from motet.actors.rooms.told import NOTHING_NEW, is_pass, told, without_name
-from motet.actors.rooms.voice import RoomVoice
-from motet.protocols.events import MessageAdded, Role, RoomIdle, RoomTurn, Warned
+from motet.actors.rooms.minutes import Minutes, Words
+from motet.actors.rooms.place import Place
+from motet.actors.rooms.speaker import Turn
+from motet.actors.rooms.speakers import NoSuchMember, only_members
+from motet.actors.rooms.told import is_pass, told, without_name
+from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.rooms import (
+    FAILED,
+    INTERRUPTED,
     STOPPED,
     Due,
-    FindRoom,
-    Floor,
-    KeepState,
-    RoomMessage,
     RoomState,
     RoomView,
     Said,
-    Say,
 )
-from motet.runtime import Actor, ActorRef, handles
+from motet.runtime import Actor, handles
 
-if TYPE_CHECKING:
-    from motet.actors.rooms.definition import Room
-    from motet.actors.rooms.store import RoomStoreMessage
+RESUMED_WITHIN = 300.0
+"""Seconds: an older round does not go on after a restart, since nobody expects it any more."""
+
+_log = logger("motet.rooms")
 
 
 class Post(Request[Said], frozen=True, tag="room.post"):
-    """A person says something. Answered when it is on disk. Raises ``KeyConflict``."""
+    """A person says something. Answered when it is on disk. Raises as ``Minutes.post``."""
 
     author: str
     text: str
     key: str | None = None
 
 
-class Halt(Request[None], frozen=True, tag="room.halt"):
-    """Put on record that the round was stopped; who speaks has been asked to end before."""
+RoomMessages: TypeAlias = Post
 
 
-RoomMessages: TypeAlias = Post | Halt
-
-
-@attrs.define(eq=False)
-class Place:
-    """What a host knows of one open room, as plain data that a stop can reach.
+@attrs.frozen
+class _Given:
+    """One turn of several at once: all see the same messages, up to number ``shown``.
 
     Attributes:
-        halted: it was stopped, and nobody has the floor until a person speaks.
-        stops: how often it was stopped.
-        idle: no agent speaks, and none is to.
-        floor: where its round stands, as far as that is on disk.
+        number: of the turn in its round.
+        overtaken: whether a stop has come since.
+        before: set when the one before it has been heard, so that they are in order.
+        done: the same of this one.
     """
 
-    room: Room
-    speaker: Speaker
-    store: ActorRef[RoomStoreMessage]
-    voice: RoomVoice
-    halted: bool = False
-    stops: int = 0
-    floor: Floor = attrs.field(factory=Floor)
-    idle: trio.Event = attrs.field(factory=trio.Event)
-
-    @property
-    def name(self) -> str:
-        return self.room.name
+    due: Due
+    number: int
+    text: str
+    shown: int
+    overtaken: Callable[[], bool]
+    before: trio.Event | None
+    done: trio.Event = attrs.field(factory=trio.Event)
 
 
 class RoomActor(Actor[RoomMessages]):
-    """The actor of one open room. Its turns are tasks of its own, one after the other."""
+    """The actor of one open room. Its moves are made by one task of its own."""
 
     cleanup_budget = 10.0
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.room = place.room
-        self.state = RoomState()
-        self.messages: list[RoomMessage] = []
+        self.minutes = Minutes(place)
         self._driving = False
-        self._writing = trio.Lock()
+        self._recovered = False
+
+    @property
+    def state(self) -> RoomState:
+        return self.minutes.state
 
     async def on_start(self) -> None:
         """Takes up what is on disk, also when another life of this actor has crashed."""
-        found = await self.place.store.ask(FindRoom(self.room.name, self.room.history))
-        assert found is not None
-        self.messages = list(found.messages)
-        self._now_is(replace(found.state, floor=after_a_crash(found.state.floor)))
+        await self.minutes.load()
         self.place.speaker.begin(self.room.limits, self.state)
         self._drive_soon()
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
-        stops = self.place.stops
-        async with self._writing:
-            message = self._message(request.author, "person", request.text)
-            # Shielded: whether it is on disk would be ambiguous to whoever is cancelled meanwhile.
-            with trio.CancelScope(shield=True):
-                said = await self._store(message, self.state, request.key)
-                if not said.duplicate and self.place.stops == stops:
-                    self.place.halted = False
-                    self._drive_soon()
-                return said
-        raise AssertionError("nobody cancels this scope")
+        self.place.posting += 1
+        try:
+            said = await self.minutes.post(request.author, request.text, request.key)
+            if not said.duplicate:
+                self._drive_soon()
+        finally:
+            self.place.posting -= 1
+        return said
 
-    @handles(Halt)
-    async def halt(self, _: Halt) -> None:
-        if not self._driving and self.state.floor.going:
-            await self._end(STOPPED)
+    # Moves
 
     def _drive_soon(self) -> None:
         if not self._driving:
@@ -143,51 +131,83 @@ class RoomActor(Actor[RoomMessages]):
     async def _drive(self) -> None:
         """Make moves until the room waits for a person."""
         try:
-            while not isinstance(await self._move(), Wait):
+            while await self._safely(self._move if self._recovered else self._recover):
                 pass
         finally:
             self._driving = False
             self.place.idle.set()
 
-    async def _move(self) -> object:
-        if self.place.halted:
-            if self.state.floor.going:
+    async def _safely(self, move: Callable[[], Awaitable[bool]]) -> bool:
+        """A move; one that fails, by a fault of the program's policies, ends its round."""
+        try:
+            return await move()
+        except Exception as error:
+            _log.error("a round has failed", room=self.room.name, exc_info=error)
+            await self.minutes.warn(f"the round has failed: {type(error).__name__}; see the log")
+            await self._end(FAILED)
+            return True
+
+    async def _move(self) -> bool:
+        """Whether there was something to do."""
+        place = self.place
+        if place.ended != place.stops or place.cleared > self.state.heard:
+            stops = place.stops
+            if self.state.floor.going or place.cleared > self.state.heard:
                 await self._end(STOPPED)
-            return Wait()
-        if self._unheard():
+            place.ended = stops
+            return True
+        if self.minutes.unheard():
             await self._open()
-        rules = self.room.rules
-        floor, deep = without_deep_calls(self.state.floor, rules)
-        self.state = replace(self.state, floor=floor)
-        move = next_move(floor, rules, met=deep or self._met())
-        match move:
+            return True
+        floor, deep = without_deep_calls(self.state.floor, self.room.rules)
+        self.minutes.assume(lambda state: replace(state, floor=floor))
+        match next_move(floor, self.room.rules, met=deep or self._met()):
             case Over(reason):
                 await self._end(reason)
             case Choose():
                 await self._choose()
             case Give(speakers):
                 await self._give(speakers)
-            case _:
-                return move
-        return None
+            case Wait():
+                return False
+        return True
 
     # Rounds
 
-    def _unheard(self) -> tuple[RoomMessage, ...]:
-        """What people have said since the last round was opened."""
-        heard = self.state.heard
-        return tuple(one for one in self.messages if one.kind == "person" and one.seq > heard)
+    async def _recover(self) -> bool:
+        """Go on where the last host, or the last life of this actor, was cut off."""
+        self._recovered, state = True, self.state
+        if not (state.floor.going or self.minutes.unheard()):
+            return True
+        latest = max((one.at for one in self.minutes.messages[-1:]), default=0.0)
+        if time.time() - max(state.opened, latest) > RESUMED_WITHIN:
+            await self.minutes.warn("the host was away for long: say it again to have it answered")
+            await self._end(INTERRUPTED)
+        elif state.floor.speaking:
+            await self._give_back([turn.name for turn in state.floor.speaking])
+        return True
+
+    async def _give_back(self, cut: list[str]) -> None:
+        """Who was cut off speaks again, in another turn, unless that could do something twice."""
+        again = [name for name in cut if await self.place.speaker.may_repeat(name)]
+        for name in cut:
+            if name not in again:
+                await self.minutes.warn(f"{name} was cut off while it used its tools")
+        await self.minutes.record(
+            lambda state: replace(state, floor=after_a_crash(state.floor, again))
+        )
 
     async def _open(self) -> None:
         """A round for all that people have said meanwhile."""
-        new, infos = self._unheard(), self._view().members
-        called = [
-            name for one in new for name in self.room.speakers.called(one.text, infos)
-        ]  # each once, below
-        floor = opened(self.state.floor, dict.fromkeys(called))
-        state = RoomState(floor, new[-1].seq, time.time(), self.state.seen)
-        await self._keep(state)
-        self.place.speaker.begin(self.room.limits, state)
+        new, infos = self.minutes.unheard(), self.place.speaker.members
+        calls = [name for one in new for name in self.room.speakers.called(one.text, infos)]
+        called = only_members(calls, self._view())
+
+        def change(state: RoomState) -> RoomState:
+            return RoomState(opened(state.floor, called), new[-1].seq, time.time(), state.seen)
+
+        await self.minutes.record(change)
+        self.place.speaker.begin(self.room.limits, self.state)
 
     def _met(self) -> str:
         """The condition or the limit that ends the round."""
@@ -196,121 +216,107 @@ class RoomActor(Actor[RoomMessages]):
         return self.room.until.met(self._view()) if self.room.until else ""
 
     async def _choose(self) -> None:
-        view, ask = self._view(), self.place.speaker.ask
-        try:
-            names = await self.room.speakers.pick(view, ask)
-        except Exception as error:
-            await self._warn(f"nobody could be chosen: {error}")
-            names = ()
+        overtaken, view = self.place.fence(), self._view()
+        names: tuple[str, ...] = ()
+        with trio.CancelScope() as self.place.choosing:
+            names = await self._picked(view, overtaken)
+        self.place.choosing = None
+        if overtaken():
+            return
         floor, reason = chosen(self.state.floor, names, view.free)
         if reason:
             await self._end(reason)
         else:
-            self.state = replace(self.state, floor=floor)
+            self.minutes.assume(lambda state: replace(state, floor=floor))
+
+    async def _picked(self, view: RoomView, overtaken: Callable[[], bool]) -> tuple[str, ...]:
+        ask = partial(self.place.speaker.ask, overtaken)
+        try:
+            return only_members(await self.room.speakers.pick(view, ask), view)
+        except NoSuchMember as error:
+            await self.minutes.warn(str(error))
+        except Exception as error:
+            _log.error("nobody could be chosen", room=self.room.name, exc_info=error)
+            await self.minutes.warn(f"nobody could be chosen: {type(error).__name__}; see the log")
+        return ()
 
     async def _give(self, speakers: tuple[Due, ...]) -> None:
         """Their turns are counted on disk before they begin."""
-        last = self.messages[-1].seq
-        before = dict(self.state.seen)
-        seen = before | {due.name: last for due in speakers}
-        await self._keep(replace(self.state, floor=given(self.state.floor, speakers), seen=seen))
-        snapshot = tuple(self.messages)
+        overtaken, first = self.place.fence(), self.state.floor.turns + 1
+        messages, shown = tuple(self.minutes.messages), self.minutes.last
+        await self.minutes.record(lambda state: replace(state, floor=given(state.floor, speakers)))
+        before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
-            for due in speakers:
-                text = told(
-                    snapshot,
-                    name=due.name,
-                    after=before.get(due.name, 0),
-                    most=self.room.history,
-                )
-                nursery.start_soon(partial(self._speak, due, text or NOTHING_NEW))
+            for number, due in enumerate(speakers, first):
+                after = self.state.seen.get(due.name, 0)
+                text = told(messages, name=due.name, after=after, most=self.room.history)
+                turn = _Given(due, number, text, shown, overtaken, before)
+                before = turn.done
+                nursery.start_soon(self._speak, turn)
 
-    async def _speak(self, due: Due, text: str) -> None:
-        floor = self.state.floor
-        left = self.room.max_turns - floor.turns
-        await self.place.voice.say(RoomTurn(due.name, floor.turns, left))
-        speaker = self.place.speaker
-        leave = self.place.voice.listen_to(speaker.session(due.name))
+    async def _speak(self, given: _Given) -> None:
         try:
-            turn = await speaker.turn(due.name, text, self._view().members)
+            turn = await self._turn(given)
+            if given.before is not None and not given.before.is_set():
+                await given.before.wait()
+            if not (given.overtaken() and turn.problem):
+                await self._spoken(given, turn)
+        finally:
+            given.done.set()
+
+    async def _turn(self, given: _Given) -> Turn:
+        name, place = given.due.name, self.place
+        if given.overtaken():
+            return Turn(problem=STOPPED)
+        left = self.room.max_turns - given.number
+        await place.voice.say(RoomTurn(name, given.number, left))
+        leave = place.voice.listen_to(place.speaker.session(name))
+        try:
+            return await place.speaker.turn(name, given.text, given.overtaken)
         finally:
             leave()
-        # A turn that was taken is counted and kept, also when the host is about to close.
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-            await self._spoken(due, turn)
 
-    async def _spoken(self, due: Due, turn: Turn) -> None:
-        text = without_name(turn.text, due.name)
+    async def _spoken(self, given: _Given, turn: Turn) -> None:
+        name = given.due.name
+        text = without_name(turn.text, name)
         if turn.problem:
-            await self._warn(f"{due.name} has not answered: {turn.problem}")
+            await self.minutes.warn(f"{name} has not answered: {turn.problem}")
         silent = is_pass(text)
-        infos = self._view().members
+        infos = self.place.speaker.members
         called = () if silent else self.room.speakers.called(text, infos)
-        async with self._writing:
-            floor = spoken(self.state.floor, due.name, silent=silent, called=called)
-            state = replace(self.state, floor=floor, usage=self.place.speaker.usage)
-            if silent:
-                await self._keep(state)
-            else:
-                await self._store(self._message(due.name, "agent", text), state, None, turn.run_id)
+
+        def change(state: RoomState) -> RoomState:
+            floor = spoken(state.floor, name, silent=silent, called=called)
+            seen = {**state.seen, name: given.shown}
+            return replace(state, floor=floor, seen=seen, usage=self.place.speaker.usage)
+
+        words = () if silent else (Words(name, text, run_id=turn.run_id),)
+        await self.minutes.record(change, *words)
 
     async def _end(self, reason: str) -> None:
-        heard = max((one.seq for one in self._unheard()), default=self.state.heard)
-        if reason != STOPPED:
-            heard = self.state.heard
-        state = replace(self.state, floor=ended(self.state.floor, reason), heard=heard)
-        await self._keep(state)
-        await self.place.voice.say(RoomIdle(reason))
+        """The round is over. What has been said and is not answered stays so if it was cut off."""
+        cleared = self.place.said if reason in (FAILED, INTERRUPTED) else self.place.cleared
 
-    # What is on disk
+        def change(state: RoomState) -> RoomState:
+            seen = state.seen | {turn.name: self.minutes.last for turn in state.floor.speaking}
+            return replace(
+                state,
+                floor=ended(state.floor, reason),
+                heard=max(state.heard, cleared),
+                seen=seen,
+                usage=self.place.speaker.usage,
+            )
 
-    def _message(self, author: str, kind: str, text: str) -> RoomMessage:
-        number = self.messages[-1].seq + 1 if self.messages else 1
-        round_ = self.state.floor.round + (kind == "person")
-        return RoomMessage(
-            number, author, "person" if kind == "person" else "agent", text, round_, time.time()
-        )
-
-    async def _store(
-        self, message: RoomMessage, state: RoomState, key: str | None, run_id: str | None = None
-    ) -> Said:
-        said = await self.place.store.ask(Say(self.room.name, message, state, key))
-        if not said.duplicate:
-            self._now_is(state)
-            self.messages.append(message)
-            self._forget()
-            said_by: Role = "user" if message.kind == "person" else "assistant"
-            added = MessageAdded(said_by, message.author, message.text)
-            await self.place.voice.say(added, run_id)
-        return said
-
-    async def _keep(self, state: RoomState) -> None:
-        await self.place.store.ask(KeepState(self.room.name, state))
-        self._now_is(state)
-
-    def _now_is(self, state: RoomState) -> None:
-        self.state, self.place.floor = state, state.floor
-
-    def _forget(self) -> None:
-        """Messages that nobody will be shown are on disk only."""
-        first = max(len(self.messages) - self.room.history, 0)
-        while first and self.messages[first - 1].seq >= self.state.heard > 0:
-            first -= 1
-        del self.messages[:first]
+        await self.minutes.end(change, reason, patient=reason not in (STOPPED, FAILED))
 
     def _view(self) -> RoomView:
-        state, members = self.state, self.place.speaker.members
-        began = state.heard if state.floor.round else 0
+        state, messages = self.state, self.minutes.messages
         return RoomView(
             room=self.room.name,
-            members=members,
-            messages=tuple(self.messages[-self.room.history :]),
-            round=tuple(one for one in self.messages if one.seq >= began),
-            fresh=tuple(self.messages[-1:]),
+            members=self.place.speaker.members,
+            messages=tuple(messages[-self.room.history :]),
+            round=tuple(one for one in messages if one.round == state.floor.round),
             floor=state.floor,
             left=self.room.max_turns - state.floor.turns,
             elapsed=max(0.0, time.time() - state.opened) if state.opened else 0.0,
         )
-
-    async def _warn(self, message: str) -> None:
-        await self.place.voice.say(Warned("room", message))

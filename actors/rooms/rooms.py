@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import attrs
 
-from motet.actors.rooms.room import Place, RoomActor, RoomMessages
+from motet.actors.rooms.place import Place
+from motet.actors.rooms.room import RoomActor, RoomMessages
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 

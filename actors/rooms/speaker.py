@@ -6,6 +6,7 @@ acts for its room, never for the person who spoke last (G16).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING
 
@@ -18,20 +19,22 @@ from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.rooms.told import manners
 from motet.actors.sessions.keys import Chat, session_key, sub_agent_key
 from motet.actors.sessions.table import Run, RunTable
+from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
-from motet.protocols.rooms import MemberInfo, RoomState
-from motet.protocols.sessions import Principal
+from motet.protocols.rooms import STOPPED, MemberInfo, RoomState
+from motet.protocols.sessions import LoadTranscript, Principal
+from motet.runtime import ActorRef
 
 if TYPE_CHECKING:
     from motet.actors.intake import Intake
     from motet.actors.result import RunResult
     from motet.actors.rooms.definition import Room
+    from motet.actors.sessions.store import SessionStoreMessage
 
 CHANNEL = "room"
 CHOOSER = "room.selector"
-NOT_ANSWERED = "no answer"
 
 
 @attrs.frozen
@@ -46,11 +49,18 @@ class Turn:
 class Speaker:
     """The members of one room as runs of its host."""
 
-    def __init__(self, room: Room, table: RunTable, intake: Intake) -> None:
+    def __init__(
+        self,
+        room: Room,
+        table: RunTable,
+        intake: Intake,
+        sessions: ActorRef[SessionStoreMessage],
+    ) -> None:
         self.room = room
         self.members: tuple[MemberInfo, ...] = tuple(one.info for one in room.members)
         self._table = table
         self._intake = intake
+        self._sessions = sessions
         self._budget = Budget(room.limits)
         self._refused = ""
         self._choosers: dict[str, AnyAgent] = {}
@@ -82,20 +92,24 @@ class Speaker:
         """The limit of the round that allows no further turn, if there is one."""
         return self._refused or self._budget.exhausted(trio.current_time()) or ""
 
-    async def turn(self, member: str, text: str, members: tuple[MemberInfo, ...]) -> Turn:
-        """Have a member answer ``text``. Never raises for a failure of its run."""
+    async def turn(self, member: str, text: str, too_late: Callable[[], bool]) -> Turn:
+        """Have a member answer ``text``, unless it is too late. A failed run does not raise."""
         agent = next(one.agent for one in self.room.members if one.name == member)
-        extra = manners(self.room.name, member, members)
+        extra = manners(self.room.name, member, self.members)
         try:
-            result = await self._run(agent, text, self.session(member), extra)
+            result = await self._run(agent, text, self.session(member), extra, too_late)
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
+        if result is None:
+            return Turn(problem=STOPPED)
         if result.status == "completed":
             return Turn(result.run_id, result.text)
         why = f"{result.status}, {result.limit}" if result.limit else result.status
         return Turn(result.run_id, "", why)
 
-    async def ask(self, model: str | Model, system: str, text: str) -> str:
+    async def ask(
+        self, too_late: Callable[[], bool], model: str | Model, system: str, text: str
+    ) -> str:
         """One answer of a model about this room, paid by the round; empty when there is none."""
         key = model if isinstance(model, str) else f"{model.name}-{id(model)}"
         if key not in self._choosers:
@@ -103,14 +117,33 @@ class Speaker:
             self._choosers[key] = Agent(name, model=model, instructions=system)
         agent = self._choosers[key]
         session = sub_agent_key(agent.name, f"{self.room.name}-{time():.6f}")
-        result = await self._run(agent, text, session, "")
-        return result.text if result.status == "completed" else ""
+        result = await self._run(agent, text, session, "", too_late)
+        return result.text if result and result.status == "completed" else ""
+
+    async def may_repeat(self, member: str) -> bool:
+        """Whether a turn that the end of a host cut off has called nothing, so that it had no
+        effects (G15).
+        """
+        rows = await self._sessions.ask(LoadTranscript(self.session(member)))
+        for row in reversed(rows):
+            if isinstance(row, AssistantMessage) and row.calls:
+                return False
+            if isinstance(row, UserMessage) and not row.note:
+                break
+        return True
 
     async def _run(
-        self, agent: AnyAgent | str, text: str, session: str, extra: str
-    ) -> RunResult[object]:
-        """Cancelling ends the run and waits for it."""
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        session: str,
+        extra: str,
+        too_late: Callable[[], bool],
+    ) -> RunResult[object] | None:
+        """Cancelling ends the run and waits for it. None: it was too late to begin."""
         run = await self._intake.new_run(agent, text, session, None, None, self.principal, None)
+        if too_late():  # from here to its place in the run table nothing awaits
+            return None
         run.extra = extra
         run.budget = self._budget.child(run.limits, started=trio.current_time())
         try:

@@ -1,6 +1,6 @@
 """Who speaks next in a room: ``mentions() | selector(model)`` is the first that picks someone.
 
-Invariant: whatever a policy answers, only members come of it, each at most once.
+Invariant: whatever a policy answers, only members come of :func:`only_members`, each once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ AskModel: TypeAlias = Callable[["str | Model", str, str], Awaitable[str]]
 
 ATTEMPTS = 2
 NO_ONE = "nobody"
+
+
+class NoSuchMember(ValueError):
+    """A policy has named somebody who is no member of the room."""
 
 
 class Speakers(ABC):
@@ -86,7 +90,7 @@ def next_in_turn(view: RoomView) -> Sequence[str]:
 
 @attrs.frozen
 class Function(Speakers):
-    """A function of the program: a name, several, or None. Unknown names raise ``ValueError``."""
+    """A function of the program: a name, several, or None."""
 
     choose: Chooser
 
@@ -94,12 +98,16 @@ class Function(Speakers):
         answer = self.choose(view)
         if inspect.isawaitable(answer):
             answer = await answer
-        names = [answer] if isinstance(answer, str) else list(answer or ())
-        known = [member.name for member in view.members]
-        for name in names:
-            if name not in known:
-                raise ValueError(f"nobody here is called {name!r}: {', '.join(known)}")
-        return list(dict.fromkeys(names))
+        return [answer] if isinstance(answer, str) else list(answer or ())
+
+
+def only_members(names: Sequence[str], view: RoomView) -> tuple[str, ...]:
+    """Each name once. Raises :class:`NoSuchMember`."""
+    known = [member.name for member in view.members]
+    for name in names:
+        if name not in known:
+            raise NoSuchMember(f"nobody here is called {name!r}: {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
 
 
 @attrs.frozen

@@ -38,6 +38,11 @@ METHOD = "rooms.post"
 
 _ROOM = "SELECT name, owner, state FROM rooms WHERE name = ?"
 _ROOMS = "SELECT name, owner, state FROM rooms ORDER BY name"
+_UNFINISHED = (
+    "SELECT name, owner, state FROM rooms WHERE json_extract(state, '$.floor.going')"
+    " OR EXISTS (SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'"
+    " AND seq > coalesce(json_extract(state, '$.heard'), 0)) ORDER BY name"
+)
 _CREATE = (
     "INSERT INTO rooms (name, owner, state, created, updated) VALUES (?1, ?2, '{}', ?3, ?3)"
     " ON CONFLICT (name) DO NOTHING"
@@ -84,8 +89,9 @@ class RoomStore(Actor[RoomStoreMessage]):
         return msgspec.structs.replace(record, messages=_messages(last))
 
     @handles(ListRooms, concurrent=4)
-    async def records(self, _: ListRooms) -> tuple[RoomRecord, ...]:
-        return tuple(map(_record, await self._readers.read(_ROOMS)))
+    async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
+        query = _UNFINISHED if request.unfinished else _ROOMS
+        return tuple(map(_record, await self._readers.read(query)))
 
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:

@@ -128,6 +128,13 @@ def test_what_was_used_of_a_round_stays_used_after_a_crash() -> None:
     assert next_move(floor, Rules(max_turns=1)) == Over(TURNS)
 
 
+def test_who_was_cut_off_may_speak_again_first_and_pays_for_it() -> None:
+    floor = floor_given(opened(Floor(), ["ann", "ben"]), [Due("ann", 2)])
+    floor = after_a_crash(floor, ["ann"])
+    assert floor.due == (Due("ann", 2), Due("ben"))
+    assert floor_given(floor, [Due("ann", 2)]).turns == 2
+
+
 def test_several_may_speak_at_once_but_not_more_than_there_are_turns() -> None:
     floor = opened(Floor(), NAMES)
     assert next_move(floor, Rules(max_turns=2, concurrency=3)) == Give((Due("ann"), Due("ben")))

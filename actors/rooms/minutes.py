@@ -1,0 +1,197 @@
+"""The minutes of a room: what was said, and where its round stands, on disk and in memory.
+
+Invariants: one writes at a time, so that no change is lost to another; memory is never behind the
+disk. What a person says is refused when it cannot be stored; what the room does is tried until it
+is stored or the room is stopped, and then kept in memory until something can be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.log import logger
+from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
+from motet.protocols.rooms import (
+    FindRoom,
+    KeepState,
+    Kind,
+    RoomMessage,
+    RoomState,
+    Said,
+    Say,
+)
+from motet.protocols.sessions import QueueFull
+
+if TYPE_CHECKING:
+    from motet.actors.rooms.place import Place
+
+Change: TypeAlias = Callable[[RoomState], RoomState]
+
+WAITING = 100
+"""Messages of people that may wait for the next round."""
+ATTEMPT = 5.0
+"""Seconds for one attempt to write, also while the host closes."""
+PAUSE, LONGEST_PAUSE = 0.1, 10.0
+
+_log = logger("motet.rooms")
+
+
+@attrs.frozen
+class Words:
+    """What somebody says, not stored yet. ``run_id``: of the turn."""
+
+    author: str
+    text: str
+    kind: Kind = "agent"
+    run_id: str | None = None
+
+
+class Minutes:
+    """Of one room, for its actor. ``state`` and ``messages`` are for reading."""
+
+    def __init__(self, place: Place) -> None:
+        self.state = RoomState()
+        self.messages: list[RoomMessage] = []
+        self._place = place
+        self._writing = trio.Lock()
+
+    async def load(self) -> None:
+        """What is on disk, and what the room's actor had done before it crashed."""
+        place = self._place
+        found = await place.store.ask(FindRoom(place.name, place.room.history))
+        assert found is not None
+        self.messages = list(found.messages)
+        people = (one.seq for one in self.messages if one.kind == "person")
+        self._place.said = max(self._place.said, found.state.heard, *people)
+        self._now_is(found.state)
+
+    @property
+    def last(self) -> int:
+        """Number of the last message."""
+        return self.messages[-1].seq if self.messages else 0
+
+    def unheard(self) -> tuple[RoomMessage, ...]:
+        """What people have said since the last round was opened, or the room was stopped."""
+        heard = max(self.state.heard, self._place.cleared)
+        return tuple(one for one in self.messages if one.kind == "person" and one.seq > heard)
+
+    async def post(self, author: str, text: str, key: str | None) -> Said:
+        """Store what a person says. Raises ``QueueFull``, ``KeyConflict``, ``StorageError``."""
+        overtaken = self._place.fence()
+        async with self._writing:
+            if len(self.unheard()) >= WAITING:
+                raise QueueFull(
+                    f"{WAITING} messages wait in room {self._place.name!r}: "
+                    "let its agents answer, or stop it"
+                )
+            # Shielded: whether it is on disk would be ambiguous to whoever is cancelled meanwhile.
+            with trio.CancelScope(shield=True):
+                words = Words(author, text, "person")
+                said = await self._say(self.state, words, key)
+                if not said.duplicate:
+                    await self._tell(words)
+        if overtaken() and not said.duplicate:
+            self._place.cleared = max(self._place.cleared, said.seq)
+        return said
+
+    async def record(self, change: Change, *words: Words, patient: bool = True) -> None:
+        """Store a change of the state, and what was said.
+
+        Tried until it is on disk, a stop comes, or once if it is not to be ``patient``; cancelled
+        only between two attempts. The change holds in any case, unless cancelled.
+        """
+        overtaken = self._place.fence()
+        for pause in _pauses():
+            problem = await self._attempt(change, words)
+            if not problem:
+                return
+            await self._complain(problem, first=pause == PAUSE)
+            if overtaken() or not patient:
+                break
+            with trio.move_on_after(pause):
+                await self._place.stopped.wait()
+        self.assume(change)
+        for one in words:
+            await self.warn(f"what {one.author} said is lost: it could not be stored")
+
+    def assume(self, change: Change) -> None:
+        """Change the state in memory; it goes to disk with what is stored next."""
+        self._now_is(change(self.state))
+
+    async def end(self, change: Change, reason: str, *, patient: bool) -> None:
+        """Store that a round is over, and say so."""
+        await self.record(change, patient=patient)
+        await self._place.voice.say(RoomIdle(reason))
+
+    async def warn(self, message: str) -> None:
+        await self._place.voice.say(Warned("room", message))
+
+    async def _attempt(self, change: Change, words: tuple[Words, ...]) -> str:
+        """What was against it; nothing if it is on disk."""
+        problem = f"the disk has not answered within {ATTEMPT:g} s"
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + ATTEMPT):
+            async with self._writing:
+                state = change(self.state)
+                try:
+                    if words:
+                        await self._say(state, words[0], None)
+                    else:
+                        await self._place.store.ask(KeepState(self._place.name, state))
+                        self._now_is(state)
+                except Exception as error:
+                    return str(error) or type(error).__name__
+                problem = ""
+                for one in words:
+                    await self._tell(one)
+        return problem
+
+    async def _say(self, state: RoomState, words: Words, key: str | None) -> Said:
+        message = RoomMessage(
+            self.last + 1,
+            words.author,
+            words.kind,
+            words.text,
+            state.floor.round + (words.kind == "person"),
+            time.time(),
+        )
+        said = await self._place.store.ask(Say(self._place.name, message, state, key))
+        if not said.duplicate:
+            self.messages.append(message)
+            if words.kind == "person":
+                self._place.said = message.seq
+            self._now_is(state)
+            self._forget()
+        return said
+
+    async def _tell(self, words: Words) -> None:
+        role: Role = "user" if words.kind == "person" else "assistant"
+        added = MessageAdded(role, words.author, words.text)
+        await self._place.voice.say(added, words.run_id)
+
+    async def _complain(self, problem: str, *, first: bool) -> None:
+        _log.error("a room could not be stored", room=self._place.name, error=problem)
+        if first:
+            await self.warn("what happens here cannot be stored; it is being tried again")
+
+    def _now_is(self, state: RoomState) -> None:
+        self.state, self._place.floor = state, state.floor
+        self._place.touched = trio.current_time()
+
+    def _forget(self) -> None:
+        """Messages that nobody will be shown are on disk only."""
+        first = max(len(self.messages) - self._place.room.history, 0)
+        while first and self.messages[first - 1].seq >= self.state.heard > 0:
+            first -= 1
+        del self.messages[:first]
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,80 @@
+"""What a host knows of one open room, as plain data that a stop can reach while all else is stuck.
+
+Invariants: nothing here awaits; what was given the floor, chosen or said before a stop is told by
+its fence that it came too late, whenever it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from motet.actors.rooms.speaker import Speaker
+from motet.actors.rooms.voice import RoomVoice
+from motet.protocols.rooms import Floor
+from motet.runtime import ActorRef
+
+if TYPE_CHECKING:
+    from motet.actors.rooms.definition import Room
+    from motet.actors.rooms.store import RoomStoreMessage
+
+
+@attrs.define(eq=False)
+class Place:
+    """One open room. It stays when the room's actor is restarted or rests.
+
+    Attributes:
+        floor: where its round stands.
+        idle: no agent speaks, and none is to.
+        stops: how often it was stopped; ``ended``: for how many of them its round was ended.
+        said: number of the last message of a person; ``cleared``: those up to this one open no
+            round any more.
+        choosing: while somebody is being chosen.
+        stopped: set by the next stop.
+        posting: messages that are on their way to disk.
+        touched: when something happened last, by trio's clock.
+        owner: the user who may stop it.
+    """
+
+    room: Room
+    speaker: Speaker
+    store: ActorRef[RoomStoreMessage]
+    voice: RoomVoice
+    floor: Floor = attrs.field(factory=Floor)
+    idle: trio.Event = attrs.field(factory=trio.Event)
+    stops: int = 0
+    ended: int = 0
+    said: int = 0
+    cleared: int = 0
+    choosing: trio.CancelScope | None = None
+    stopped: trio.Event = attrs.field(factory=trio.Event)
+    posting: int = 0
+    touched: float = attrs.field(factory=trio.current_time)
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.room.name
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing happens in it, so that its actor may go."""
+        return self.idle.is_set() and not self.posting
+
+    def fence(self) -> Callable[[], bool]:
+        """Tells whether the room has been stopped since now."""
+        stops = self.stops
+        return lambda: self.stops != stops
+
+    def stop(self, why: str) -> tuple[str, ...]:
+        """Ask whoever speaks to end, and let nobody follow; the ids of their runs."""
+        self.stops += 1
+        self.cleared = self.said
+        if self.choosing is not None:
+            self.choosing.cancel()
+        self.stopped.set()
+        self.stopped = trio.Event()
+        return self.speaker.stop(why)
