@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, get_args, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 
@@ -22,6 +22,7 @@ from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
 from motet.actors.log import logger
 from motet.actors.options import RunOptions
+from motet.actors.receiving import Receiving
 from motet.actors.result import RunResult
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.handle import OpenRoom
@@ -34,19 +35,15 @@ from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
 from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
-from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
-from motet.protocols.host import AgentInfo, Expected, HostStatus, Journal
+from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.mcp import McpServer, McpStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
-from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
     LOCAL,
-    Ack,
     DeleteSession,
-    GetRun,
     Principal,
     RunInfo,
 )
@@ -56,7 +53,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Serving, Stopping):
+class Host(Serving, Receiving, Stopping):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -248,78 +245,6 @@ class Host(Serving, Stopping):
                 run = await self._intake.twin(ack.run_id, run)
             yield RunStream(run, events)
 
-    async def submit(
-        self,
-        text: str,
-        *,
-        session: str,
-        agent: str | None = None,
-        principal: Principal = LOCAL,
-        key: str | None = None,
-        expected: Expected | None = None,
-    ) -> Ack:
-        """Make an input durable and have it answered; the answer comes as events.
-
-        ``expected``: what :meth:`expect` has noted of it.
-        """
-        arrival = self._intake.expect(session, principal, expected)
-        if agent is None:
-            info = await self._owned_session(session, principal)
-            agent = info.agent if info else self._tree.registry.first().name
-        run = await self._intake.new_run(
-            agent, text, session, None, None, principal, key, arrival=arrival
-        )
-        return await self._intake.deliver(run)
-
-    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
-        """Note an input that is to be submitted, from when a stop covers it (G2).
-
-        For who reads several at once, or looks something up first. It counts as long as it is held.
-        """
-        return self._intake.expect(session, principal)
-
-    async def send(
-        self,
-        text: str,
-        *,
-        run_id: str | None = None,
-        session: str | None = None,
-        mode: QueueMode = "steer",
-        principal: Principal = LOCAL,
-        key: str | None = None,
-    ) -> Ack:
-        """Give a text to the run ``run_id``, or to the one that goes on in ``session``.
-
-        ``steer``: it enters the run before its next model request; if the model has just given
-        its last answer, it is asked once more. ``followup``: it is answered after the run. On disk
-        when this returns. ``Ack.status`` tells a text that is to steer (``steered``) from one that
-        becomes a run of its own, as happens when no run goes on any more, or when it ends before
-        it has taken the text. One that is stopped drops what was to enter it.
-
-        Raises ``UnknownName`` for another mode, ``NotFound`` for a run or session that is not
-        there or not the principal's, and ``InputValidation``, ``QueueFull``, ``KeyConflict``.
-        """
-        if mode not in get_args(QueueMode):
-            raise UnknownName("mode", mode, get_args(QueueMode))
-        if (run_id is None) == (session is None):
-            raise TypeError("send() needs either run_id=... or session=...")
-        arrival = self._intake.expect(session, principal)
-        if run_id is None:
-            target = self._tree.table.active(str(session))
-        else:
-            target = self._tree.table.runs.get(run_id)
-        if target is not None and self._tree.table.may(principal, target):
-            run = await self._intake.steering(target, text, mode, key, arrival)
-            return await self._intake.deliver(run)
-        if run_id is None:
-            return await self.submit(
-                text, session=str(session), principal=principal, key=key, expected=arrival
-            )
-        ended = await self._owned_run(run_id, principal)
-        return await self.submit(
-            text, session=ended.session, agent=ended.agent, principal=Principal(ended.user), key=key
-        )
-
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
@@ -342,6 +267,7 @@ class Host(Serving, Stopping):
         await self._tree.router.ask(Retire(session))
         await self._tree.journal.settle()
         await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
+        self._tree.table.modes.pop(session, None)
         return await self._tree.store.ask(DeleteSession(session))
 
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
@@ -358,14 +284,6 @@ class Host(Serving, Stopping):
         Raises ``ConfigError``, ``OSError``.
         """
         return await self._tree.serve(self, config or self._tree.config.gateway)
-
-    # Inside
-
-    async def _owned_run(self, run_id: str, principal: Principal) -> RunInfo:
-        info = await self._tree.store.ask(GetRun(run_id))
-        if info is None or (principal.role != "admin" and info.user != principal.user):
-            raise NotFound(f"no run {run_id!r}")
-        return info
 
 
 @asynccontextmanager

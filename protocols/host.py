@@ -15,6 +15,7 @@ from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.host_records import HostRecords
 from motet.protocols.policy import Judged
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -103,14 +104,28 @@ class HostApi(HostRecords, Protocol):
         *,
         session: str,
         agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
         principal: Principal = LOCAL,
         key: str | None = None,
         expected: Expected | None = None,
     ) -> Ack:
-        """Make an input durable and have it answered. Raises ``KeyConflict``, ``QueueFull``.
+        """Make an input durable and have it answered.
 
-        ``agent`` None: the session's own, else the host's only or first agent.
+        ``agent`` None: the session's own, else the host's only or first agent; ``mode``: what
+        becomes of it if the session is at work; ``sender``: who said it in a group, for the model.
+        Raises ``KeyConflict``, ``QueueFull``, ``SessionBusy``.
         """
+        ...
+
+    def queue_mode(self, session: str) -> QueueMode:
+        """The mode of what people say in a session, if a message names none."""
+        ...
+
+    async def set_queue(
+        self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set that mode, None: the default again. Raises ``UnknownName``."""
         ...
 
     def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:

@@ -57,6 +57,8 @@ def limit(slot: Slot, rules: QueueConfig) -> int:
 
 def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
     """Whether an input may come in. Raises ``QueueFull``, ``SessionBusy``; nothing is stored."""
+    if any(one.principal.user != run.principal.user for one in (*slot.running, *slot.queue)):
+        return  # it is told nothing of another's session: the store does not know it there
     if run.mode == "reject" and busy:
         raise SessionBusy(
             f"session {run.session!r} is at work, and its inputs are refused meanwhile: "

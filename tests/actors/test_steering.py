@@ -186,8 +186,8 @@ async def test_another_principal_finds_nothing_to_steer() -> None:
 
 async def test_what_cannot_be_is_refused_and_says_what_can() -> None:
     async with motet.open_host(agents=[motet.Agent("a")]) as host:
-        with pytest.raises(motet.UnknownName, match="unknown mode 'collect'; known"):
-            await host.send("x", session="s", mode="collect")  # type: ignore[arg-type]
+        with pytest.raises(motet.UnknownName, match="unknown mode 'sometime'; known"):
+            await host.send("x", session="s", mode="sometime")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="needs either run_id"):
             await host.send("x")
         with pytest.raises(motet.NotFound, match="no run 'run_none'"):

@@ -1,0 +1,179 @@
+"""The part of a host that takes inputs of people and programs, and says what becomes of them."""
+
+from __future__ import annotations
+
+import re
+
+from motet.actors.answering import Answering
+from motet.actors.sessions.lineup import is_chat, is_group
+from motet.actors.sessions.table import Run
+from motet.protocols.errors import InputValidation, NotFound, UnknownName
+from motet.protocols.host import Expected
+from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
+from motet.protocols.sessions import LOCAL, Ack, GetRun, Principal, RunInfo
+
+_NAME = re.compile(r"[^\[\]\x00-\x1f\x7f]{1,64}")
+
+
+class Receiving(Answering):
+    """See :class:`motet.Host`."""
+
+    async def submit(
+        self,
+        text: str,
+        *,
+        session: str,
+        agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
+        debounce: float | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+        expected: Expected | None = None,
+    ) -> Ack:
+        """Make an input durable and have it answered; the answer comes as events.
+
+        Args:
+            mode: what becomes of it if the session is at work; see :data:`QueueMode`. None: as
+                :meth:`set_queue` says, else as chats of channels have it, else ``followup``.
+            sender: who said it, in a group whose session the principal keeps: the model reads it
+                in front of the text, and one sender's inputs keep their order. It gives no rights.
+            debounce: seconds for which the input is held, on disk, to be joined with what its
+                sender says next; None: in chats of channels as the host is configured, else 0.
+            expected: what :meth:`expect` has noted of it.
+
+        Cancelling does not take an input back that is on its way to disk. Raises ``UnknownName``,
+        ``InputValidation``, ``NotFound``, ``QueueFull``, ``SessionBusy`` (mode ``reject``) and
+        ``KeyConflict``.
+        """
+        known = mode and _known(mode)
+        arrival = self._intake.expect(session, principal, expected)
+        if agent is None:
+            info = await self._owned_session(session, principal)
+            agent = info.agent if info else self._tree.registry.first().name
+        said = _said(text, session, sender)
+        run = await self._intake.new_run(
+            agent, said, session, None, None, principal, key, arrival=arrival
+        )
+        run.sender = sender
+        run.mode = known or self._mode(session) or "followup"
+        run.pause = self._pause(session) if debounce is None else max(0.0, debounce)
+        return await self._intake.deliver(run)
+
+    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+        """Note an input that is to be submitted, from when a stop covers it (G2).
+
+        For who reads several at once, or looks something up first. It counts as long as it is held.
+        """
+        return self._intake.expect(session, principal)
+
+    async def send(
+        self,
+        text: str,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        mode: QueueMode = "steer",
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> Ack:
+        """Give a text to the run ``run_id``, or to the one that goes on in ``session``.
+
+        ``steer``: it enters the run before its next model request; if the model has just given
+        its last answer, it is asked once more. ``followup``: it is answered after the run. On disk
+        when this returns. ``Ack.status`` tells a text that is to steer (``steered``) from one that
+        becomes a run of its own, as happens when no run goes on any more, or when it ends before
+        it has taken the text. One that is stopped drops what was to enter it.
+
+        Raises ``UnknownName`` for another mode, ``NotFound`` for a run or session that is not
+        there or not the principal's, and what :meth:`submit` raises.
+        """
+        mode = _known(mode)
+        if (run_id is None) == (session is None):
+            raise TypeError("send() needs either run_id=... or session=...")
+        arrival = self._intake.expect(session, principal)
+        target = self._target(run_id, session, principal)
+        if target is not None:
+            run = await self._intake.steering(target, text, mode, key, arrival)
+            return await self._intake.deliver(run)
+        if run_id is None:
+            return await self.submit(
+                text,
+                session=str(session),
+                mode=mode,
+                debounce=0.0,
+                principal=principal,
+                key=key,
+                expected=arrival,
+            )
+        ended = await self._owned_run(run_id, principal)
+        return await self.submit(
+            text,
+            session=ended.session,
+            agent=ended.agent,
+            mode="followup" if mode == "steer" else mode,
+            debounce=0.0,
+            principal=Principal(ended.user),
+            key=key,
+        )
+
+    def queue_mode(self, session: str) -> QueueMode:
+        """The mode of what people say in a session, if a message names none."""
+        rules = self._tree.table.rules
+        return self._mode(session) or (rules.group if is_group(session) else rules.direct)
+
+    async def set_queue(
+        self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set what becomes of inputs that come while a session is at work; None: the default.
+
+        It is stored, and holds from the next input on. Raises ``UnknownName``, ``NotFound``.
+        """
+        known = mode and _known(mode)
+        await self.session(session, principal=principal)
+        await self._tree.store.ask(SetQueueMode(session, known))
+        if known is None:
+            self._tree.table.modes.pop(session, None)
+        else:
+            self._tree.table.modes[session] = known
+
+    # Inside
+
+    def _target(self, run_id: str | None, session: str | None, principal: Principal) -> Run | None:
+        table = self._tree.table
+        if run_id is None:
+            found = table.active(str(session), principal.user)
+        else:
+            found = table.runs.get(run_id)
+        return found if found is not None and table.may(principal, found) else None
+
+    async def _owned_run(self, run_id: str, principal: Principal) -> RunInfo:
+        info = await self._tree.store.ask(GetRun(run_id))
+        if info is None or (principal.role != "admin" and info.user != principal.user):
+            raise NotFound(f"no run {run_id!r}")
+        return info
+
+    def _mode(self, session: str) -> QueueMode | None:
+        """What is set, or goes without saying where a channel brings the inputs."""
+        table = self._tree.table
+        usual = table.rules.group if is_group(session) else table.rules.direct
+        return table.modes.get(session) or (usual if is_chat(session) else None)
+
+    def _pause(self, session: str) -> float:
+        return self._tree.table.rules.debounce if is_chat(session) else 0.0
+
+
+def _known(mode: QueueMode) -> QueueMode:
+    if mode not in MODES:
+        raise UnknownName("mode", mode, MODES)
+    return mode
+
+
+def _said(text: str, session: str, sender: str) -> str:
+    """The text with its sender's name in front, where several may have said it."""
+    if sender and _NAME.fullmatch(sender) is None:
+        raise InputValidation(
+            f"{sender[:80]!r} is no name of a sender: give 1 to 64 characters in one line, "
+            "without square brackets"
+        )
+    return f"[{sender}] {text}" if sender and text.strip() and is_group(session) else text
