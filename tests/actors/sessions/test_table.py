@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from motet.actors.agent.definition import Agent
 from motet.actors.host import open_host
+from motet.actors.sessions.lineup import Arrived
 from motet.actors.sessions.router import Resolve, Router
 from motet.actors.sessions.session import SessionMessage
 from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
@@ -28,9 +29,9 @@ async def test_a_run_goes_from_arriving_over_queued_and_running_to_ended() -> No
     one, two = run(1), run(2)
     for item in (one, two):
         table.admit(item)
-    assert table.enqueue(one) == 0
+    assert table.enqueue(one) == Arrived("wait")
     assert table.start_next("s") is one
-    assert table.enqueue(two) == 1
+    assert table.enqueue(two) == Arrived("wait")
     assert table.start_next("s") is None
 
     table.finish(one, one.ends_as("completed", ""))
@@ -71,7 +72,7 @@ async def test_a_stop_does_not_fence_what_comes_after_it() -> None:
     table.admit(early)
     table.cancel(["s"], "stopped")
     table.admit(late)
-    assert (table.enqueue(early), table.enqueue(late)) == (None, 0)
+    assert (table.enqueue(early), table.enqueue(late)) == (None, Arrived("wait"))
 
 
 async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> None:
@@ -82,7 +83,7 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
     stop = table.cancel_run(late, "stopped")
     assert (stop.runs, stop.dropped) == ([late], [])
     assert table.enqueue(late) is None
-    assert table.enqueue(other) == 0
+    assert table.enqueue(other) == Arrived("wait")
 
 
 async def test_inputs_on_their_way_count_against_the_queue() -> None:
