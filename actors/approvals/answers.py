@@ -117,5 +117,4 @@ class Approving(Records):
                 return mine and one.run_id == run_id
             return mine and (sessions is None or one.session in sessions)
 
-        found = [one.session for one in self._tree.table.parked.values() if meant(one)]
-        return [run for key in found if (run := self._parking.stopped(key)) is not None]
+        return [self._parking.stopped(one) for one in self._tree.table.all_parked() if meant(one)]

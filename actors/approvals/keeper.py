@@ -154,6 +154,9 @@ class Keeper(Actor[PendingCount]):
 
     async def _go_on(self, run: Run, parked: Parked) -> None:
         """Give a revived run its rows, and its session the run."""
+        if not run.stop_reason and await self._parking.agent(parked) is None:
+            self._back(run, parked)  # it was revived to be stopped, and then was not
+            return
         try:
             found = await self._parking.rows(run, parked)
         except Exception as error:
@@ -176,4 +179,4 @@ class Keeper(Actor[PendingCount]):
         """It stays parked."""
         table = self._parking.table
         table.finish(run, run.ends_as("waiting", parked.blocked))
-        table.parked[run.session] = parked
+        table.park(parked)

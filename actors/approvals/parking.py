@@ -1,8 +1,7 @@
 """Where runs go that wait for long, and how they go on: by their answer, or by a stop.
 
-Plain data and short steps; the :class:`Keeper` has the tasks. Invariants: of a session one run at
-most is parked; who takes it up has taken it out of the table in the same step; what cannot be taken
-up now stays parked and says why.
+Plain data and short steps; the :class:`Keeper` has the tasks. Invariants: who takes a run up has
+taken it out of the table in the same step; what cannot be taken up now stays parked and says why.
 """
 
 from __future__ import annotations
@@ -72,23 +71,22 @@ class Parking:
     def left(self, run: Run) -> None:
         """A run has left its task; it goes on at once if it has an answer already."""
         agent = run.agent
-        self.table.parked[run.session] = Parked(
-            run.id, run.session, agent.name, run.principal.user, run.text, agent, run.deps
-        )
+        user = run.principal.user
+        self.table.park(Parked(run.id, run.session, agent.name, user, run.text, agent, run.deps))
         if run.missed:
             self.wake(run.id)
 
     async def load(self) -> None:
         """Once, before runs are recovered: what the last host left parked or waiting."""
         for run in await self.approvals.ask(ListParked()):
-            self.table.parked[run.session] = Parked.stored(run)
+            self.table.park(Parked.stored(run))
             if run.due:
                 self.wake(run.run_id)
 
     # Going on
 
     def find(self, run_id: str) -> Parked | None:
-        return next((one for one in self.table.parked.values() if one.run_id == run_id), None)
+        return next((one for one in self.table.all_parked() if one.run_id == run_id), None)
 
     async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
         """Put an answer on record, tell of it, and have its run go on. Shield it."""
@@ -134,7 +132,7 @@ class Parking:
 
     def agent_known(self, name: str) -> None:
         """Runs that only waited for this agent can go on now."""
-        for parked in list(self.table.parked.values()):
+        for parked in self.table.all_parked():
             if parked.due and (parked.blocked or parked.agent == name):
                 self.wake(parked.run_id)
 
@@ -179,11 +177,8 @@ class Parking:
         self.news.set()
         return run
 
-    def stopped(self, session: str) -> Run | None:
-        """Revive the parked run of a session so that it can be stopped; no agent is needed."""
-        parked = self.table.parked.get(session)
-        if parked is None:
-            return None
+    def stopped(self, parked: Parked) -> Run:
+        """Revive a parked run so that it can be stopped; no agent is needed."""
         known = self.resolver.known(parked.agent)
         return self.revive(parked, parked.code or known or Agent(parked.agent))
 

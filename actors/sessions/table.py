@@ -257,7 +257,7 @@ class Stop:
 
 
 class RunTable:
-    """All live runs of one host, and of each session the run that is parked, if one is.
+    """All live runs of one host, and by session those that are parked.
 
     What is queued behind a parked run waits for its end.
     """
@@ -267,7 +267,7 @@ class RunTable:
         self.modes: dict[str, QueueMode] = {}
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
-        self.parked: dict[str, Parked] = {}
+        self.parked: dict[str, dict[str, Parked]] = {}
         self.arrivals = Arrivals()
         self._admitted = 0
 
@@ -364,9 +364,18 @@ class RunTable:
             self.finish(one, one.ends_as("steered", f"it has entered {run.id}"))
         return run
 
+    def park(self, parked: Parked) -> None:
+        """Keep what is left of a run that waits; nothing else starts in its session meanwhile."""
+        self.parked.setdefault(parked.session, {})[parked.run_id] = parked
+
+    def all_parked(self) -> list[Parked]:
+        return [one for ours in self.parked.values() for one in ours.values()]
+
     def revive(self, run: Run) -> None:
         """Take a parked run up again: from here on a stop finds it as a live one."""
-        del self.parked[run.session]
+        del self.parked[run.session][run.id]
+        if not self.parked[run.session]:
+            del self.parked[run.session]
         slot = self.slot(run.session)
         self._admitted += 1
         run.generation = self._admitted

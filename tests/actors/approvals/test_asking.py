@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -227,35 +225,44 @@ async def test_a_gate_asks_though_the_tool_asks_no_more() -> None:
 
 
 async def test_an_approval_that_nobody_answers_expires_which_is_no_denial(
-    autojump_clock: MockClock,
+    mock_clock: MockClock,
 ) -> None:
+    mock_clock.rate = 1
     own = ops(call(("restart", {"unit": "ssh"})), say("later then"))
     config = HostConfig(approvals=ApprovalsConfig(hold=3_600, expires=600))
-    async with motet.open_host(config=config) as host:
-        result = await host.run(own.agent, "go", session="s")
+    async with motet.open_host(config=config) as host, trio.open_nursery() as nursery:
+        results: list[motet.RunResult[str]] = []
+
+        async def run() -> None:
+            results.append(await host.run(own.agent, "go", session="s"))
+
+        nursery.start_soon(run)
+        await pending(host)
+        mock_clock.jump(601)
+        while not results:
+            await trio.sleep(0.001)
         (info,) = await host.approvals()
         seen = await told(host, "s")
         with pytest.raises(ApprovalAnswered, match="has expired at"):
             await host.approve(info.id, "allow-once")
     assert own.ran == []
     assert (info.state, info.resolved_by) == ("expired", None)
-    assert "nobody has answered" in next(r.text for r in result.rows if isinstance(r, ToolMessage))
+    (row,) = [row for row in results[0].rows if isinstance(row, ToolMessage)]
+    assert "nobody has answered" in row.text
     assert events.ApprovalResolved(info.id, "expired", "") in seen
 
 
-async def test_waiting_costs_neither_the_tool_s_time_nor_the_run_s(
-    autojump_clock: MockClock,
-) -> None:
-    limits = motet.Limits(wall=500)  # on this clock a look at the disk takes seconds
+async def test_waiting_costs_neither_the_tool_s_time_nor_the_run_s(mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    limits = motet.Limits(wall=50)
     own = ops(call(("restart", {"unit": "ssh"})), say("done"), limits=limits)
 
     async def late(host: motet.Host) -> None:
         (info,) = await pending(host)
-        await trio.sleep(10_000)
+        mock_clock.jump(1_000)
         await host.approve(info.id, "allow-once")
 
-    config = HostConfig(approvals=ApprovalsConfig(hold=math.inf))
-    async with motet.open_host(config=config) as host, trio.open_nursery() as nursery:
+    async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
         nursery.start_soon(late, host)
         result = await host.run(own.agent, "go", check=False)
     assert (result.status, own.ran) == ("completed", ["restart ssh"])
