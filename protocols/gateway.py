@@ -18,6 +18,7 @@ from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import AnyEvent, EventRecord, event_name
 from motet.protocols.host import AgentInfo
 from motet.protocols.messages import Request as Ask
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import HistoryRow, Role, RunInfo, RunStatus, SessionInfo, StopReport
 
 SUBPROTOCOL: Final = "motet.v1"
@@ -177,10 +178,17 @@ class ConnectParams(msgspec.Struct, frozen=True):
 
 
 class ChatSendParams(msgspec.Struct, frozen=True):
+    """``mode``: what becomes of it if the session is at work; absent: as the session is set.
+
+    ``sender``: who said it, in a group that a bridge speaks for; it gives no rights.
+    """
+
     session: SessionKey
     text: Annotated[str, Meta(min_length=1)]
     key: IdempotencyKey
     agent: str | None = None
+    mode: QueueMode | None = None
+    sender: Annotated[str, Meta(max_length=64)] = ""
 
 
 class SubscribeParams(msgspec.Struct, frozen=True):
@@ -212,16 +220,22 @@ class RunsListParams(msgspec.Struct, frozen=True):
 
 
 class RunsStopParams(msgspec.Struct, frozen=True):
-    """Exactly one of ``run_id``, ``session``, ``all``. A stop may be repeated, with no key."""
+    """Exactly one of ``run_id``, ``session``, ``room`` and ``all``.
+
+    A stop that is sent again under its ``key`` ends nothing that has begun since.
+    """
 
     run_id: str | None = None
     session: SessionKey | None = None
+    room: SessionKey | None = None
     all: bool = False
     grace_ms: Annotated[int, Meta(ge=0, le=30_000)] = 5_000
+    key: IdempotencyKey | None = None
 
     def __post_init__(self) -> None:
-        if (self.run_id is not None) + (self.session is not None) + self.all != 1:
-            raise ValueError("give exactly one of `run_id`, `session` and `all`")
+        named = (self.run_id, self.session, self.room)
+        if sum(one is not None for one in named) + self.all != 1:
+            raise ValueError("give exactly one of `run_id`, `session`, `room` and `all`")
 
 
 class EscalationsListParams(msgspec.Struct, frozen=True):
@@ -284,16 +298,25 @@ class Sent(msgspec.Struct, frozen=True):
     """The input is on disk. ``position`` counts the queue from 1; 0 when not queued."""
 
     run_id: str
-    status: Literal["accepted", "queued", "duplicate"]
+    status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
     position: int = 0
 
 
+class Stopped(StopReport, frozen=True):
+    """``duplicate``: what came of the first stop of that key."""
+
+    status: Literal["done", "duplicate"] = "done"
+
+
 class CommandAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The text was a command for the host: no run came of it."""
+    """The text was a command for the host: no run came of it.
+
+    ``duplicate``: it was carried out before, under the same key.
+    """
 
     command: str
     text: str
-    status: Literal["command"] = msgspec.field(default_factory=lambda: "command")
+    status: Literal["command", "duplicate"] = msgspec.field(default_factory=lambda: "command")
     report: StopReport | UnsetType = UNSET
 
 

@@ -19,6 +19,7 @@ from motet.actors.gateway.context import Context
 from motet.actors.gateway.failures import Refusal, error_body
 from motet.actors.gateway.handshake import Admitted, TurnedAway, admit
 from motet.actors.gateway.method import Answer
+from motet.actors.gateway.once import Once
 from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.rates import TokenBucket
 from motet.actors.gateway.requests import Requests
@@ -184,6 +185,10 @@ class Connection:
     @property
     def api(self) -> HostApi:
         return self._context.api
+
+    @property
+    def once(self) -> Once:
+        return self._context.once
 
     def now(self) -> float:
         return self._context.now()

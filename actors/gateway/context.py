@@ -16,6 +16,7 @@ import trio
 from motet.actors.gateway.auth import StaticTokens, TokenStore, digest, token_entry
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.hub import Hub
+from motet.actors.gateway.once import Once
 from motet.actors.gateway.rates import Buckets, FailureWindow
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
@@ -59,6 +60,7 @@ class Context:
     now: Callable[[], float] = time.time
     hub: Hub = attrs.field(init=False)
     messages: Buckets = attrs.field(init=False)
+    once: Once = attrs.field(init=False)
     failures: FailureWindow = attrs.field(init=False)
     connections: set[Beating] = attrs.field(init=False, factory=set[Beating])
     open_sockets: int = attrs.field(init=False, default=0)
@@ -71,6 +73,7 @@ class Context:
     def __attrs_post_init__(self) -> None:
         limits = self.settings.limits
         self.hub = Hub(self.api.events)
+        self.once = Once(self.now)
         self.messages = Buckets(limits.messages_per_min / 60, limits.message_burst)
         period = limits.connect_failures_ms / 1000
         self.failures = FailureWindow(limits.connect_failures, period)

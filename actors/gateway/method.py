@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import msgspec
 
+from motet.actors.gateway.once import Once
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.host import HostApi
@@ -38,6 +39,11 @@ class Caller(Protocol):
 
     @property
     def principal(self) -> Principal: ...
+
+    @property
+    def once(self) -> Once:
+        """What was carried out under a key."""
+        ...
 
     def now(self) -> float:
         """Unix seconds."""

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
+from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.command_answers import answer_command
-from motet.actors.gateway.commands import message_text, parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
 from motet.actors.gateway.methods_records import RECORDS
+from motet.actors.gateway.methods_stop import STOPS, command_answer
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
@@ -24,6 +24,7 @@ from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import Principal, Role
 
 _PREVIEW: Final = 200
+_COUNTED: Final = 200
 
 
 def allowed(role: Role) -> tuple[str, ...]:
@@ -58,7 +59,22 @@ async def _ping(caller: Caller, _params: wire.NoParams) -> Answer:
 
 
 async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
-    return Answer(caller.api.status())
+    status, who = caller.api.status(), caller.principal
+    if who.role == "admin":
+        return Answer(status)
+    # How much others do is theirs (G16).
+    running, queued = [
+        await caller.api.runs(status=state, limit=_COUNTED, principal=who)
+        for state in ("running", "queued")
+    ]
+    own = msgspec.structs.replace(
+        status,
+        live_sessions=len({run.session for run in (*running, *queued)}),
+        running=len(running),
+        queued=len(queued),
+        dropped_events=0,
+    )
+    return Answer(own)
 
 
 async def _agents(caller: Caller, _params: wire.NoParams) -> Answer:
@@ -78,7 +94,7 @@ async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
 async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
     command = parse_command(params.text)
     if command is not None:
-        return Answer(await answer_command(caller.api, caller.principal, params.session, command))
+        return await command_answer(caller, params.session, command, params.key)
     text = message_text(params.text)
     if not text.strip():
         raise InputValidation("`text` is empty")
@@ -87,6 +103,8 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
         text,
         session=params.session,
         agent=params.agent,
+        mode=params.mode or caller.api.queue_mode(params.session),
+        sender=params.sender,
         principal=caller.principal,
         key=params.key,
     )
@@ -138,17 +156,6 @@ async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
     )
     short = (msgspec.structs.replace(run, text=run.text[:_PREVIEW]) for run in runs)
     return Answer(wire.RunsList(tuple(short)))
-
-
-async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
-    report = await caller.api.stop(
-        run_id=params.run_id,
-        session=params.session,
-        everything=params.all,
-        principal=caller.principal,
-        grace=params.grace_ms / 1000,
-    )
-    return Answer(report)
 
 
 async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
@@ -206,7 +213,7 @@ METHODS: Final[dict[str, Method]] = {
         method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
         method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
         method("runs.list", "viewer", wire.RunsListParams, _runs),
-        method("runs.stop", "operator", wire.RunsStopParams, _stop),
+        *STOPS,
         method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
         method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
         method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),

@@ -2,29 +2,38 @@
 
 Invariants: at most ``in_flight`` ordinary requests run and ``waiting`` wait; requests of one lane
 run one after the other in the order in which they came (two messages to one session keep their
-order); urgent requests (stops, commands, pings) never wait for any of these.
+order); urgent requests (stops, commands, pings) never wait for any of these, and stops not for the
+others, which may wait for a disk.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from motet.actors.gateway.commands import parse_command
+from motet.actors.commands.parse import parse_command
 from motet.actors.gateway.failures import Refusal
 from motet.protocols.gateway import Limits, RequestFrame
 
-_URGENT_METHODS = frozenset({"runs.stop", "ping"})
+Urgency: TypeAlias = Literal["stop", "command"]
+
+_SAYING: Final = frozenset({"chat.send", "rooms.post"})
 _STREAM_METHODS = frozenset({"subscribe", "unsubscribe"})
 
 
-def is_urgent(frame: RequestFrame) -> bool:
-    """Whether the request must get through when everything else is stuck."""
-    if frame.method in _URGENT_METHODS:
-        return True
+def urgency(frame: RequestFrame) -> Urgency | None:
+    """What the request is if it must get through when everything else is stuck."""
+    if frame.method == "runs.stop":
+        return "stop"
+    if frame.method == "ping":
+        return "command"
     text = frame.params.get("text")
-    return frame.method == "chat.send" and isinstance(text, str) and bool(parse_command(text))
+    if frame.method not in _SAYING or not isinstance(text, str):
+        return None
+    command = parse_command(text)
+    return None if command is None else "stop" if command.stops else "command"
 
 
 def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
@@ -42,7 +51,7 @@ class Requests:
 
     limits: Limits = attrs.field(factory=Limits)
     running: int = attrs.field(init=False, default=0)
-    urgent: int = attrs.field(init=False, default=0)
+    urgent: Counter[Urgency] = attrs.field(init=False, factory=Counter[Urgency])
     _waiting: deque[RequestFrame] = attrs.field(init=False, factory=deque[RequestFrame])
     _busy: set[tuple[str, str]] = attrs.field(init=False, factory=set["tuple[str, str]"])
 
@@ -52,10 +61,11 @@ class Requests:
 
     def admit(self, frame: RequestFrame) -> bool:
         """True: run it now; false: it waits. Raises :class:`Refusal` when too many wait."""
-        if is_urgent(frame):
-            if self.urgent >= self.limits.in_flight:
-                raise Refusal("overloaded", f"{self.urgent} stops or commands are in flight")
-            self.urgent += 1
+        urgent = urgency(frame)
+        if urgent is not None:
+            if self.urgent[urgent] >= self.limits.in_flight:
+                raise Refusal("overloaded", f"{self.urgent[urgent]} {urgent}s are in flight")
+            self.urgent[urgent] += 1
             return True
         if self._may_run(frame):
             self._begin(frame)
@@ -71,8 +81,9 @@ class Requests:
 
     def over(self, frame: RequestFrame) -> list[RequestFrame]:
         """An admitted request was answered; returns those that run now in its place."""
-        if is_urgent(frame):
-            self.urgent -= 1
+        urgent = urgency(frame)
+        if urgent is not None:
+            self.urgent[urgent] -= 1
             return []
         self.running -= 1
         lane = lane_of(frame)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from motet.actors.commands.answers import answer_command
+from motet.actors.commands.parse import Command, message_text, parse_command
+from motet.actors.commands.told import stop_text
 from motet.actors.events.subscription import Subscription
-from motet.actors.gateway.command_answers import answer_command, stop_text
-from motet.actors.gateway.commands import Command, message_text, parse_command
 from motet.actors.host import Host
 from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
@@ -99,10 +100,16 @@ class Dialogue:
             self.screen.line(f"{stop_text(report)}; Ctrl-C again to leave", "warning")
 
     async def _submit(self, text: str) -> None:
-        ack = await self.host.submit(text, session=self.session, agent=self.agent)
+        mode = self.host.queue_mode(self.session)
+        ack = await self.host.submit(text, session=self.session, agent=self.agent, mode=mode)
         self._expect(ack.run_id)
-        if ack.status == "queued":
-            self.screen.line(f"[queued, number {ack.position}; /stop ends this and the queue]")
+        match ack.status:
+            case "queued" | "collected":
+                self.screen.line(f"[{ack.status}, number {ack.position}; /stopall ends all of it]")
+            case "steered":
+                self.screen.line("[goes into the running turn]")
+            case _:
+                pass
 
     def _expect(self, run_id: str) -> None:
         if run_id in self._ended:

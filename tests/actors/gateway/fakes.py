@@ -16,6 +16,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
+from motet.actors.sessions.arrivals import Arrival
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import (
     ApprovalAnswered,
@@ -45,9 +46,10 @@ from motet.protocols.events import (
     ToolResult,
     is_durable,
 )
-from motet.protocols.host import AgentInfo, HostStatus, StreamHead
+from motet.protocols.host import AgentInfo, Expected, HostStatus, StreamHead
 from motet.protocols.models import Usage
 from motet.protocols.policy import Effect, Judged
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
     LOCAL,
     Ack,
@@ -145,8 +147,11 @@ class FakeHost:
         *,
         session: str,
         agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
         principal: Principal = LOCAL,
         key: str | None = None,
+        expected: Expected | None = None,
     ) -> Ack:
         await trio.lowlevel.checkpoint()
         if self.submit_gate is not None:
@@ -163,6 +168,9 @@ class FakeHost:
                 raise KeyConflict(f"key {key!r} was used for another text")
             return Ack(seen[0], "duplicate")
         return self._accept(text, session, principal, key)
+
+    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+        return Arrival(session, principal)
 
     def _accept(self, text: str, session: str, principal: Principal, key: str | None) -> Ack:
         run_id = f"run_{next(self._ids)}"
@@ -225,7 +233,9 @@ class FakeHost:
         *,
         run_id: str | None = None,
         session: str | None = None,
+        room: str | None = None,
         everything: bool = False,
+        newest: bool = False,
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
@@ -245,6 +255,14 @@ class FakeHost:
             for run in runs:
                 await run.ended.wait()
         return StopReport(stopped=[run.info.run_id for run in runs])
+
+    def queue_mode(self, session: str) -> QueueMode:
+        return "steer"
+
+    async def set_queue(
+        self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
+    ) -> None:
+        self._own(session, principal)
 
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
         self._own(session, principal)

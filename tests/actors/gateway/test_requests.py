@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.gateway.failures import Refusal
-from motet.actors.gateway.requests import Requests, is_urgent
+from motet.actors.gateway.requests import Requests, urgency
 from motet.protocols.gateway import Limits, RequestFrame
 
 
@@ -28,9 +28,12 @@ def test_stops_and_commands_get_through_when_all_is_full() -> None:
     requests = Requests(Limits(in_flight=1, waiting=0))
     requests.admit(request("1", "a"))
     assert requests.admit(RequestFrame("2", "runs.stop", {"session": "a"}))
-    assert not is_urgent(request("3", "a", "don't stop"))
+    assert urgency(request("3", "a", "don't stop")) is None
     with pytest.raises(Refusal):
         requests.admit(request("4", "a", "/stop"))
+    assert requests.admit(request("6", "a", "/errors"))
+    with pytest.raises(Refusal, match="1 commands are in flight"):
+        requests.admit(request("7", "a", "/usage"))
     requests.over(RequestFrame("2", "runs.stop", {"session": "a"}))
     assert requests.admit(request("5", "a", "STOP!"))
 

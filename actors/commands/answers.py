@@ -1,0 +1,218 @@
+"""What the host does and says for a command typed as chat text, wherever it was typed.
+
+Invariants: no run comes of a command; it acts for the principal only (G16); a stop reads nothing
+from the disk, and its answer is given when the runs have ended, or names those that have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, get_args
+
+import attrs
+import trio
+from msgspec import UNSET, UnsetType
+
+from motet.actors.commands.parse import Command, complaint, help_text
+from motet.actors.commands.told import (
+    agents_text,
+    compacted_text,
+    errors_text,
+    model_text,
+    status_text,
+    stop_text,
+    usage_text,
+    who_text,
+)
+from motet.protocols.approvals import ApprovalDecision
+from motet.protocols.errors import NotFound
+from motet.protocols.gateway import CommandAnswer
+from motet.protocols.host import HostApi
+from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
+
+_SHOWN: Final = 10
+_COUNTED: Final = 200
+PATIENCE: Final = 10.0
+"""Seconds in which the stores have to answer, so that nobody waits for ever on a stuck disk."""
+_LIVE: Final[tuple[RunStatus, ...]] = ("running", "waiting", "queued")
+NOTHING_YET: Final = "Nothing was said here yet."
+
+
+@attrs.frozen
+class Asked:
+    """A command, who has typed it, and where: in a session, or in a room."""
+
+    api: HostApi
+    principal: Principal
+    session: str
+    room: str
+    argument: str
+
+    @property
+    def place(self) -> str:
+        return f"the room {self.room}" if self.room else self.session
+
+    async def agent(self) -> str | None:
+        """The agent that answers here; None: nobody has yet."""
+        try:
+            return (await self.api.session(self.session, principal=self.principal)).agent
+        except NotFound:
+            return None
+
+
+Reply: TypeAlias = str | StopReport
+
+
+async def answer_command(
+    api: HostApi, principal: Principal, session: str, command: Command, *, room: str = ""
+) -> CommandAnswer:
+    """Carry out a command for a session, or for a room. Raises what the host raises."""
+    trouble = complaint(command)
+    if trouble is None and room and command.name in _SESSIONS_ONLY:
+        trouble = f"Nothing was done: /{command.name} is about a session, and this is a room."
+    if trouble is not None:
+        return _answer(command, trouble)
+    asked = Asked(api, principal, session, room, command.argument)
+    patience = float("inf") if command.name in _UNBOUNDED else PATIENCE
+    with trio.move_on_after(patience):
+        reply = await _reply(asked, command)
+        if isinstance(reply, StopReport):
+            return _answer(command, stop_text(reply), reply)
+        return _answer(command, reply)
+    late = f"The stores of the host have not answered /{command.name} in {PATIENCE:.0f} s."
+    return _answer(command, f"{late} /stop works all the same.")
+
+
+async def _reply(asked: Asked, command: Command) -> Reply:
+    try:
+        return await _HANDLERS[command.name](asked)
+    except NotFound:
+        if command.name in _ACTS:
+            raise
+        return NOTHING_YET
+
+
+def _answer(command: Command, text: str, report: StopReport | UnsetType = UNSET) -> CommandAnswer:
+    return CommandAnswer(command=command.name, text=text, report=report)
+
+
+async def _help(_: Asked) -> Reply:
+    return help_text()
+
+
+async def _stop(asked: Asked) -> Reply:
+    api, principal = asked.api, asked.principal
+    try:
+        if asked.argument.startswith("run_"):
+            return await api.stop(run_id=asked.argument, principal=principal)
+        if asked.room:
+            return await api.stop(room=asked.room, principal=principal)
+        return await api.stop(session=asked.session, newest=True, principal=principal)
+    except NotFound:
+        # It has ended meanwhile, or is somebody else's: there is nothing of theirs to stop.
+        return StopReport()
+
+
+async def _stop_all(asked: Asked) -> Reply:
+    return await asked.api.stop(everything=True, principal=asked.principal)
+
+
+async def _new(asked: Asked) -> Reply:
+    await asked.api.reset(asked.session, principal=asked.principal)
+    return "A new beginning: the model does not see what was said."
+
+
+async def _status(asked: Asked) -> Reply:
+    api, principal = asked.api, asked.principal
+    info = await api.session(asked.session, principal=principal)
+    return status_text(info, await _runs(asked, *_LIVE))
+
+
+async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
+    """Those of the session, in the order in which they came."""
+    found: list[RunInfo] = []
+    for status in statuses:
+        runs = await asked.api.runs(
+            session=asked.session, status=status, limit=_SHOWN, principal=asked.principal
+        )
+        found += reversed(runs)
+    return found
+
+
+async def _queue(asked: Asked) -> Reply:
+    waiting = await _runs(asked, "queued")
+    lines = [f"{number}. {run.text[:60]}" for number, run in enumerate(waiting, 1)]
+    return "\n".join(lines) if lines else "Nothing waits here."
+
+
+async def _model(asked: Asked) -> Reply:
+    agents = asked.api.agents()
+    agent = await asked.agent() or (agents[0].name if agents else "")
+    told = model_text(agent, agents)
+    if not asked.argument:
+        return told
+    return f"Nothing was changed: the model is chosen where the agent is defined. {told}"
+
+
+async def _compact(asked: Asked) -> Reply:
+    return compacted_text(await asked.api.compact(asked.session, principal=asked.principal))
+
+
+async def _approve(asked: Asked) -> Reply:
+    """Answer the approval that is named, or the only one that waits in the session."""
+    api, principal = asked.api, asked.principal
+    pending = await api.approvals(session=asked.session, state="pending", principal=principal)
+    words = asked.argument.split(None, 2)
+    if words and words[0] in get_args(ApprovalDecision):
+        words.insert(0, pending[0].id if len(pending) == 1 else "")
+    waiting = "\n".join(f"{one.id}: {one.tool}, {one.reason}" for one in reversed(pending))
+    if len(words) < 2 or not words[0]:
+        how = "Say which and how: /approve ID allow-once, allow-always or deny."
+        return f"{waiting}\n{how}" if waiting else "Nothing waits for an approval here."
+    decision = next((one for one in get_args(ApprovalDecision) if one == words[1]), None)
+    if decision is None:
+        return f"{words[1]!r} is no answer: {', '.join(get_args(ApprovalDecision))}"
+    note = " ".join(words[2:])
+    info = await api.approve(words[0], decision, note=note, principal=principal)
+    blocked = f"; {info.blocked}" if info.blocked else ""
+    return f"{info.tool}: {info.state}{blocked}"
+
+
+async def _errors(asked: Asked) -> Reply:
+    api, principal = asked.api, asked.principal
+    return errors_text(await api.errors(session=asked.session, limit=_SHOWN, principal=principal))
+
+
+async def _usage(asked: Asked) -> Reply:
+    api, principal = asked.api, asked.principal
+    return usage_text(await api.traces(session=asked.session, limit=_COUNTED, principal=principal))
+
+
+async def _agents(asked: Asked) -> Reply:
+    return agents_text(asked.api.agents())
+
+
+async def _who(asked: Asked) -> Reply:
+    agent = None if asked.room else await asked.agent()
+    return who_text(asked.principal, asked.place, agent)
+
+
+_HANDLERS: Final[dict[str, Callable[[Asked], Awaitable[Reply]]]] = {
+    "help": _help,
+    "status": _status,
+    "stop": _stop,
+    "stopall": _stop_all,
+    "new": _new,
+    "queue": _queue,
+    "model": _model,
+    "compact": _compact,
+    "approve": _approve,
+    "errors": _errors,
+    "usage": _usage,
+    "agents": _agents,
+    "who": _who,
+}
+# A stop has a bound of its own, and a summary takes the time of a model.
+_UNBOUNDED: Final = frozenset({"stop", "stopall", "compact"})
+_ACTS: Final = frozenset({"new", "compact", "approve"})
+_SESSIONS_ONLY: Final = frozenset(_HANDLERS) - {"help", "stop", "stopall", "agents", "who"}

@@ -1,0 +1,83 @@
+"""What the host has to say to a command, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+
+from motet.protocols.errors import StoredError
+from motet.protocols.events import SessionCompacted
+from motet.protocols.host import AgentInfo
+from motet.protocols.models import Usage
+from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
+from motet.protocols.traces import TraceInfo
+
+_TEXT = 60
+
+
+def stop_text(report: StopReport) -> str:
+    """A stop in words: what has ended, and by name what has not."""
+    parts = [
+        f"{len(ids)} {what}"
+        for ids, what in (
+            (report.stopped, "stopped"),
+            (report.already_stopping, "already stopping"),
+            (report.dropped_inputs, "dropped from the queue"),
+            (report.still_running, "still cleaning up: " + ", ".join(report.still_running)),
+        )
+        if ids
+    ]
+    told = "; ".join(parts) if parts else "Nothing was running."
+    return "\n".join([told, *report.held_by])
+
+
+def status_text(info: SessionInfo, runs: Sequence[RunInfo]) -> str:
+    """A session and what goes on in it."""
+    head = f"{info.session}: agent {info.agent}, {info.rows} rows"
+    return "\n".join([head, *(map(run_line, runs) if runs else ["No run."])])
+
+
+def run_line(run: RunInfo) -> str:
+    return f"{run.status} {run.run_id}: {run.text[:_TEXT]}"
+
+
+def compacted_text(done: SessionCompacted | None) -> str:
+    if done is None:
+        return "Nothing was summarised: it is too short, or a hook was against it."
+    return f"Rows {done.start} to {done.end} are summarised; the transcript stays whole."
+
+
+def errors_text(errors: Sequence[StoredError]) -> str:
+    """Newest first, with the id by which all of each is found."""
+    lines = [f"{one.id} {one.tool_name} ({one.kind}): {one.short_summary}" for one in errors]
+    return "\n".join(lines) if lines else "No error was stored here."
+
+
+def usage_text(traces: Sequence[TraceInfo]) -> str:
+    """The sum of what these runs have used."""
+    if not traces:
+        return "No run has used anything here yet."
+    total = reduce(add, (trace.usage for trace in traces), Usage())
+    price = "price unknown" if total.cost is None else f"${total.cost:.4f}"
+    runs = "1 run" if len(traces) == 1 else f"{len(traces)} runs"
+    tokens = f"{total.input_tokens:,} tokens in, {total.output_tokens:,} out"
+    return f"{runs}: {tokens}, {price}"
+
+
+def agents_text(agents: Sequence[AgentInfo]) -> str:
+    lines = [f"{one.name} ({one.model}) {one.description}".rstrip() for one in agents]
+    return "\n".join(lines) if lines else "This host has no agent yet."
+
+
+def model_text(agent: str, agents: Sequence[AgentInfo]) -> str:
+    """Which model an agent asks."""
+    for one in agents:
+        if one.name == agent:
+            return f"{agent} asks {one.model}."
+    return f"The host does not have the agent {agent} now."
+
+
+def who_text(principal: Principal, place: str, agent: str | None) -> str:
+    talks = f", with {agent}" if agent else ""
+    return f"You are {principal.user} ({principal.role}) in {place}{talks}."

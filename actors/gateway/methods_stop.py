@@ -1,0 +1,51 @@
+"""``runs.stop``, and the commands of chat text: what has to get through when all else is stuck.
+
+Invariant: nothing here spends the user's messages, waits for a session's actor or, for a stop, for
+the disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import asdict, replace
+
+from motet.actors.commands.answers import answer_command
+from motet.actors.commands.parse import Command
+from motet.actors.gateway.method import Answer, Caller, Method, method
+from motet.protocols import gateway as wire
+
+
+async def command_answer(
+    caller: Caller, place: str, command: Command, key: str, *, room: str = ""
+) -> Answer:
+    """Carry out a command that was typed in a session, or in a room, once for its key."""
+
+    async def work() -> wire.CommandAnswer:
+        return await answer_command(caller.api, caller.principal, place, command, room=room)
+
+    whose = (caller.principal.user, "command", key)
+    answer, again = await caller.once.do(whose, (place, room, command), wire.CommandAnswer, work)
+    return Answer(replace(answer, status="duplicate") if again else answer)
+
+
+async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
+    async def work() -> wire.Stopped:
+        report = await caller.api.stop(
+            run_id=params.run_id,
+            session=params.session,
+            room=params.room,
+            everything=params.all,
+            principal=caller.principal,
+            grace=params.grace_ms / 1000,
+        )
+        return wire.Stopped(**asdict(report))
+
+    if params.key is None:
+        return Answer(await work())
+    whose = (caller.principal.user, "runs.stop", params.key)
+    stopped, again = await caller.once.do(whose, params, wire.Stopped, work)
+    return Answer(replace(stopped, status="duplicate") if again else stopped)
+
+
+STOPS: Final[tuple[Method, ...]] = (method("runs.stop", "operator", wire.RunsStopParams, _stop),)
