@@ -86,7 +86,8 @@ async def turn(point: Point, hook: Hook, on_error: OnError | None = None) -> Hap
         executed.append("act")
         return "acted"
 
-    async with motet.open_host(check_messages=True) as host:
+    alone = motet.HostConfig(approvals=motet.ApprovalsConfig(ask=False))
+    async with motet.open_host(config=alone, check_messages=True) as host:
         if point in ("before_compact", "after_compact"):
             await talk_until_it_is_too_long(host, agent, model)
         if point in ("before_child", "after_child"):
