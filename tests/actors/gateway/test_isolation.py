@@ -1,0 +1,179 @@
+"""User B cannot see, stop, subscribe to or infer anything of user A's: one test for each method.
+
+A method without a row in :data:`ROWS` fails its test, so that none is added without one.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from typing import Literal, TypeAlias
+
+import attrs
+import msgspec
+import pytest
+import trio.testing
+
+from motet.actors.gateway.methods import METHODS
+from motet.protocols import gateway as wire
+from motet.protocols.chat import JsonObject
+from tests.actors.gateway.alices import ADMIN, BOB, SECRET, World, alices
+from tests.actors.gateway.fakes import Client, connected
+
+Told: TypeAlias = Literal["not_found", "nothing", "forbidden", "own"]
+"""What Bob hears: that there is no such thing, an empty list, that it is for admins, or only what
+is his own."""
+
+
+@attrs.frozen
+class Row:
+    """Parameters with ``{names}`` of Alice's, and what comes of them.
+
+    ``alike``: with names that nobody has, Bob is told the very same.
+    """
+
+    told: Told
+    params: tuple[JsonObject, ...] = ({},)
+    alike: bool = True
+
+
+SESSION: JsonObject = {"session": "{session}"}
+KEY = {"key": "k"}
+ROWS: dict[str, Row] = {
+    "connect": Row("own", ({"resume": {"session:{session}": 0}},), alike=False),
+    "ping": Row("own", alike=False),
+    "status": Row("own", alike=False),
+    "agents.list": Row("own"),
+    "tools.list": Row("forbidden", ({"agent": "helper", "as": "alice"},)),
+    # A name that is free can be taken by whoever comes first: there the answers differ.
+    "chat.send": Row(
+        "not_found",
+        ({**SESSION, **KEY, "text": "hi"}, {"session": "{live}", "text": "hi", **KEY}),
+        alike=False,
+    ),
+    "chat.inject": Row("not_found", ({**SESSION, **KEY, "text": "hi"},)),
+    "subscribe": Row(
+        "not_found",
+        ({"stream": "session:{session}"}, {"stream": "session:{live}", "after": 0}),
+        alike=False,
+    ),
+    "unsubscribe": Row("own", ({"stream": "session:{session}"},)),
+    "sessions.list": Row("nothing"),
+    "sessions.history": Row("not_found", (SESSION,)),
+    "sessions.reset": Row("not_found", (SESSION,)),
+    "sessions.compact": Row("not_found", (SESSION,)),
+    "sessions.delete": Row("not_found", (SESSION, {"session": "{live}"})),
+    "runs.list": Row("nothing", ({}, SESSION, {"session": "{live}", "status": "running"})),
+    "runs.get": Row("not_found", ({"run_id": "{run_id}"},)),
+    "runs.wait": Row("not_found", ({"run_id": "{run_id}", "timeout_ms": 0},)),
+    "runs.stop": Row(
+        "own",
+        ({"session": "{live}", **KEY}, {"run_id": "{run_id}", **KEY}, {"all": True, **KEY}),
+    ),
+    "escalations.list": Row("nothing", ({}, {"session": "al:bad"})),
+    "escalations.resolve": Row(
+        "not_found", ({"escalation": "{escalation}", "decision": "give_up", **KEY},)
+    ),
+    "approvals.list": Row("nothing", ({}, {"session": "al:ask"})),
+    "approvals.resolve": Row("not_found", ({"id": "{approval}", "decision": "allow-once", **KEY},)),
+    "approvals.grants": Row("nothing", ({}, {"agent": "granted"})),
+    "approvals.revoke": Row("not_found", ({"grant": "{grant}", **KEY},)),
+    "errors.list": Row("nothing", ({}, {"session": "al:bad"}, {"tool": "fail"})),
+    "errors.get": Row("not_found", ({"id": "{error}"},)),
+    "traces.list": Row("nothing", ({}, SESSION, {"agent": "helper"})),
+    "traces.get": Row("not_found", ({"run_id": "{run_id}"},)),
+    "config.get": Row("forbidden"),
+    "config.reload": Row("forbidden"),
+    "logs.tail": Row("forbidden"),
+    "tokens.list": Row("forbidden"),
+    "tokens.new": Row("forbidden", ({"user": "alice"},)),
+    "tokens.revoke": Row("forbidden", ({"id": "{token}"},)),
+}
+COMMANDS = ("/status", "/stop", "stop", "/new", "/approve {approval} allow-once", "/stopall")
+
+
+def filled(value: object, names: dict[str, str]) -> object:
+    """The same with the names put in."""
+    if isinstance(value, str):
+        for name, text in names.items():
+            value = value.replace(f"{{{name}}}", text)
+        return value
+    if isinstance(value, dict):
+        return {str(filled(key, names)): filled(item, names) for key, item in value.items()}
+    return value
+
+
+async def asked(client: Client, method: str, params: JsonObject, names: dict[str, str]) -> str:
+    """The answer as it came over the wire, without the names that Bob has said himself."""
+    given = msgspec.convert(filled(params, names), JsonObject)
+    if "key" in given:
+        given["key"] = token_hex(4)
+    answer = await client.ask(method, **given)
+    frame = wire.encode(msgspec.structs.replace(answer, id="1"))
+    for name in names.values():
+        frame = frame.replace(name, "…")
+    return frame
+
+
+def check(told: Told, frame: str) -> None:
+    answer = wire.decode_frame(frame)
+    assert isinstance(answer, wire.ResponseFrame)
+    if told in ("not_found", "forbidden"):
+        assert isinstance(answer.error, wire.ErrorBody), frame
+        assert answer.error.code == told
+    elif told == "nothing":
+        assert answer.ok, frame
+        assert not any(msgspec.convert(answer.result, dict[str, object]).values()), frame
+
+
+async def heard_nothing(world: World, client: Client, before: bytes) -> None:
+    """No event came, and Alice has what she had."""
+    await client.ask("ping")
+    await trio.testing.wait_all_tasks_blocked()
+    assert [event for event in client.events if event.stream != wire.SYSTEM_STREAM] == []
+    assert await world.state() == before
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+async def test_nobody_hears_or_touches_what_is_another_users(method: str) -> None:
+    row = ROWS[method]
+    async with alices() as world, connected(world.context, BOB) as client:
+        before = await world.state()
+        for params in row.params:
+            frame = await asked(client, method, params, world.known)
+            assert SECRET not in frame
+            assert "al:" not in frame
+            check(row.told, frame)
+            if row.alike:
+                assert frame == await asked(client, method, params, world.unknown)
+        await heard_nothing(world, client, before)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_a_command_in_a_foreign_session_touches_nothing(command: str) -> None:
+    params: JsonObject = {"session": "{live}", "text": command, "key": "k"}
+    async with alices() as world, connected(world.context, BOB) as client:
+        before = await world.state()
+        frame = await asked(client, "chat.send", params, world.known)
+        assert SECRET not in frame
+        assert world.known["run_id"] not in frame
+        await heard_nothing(world, client, before)
+
+
+async def test_how_much_others_do_is_told_to_admins_only() -> None:
+    async with alices() as world:
+        async with connected(world.context, BOB) as client:
+            status = await client.result("status")
+            assert (status["live_sessions"], status["running"]) == (0, 0)
+        async with connected(world.context, ADMIN) as client:
+            assert (await client.result("status"))["running"] == 1
+
+
+async def test_what_bob_is_not_told_is_there_for_an_admin() -> None:
+    """The names are right: the same requests find something for who may see it."""
+    async with alices() as world, connected(world.context, ADMIN) as client:
+        for method, row in sorted(ROWS.items()):
+            if method not in METHODS or row.told != "not_found" or METHODS[method].role != "viewer":
+                continue
+            for params in row.params:
+                frame = await asked(client, method, params, world.known)
+                assert '"ok":true' in frame, (method, frame)
