@@ -14,6 +14,7 @@ from motet.protocols.version import __version__ as __version__
 if TYPE_CHECKING:
     from motet.actors.agent.definition import Agent
     from motet.actors.children.handoff import Handoff
+    from motet.actors.client import Client, connect
     from motet.actors.embed.asyncio_host import AsyncioHost
     from motet.actors.embed.guest import guest
     from motet.actors.embed.portal import HostClosed
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "motet.actors.agent.definition": ("Agent",),
     "motet.actors.children.handoff": ("Handoff",),
+    "motet.actors.client": ("Client", "connect"),
     "motet.actors.embed.asyncio_host": ("AsyncioHost",),
     "motet.actors.embed.guest": ("guest",),
     "motet.actors.embed.portal": ("HostClosed",),
@@ -291,6 +293,7 @@ __all__ = [
     "BeforeTool",
     "ChildEnded",
     "ChildStarted",
+    "Client",
     "ConfigError",
     "Context",
     "Continue",
@@ -371,6 +374,7 @@ __all__ = [
     "Usage",
     "UsageLimits",
     "Warned",
+    "connect",
     "guest",
     "mentions",
     "open_host",

@@ -1,0 +1,196 @@
+"""The connection under a client: text frames there and back, over a WebSocket.
+
+Invariant: a link raises :class:`LinkLost` when it cannot go on, and nothing else but what cancels.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+import trio_websocket
+from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError
+
+from motet.actors.client.errors import FINAL_STATUSES, TurnedAway, Unreachable
+from motet.protocols.errors import ConfigError
+from motet.protocols.gateway import SUBPROTOCOL
+
+OPEN_SECONDS: Final = 10.0
+SEND_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 1.0
+FRAME_BYTES: Final = 8_388_608
+_BUFFER: Final = 65_536
+_TLS: Final = {"ws": False, "http": False, "wss": True, "https": True}
+
+
+class LinkLost(Exception):
+    """The connection has ended. ``code`` is its close code; 1006: without one."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Link(Protocol):
+    """One connection to a gateway. One task sends, one receives."""
+
+    async def send(self, text: str) -> None:
+        """Raises :class:`LinkLost`, also for a peer that does not take it within 10 s."""
+        ...
+
+    async def receive(self) -> str:
+        """The next frame. Raises :class:`LinkLost`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Say good-bye, for at most a second, also when cancelled."""
+        ...
+
+
+Dial: TypeAlias = Callable[[trio.Nursery], Awaitable[Link]]
+"""Makes a connection whose tasks live in the nursery. Raises ``Unreachable``, ``TurnedAway``."""
+
+
+@attrs.frozen
+class Address:
+    """Where a gateway is."""
+
+    host: str
+    port: int
+    tls: bool
+    path: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """From ``ws://HOST:PORT``, ``wss://``, or what a browser shows. Raises ``ConfigError``."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ConfigError(f"{url!r} is no address of a gateway: {error}") from None
+        if parts.scheme not in _TLS or not host:
+            raise ConfigError(f"{url!r} is no address of a gateway, such as ws://localhost:7878")
+        if parts.query or parts.username is not None:
+            raise ConfigError("a token does not belong into an address: give it apart")
+        tls = _TLS[parts.scheme]
+        path = parts.path if parts.path not in ("", "/") else "/ws"
+        return cls(host, port or (443 if tls else 80), tls, path)
+
+    @property
+    def authority(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{name}:{self.port}"
+
+
+def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
+    """Connections to an address; ``context`` says which certificates are good."""
+
+    async def dial(nursery: trio.Nursery) -> Link:
+        try:
+            with trio.fail_after(OPEN_SECONDS):
+                return await over(nursery, await _stream(address, context), address)
+        except trio.TooSlowError:
+            raise Unreachable(f"{address.authority} did not answer in {OPEN_SECONDS:g} s") from None
+
+    return dial
+
+
+async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address) -> Link:
+    """A WebSocket over a stream that is open. Raises as a :data:`Dial` does."""
+    try:
+        socket = await trio_websocket.wrap_client_stream(
+            nursery,
+            cast("trio.SocketStream", stream),  # any stream does, its signature is too narrow
+            address.authority,
+            address.path,
+            subprotocols=[SUBPROTOCOL],
+            max_message_size=FRAME_BYTES,
+            receive_buffer_size=_BUFFER,
+        )
+    except ConnectionRejected as rejected:
+        await trio.aclose_forcefully(stream)
+        raise _rejected(rejected) from None
+    except (HandshakeError, ConnectionClosed, OSError, trio.BrokenResourceError) as error:
+        await trio.aclose_forcefully(stream)
+        raise Unreachable(f"{address.authority} does not speak WebSocket: {error}") from None
+    except BaseException:  # cancelled: the stream is nobody's yet
+        await trio.aclose_forcefully(stream)
+        raise
+    return _WebSocketLink(socket, stream)
+
+
+async def _stream(address: Address, context: ssl.SSLContext | None) -> trio.abc.Stream:
+    try:
+        stream = await trio.open_tcp_stream(address.host, address.port)
+    except OSError as error:
+        raise Unreachable(f"cannot reach {address.authority}: {error}") from None
+    if not address.tls:
+        return stream
+    secure = trio.SSLStream(
+        stream,
+        context or ssl.create_default_context(),
+        server_hostname=address.host,
+        https_compatible=True,
+    )
+    try:
+        await secure.do_handshake()
+    except (trio.BrokenResourceError, OSError) as error:
+        await trio.aclose_forcefully(stream)
+        raise Unreachable(f"no TLS with {address.authority}: {error.__cause__ or error}") from None
+    except BaseException:  # cancelled
+        await trio.aclose_forcefully(stream)
+        raise
+    return secure
+
+
+def _rejected(rejected: ConnectionRejected) -> Unreachable | TurnedAway:
+    said = (rejected.body or b"").decode("utf-8", "replace").strip()[:200]
+    status = rejected.status_code
+    if status in FINAL_STATUSES:
+        return TurnedAway(status, said or "the gateway refuses the connection")
+    asked = dict(rejected.headers).get(b"retry-after", b"")
+    wait = float(asked) if asked.isdigit() else None
+    return Unreachable(f"{said or 'the gateway refuses it'} ({status})", retry_after=wait)
+
+
+@attrs.define(eq=False)
+class _WebSocketLink:
+    _socket: trio_websocket.WebSocketConnection
+    _stream: trio.abc.Stream
+
+    async def send(self, text: str) -> None:
+        with trio.move_on_after(SEND_SECONDS) as scope:
+            try:
+                await self._socket.send_message(text)
+            except ConnectionClosed as closed:
+                raise _lost(closed) from None
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                raise LinkLost(1006, "the connection broke") from None
+        if scope.cancelled_caught:
+            raise LinkLost(1006, "the gateway takes nothing")
+
+    async def receive(self) -> str:
+        try:
+            message = await self._socket.get_message()
+        except ConnectionClosed as closed:
+            raise _lost(closed) from None
+        if isinstance(message, bytes):
+            raise LinkLost(1003, "the gateway sent a frame that is no text")
+        return message
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            await self._socket.aclose(1000)
+        await trio.aclose_forcefully(self._stream)
+
+
+def _lost(closed: ConnectionClosed) -> LinkLost:
+    reason = closed.reason
+    if reason is None:
+        return LinkLost(1006, "the connection broke")
+    return LinkLost(reason.code, reason.reason or reason.name.lower().replace("_", " "))
