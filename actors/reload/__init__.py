@@ -1,0 +1,1 @@
+"""A configuration that changes while its host runs."""
