@@ -138,7 +138,8 @@ def surplus(queue: Sequence[In], rules: QueueConfig) -> tuple[In, ...]:
     over = len(queue) - rules.capacity
     if over <= 0 or rules.overflow == "reject":
         return ()
-    return tuple(queue[:over] if rules.overflow == "drop_oldest" else queue[-over:])
+    waiting = tuple(queue)
+    return waiting[:over] if rules.overflow == "drop_oldest" else waiting[-over:]
 
 
 def next_batch(
