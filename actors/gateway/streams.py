@@ -52,19 +52,23 @@ class Streams:
         return len(self._subscriptions)
 
     async def subscribe(
-        self, stream: str, after: int | None
+        self, stream: str, after: int | None, principal: Principal | None = None
     ) -> tuple[StreamState, Callable[[], None]]:
         """Where the stream stands, and what starts the flow once that answer is queued.
 
+        ``principal``: for whom, if it is not the one of the connection.
         Raises :class:`NotFound` for what is not the principal's, :class:`Refusal` above the
         limit. Cancelled or failed, it leaves no subscription behind.
         """
-        subscription = self._open(stream)
+        subscription = self._open(stream, principal or self._principal)
         try:
-            subscription.verified = await self._is_ours(stream)
+            subscription.verified = await self._is_ours(subscription)
             head = await self._api.events.head(stream)
             if not subscription.verified and head.head > 0:
-                raise NotFound(f"no stream {stream!r}")
+                # It may have come into being between the two answers.
+                subscription.verified = await self._is_ours(stream)
+                if not subscription.verified:
+                    raise NotFound(f"no stream {stream!r}")
         except BaseException:
             self._close(subscription)
             raise
@@ -107,7 +111,7 @@ class Streams:
 
     # -- the parts ------------------------------------------------------------------------------
 
-    def _open(self, stream: str) -> Subscription:
+    def _open(self, stream: str, principal: Principal) -> Subscription:
         if not stream.startswith(SESSION_STREAM) or stream == SESSION_STREAM:
             raise NotFound(f"no stream {stream!r}; streams are named session:<session key>")
         if stream in self._subscriptions:
@@ -117,7 +121,7 @@ class Streams:
                 "limit_reached",
                 f"{len(self._subscriptions)} subscriptions are the limit: unsubscribe from one",
             )
-        subscription = Subscription(stream)
+        subscription = Subscription(stream, principal)
         self._subscriptions[stream] = subscription
         self._leave[subscription] = self._hub.watch(
             stream, lambda event: self._arrived(subscription, event)
@@ -133,10 +137,10 @@ class Streams:
             del self._subscriptions[subscription.stream]
             self._outbox.withdraw(subscription.stream)
 
-    async def _is_ours(self, stream: str) -> bool:
-        key = stream.removeprefix(SESSION_STREAM)
+    async def _is_ours(self, subscription: Subscription) -> bool:
+        key = subscription.stream.removeprefix(SESSION_STREAM)
         try:
-            await self._api.session(key, principal=self._principal)
+            await self._api.session(key, principal=subscription.principal)
         except NotFound:
             return False
         return True
@@ -187,7 +191,7 @@ class Streams:
     async def _advance(self, subscription: Subscription) -> bool:
         """Fetch and write one page; false when the stream is live or gone."""
         if not subscription.verified:
-            subscription.verified = await self._is_ours(subscription.stream)
+            subscription.verified = await self._is_ours(subscription)
             if not subscription.verified:
                 self._close(subscription)
                 return False
