@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
+from motet.actors.equipment import Equipment
 from motet.actors.sessions.arrivals import Arrival
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
@@ -46,18 +47,20 @@ class Intake:
         max_turns: int | None = None,
         *,
         where: guard.Where = "message",
+        kit: Equipment | None = None,
         arrival: Arrival | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
         What an input is not made of, such as half a surrogate pair, is replaced. ``arrival``: what
-        was noted of the input when it came.
+        was noted of the input when it came; ``kit``: what the run works with if the agent is its.
         """
         arrival = self.expect(session, principal, arrival)
         if isinstance(agent, str):
-            agent = await self.agent(agent)
-        else:
+            agent, kit = await self.agent(agent), None
+        elif kit is None or not kit.registry.has(agent):
             self._tree.registry.add(agent)
+            kit = None
         if not text.strip():
             raise InputValidation("the input is empty: send some text")
         run_id = arrival.run_id
@@ -67,18 +70,24 @@ class Intake:
         if max_turns is not None:
             limits = replace(limits, turns=max_turns)
         run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-        run.arrival = arrival
+        run.arrival, run.kit = arrival, kit or self._tree.services.kit
         self._screen(run, where)
         return run
 
-    def expect(self, session: str | None, principal: Principal, noted: object = None) -> Arrival:
+    def expect(
+        self,
+        session: str | None,
+        principal: Principal,
+        noted: object = None,
+        sender: str = "",
+    ) -> Arrival:
         """The note of an input, made now if ``noted`` is none.
 
         To be called in the step in which the input comes, so that no stop misses it.
         """
         if isinstance(noted, Arrival):
             return noted
-        return self._tree.table.arrivals.expect(session or "", principal)
+        return self._tree.table.arrivals.expect(session or "", principal, sender)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
@@ -105,6 +114,7 @@ class Intake:
             target.principal,
             key,
             where="injected" if steers else "message",
+            kit=target.kit,
             arrival=arrival,
         )
         run.steers, run.mode = steers, mode

@@ -47,7 +47,7 @@ class Receiving(Answering):
         ``KeyConflict``.
         """
         known = mode and _known(mode)
-        arrival = self._intake.expect(session, principal, expected)
+        arrival = self._intake.expect(session, principal, expected, sender)
         if agent is None:
             info = await self._owned_session(session, principal)
             agent = info.agent if info else self._tree.registry.first().name
@@ -60,12 +60,12 @@ class Receiving(Answering):
         run.pause = self._pause(session) if debounce is None else max(0.0, debounce)
         return await self._intake.deliver(run)
 
-    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+    def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
         """Note an input that is to be submitted, from when a stop covers it (G2).
 
         For who reads several at once, or looks something up first. It counts as long as it is held.
         """
-        return self._intake.expect(session, principal)
+        return self._intake.expect(session, principal, None, sender)
 
     async def send(
         self,
@@ -176,4 +176,13 @@ def _said(text: str, session: str, sender: str) -> str:
             f"{sender[:80]!r} is no name of a sender: give 1 to 64 characters in one line, "
             "without square brackets"
         )
-    return f"[{sender}] {text}" if sender and text.strip() and is_group(session) else text
+    return f"{_mark(sender)}{text}" if sender and text.strip() and is_group(session) else text
+
+
+def _mark(sender: str) -> str:
+    return f"[{sender}] "
+
+
+def is_from(text: str, sender: str) -> bool:
+    """Whether a text, as it is stored, was said by this one in a group."""
+    return text.startswith(_mark(sender))

@@ -15,14 +15,17 @@ import attrs
 import trio
 
 from motet.actors.answering import Answering
+from motet.actors.receiving import is_from
+from motet.actors.records import scope_of
 from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.stopping import RoomStop, stop_room
 from motet.actors.sessions.arrivals import Arrival
-from motet.actors.sessions.table import Stop
+from motet.actors.sessions.table import Run, Stop
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import LOCAL, Principal, StopReport
 
 if TYPE_CHECKING:
+    from motet.actors.approvals.parked import Parked
     from motet.actors.rooms.place import Place
 
 
@@ -37,14 +40,16 @@ class Stopping(Answering):
         room: str | None = None,
         everything: bool = False,
         newest: bool = False,
+        sender: str = "",
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
         """Cancel runs, drop inputs, and wait at most ``grace`` seconds for the clean-up.
 
         Give one of ``run_id``, ``session`` (with ``newest``: only the newest run of the principal's
-        that goes on there, or else the newest input that waits), ``room`` and ``everything``: all
-        sessions and rooms of the principal, of everybody for an admin. Inputs that wait are
+        that goes on there, or else the newest input that waits; with ``sender``: of a group, what
+        this one has said), ``room`` and ``everything``: all sessions and rooms of the principal, of
+        everybody for an admin. Inputs that wait are
         dropped wherever they are, also when the run table does not know of them yet; sub-agents
         end with their caller, and a task of a team that a run had claimed is open again.
 
@@ -61,7 +66,9 @@ class Stopping(Answering):
         elif run_id is not None:
             stop = self._stopped_run(run_id, why, principal)
         elif newest:
-            stop = self._stopped_newest(str(session), why, principal)
+            stop = self._stopped_newest(str(session), sender, why, principal)
+        elif sender:
+            stop = self._stopped_sender(str(session), sender, why, principal)
         else:
             stop = self._stopped_sessions(session, why, principal)
         with trio.move_on_after(grace):
@@ -93,27 +100,50 @@ class Stopping(Answering):
         stop = table.cancel(keys, why, by_user=True, principal=principal)
         return attrs.evolve(stop, unheard=unheard)
 
-    def _stopped_newest(self, session: str, why: str, principal: Principal) -> Stop:
-        """What goes on is before what waits, and of that what nobody has stopped yet."""
+    def _stopped_sender(self, session: str, sender: str, why: str, principal: Principal) -> Stop:
+        """All that one person has said in a group."""
         table = self._tree.table
-        self._revived(principal, (session,), None)
-        runs = table.of(session, principal)
+        for parked in self._parked(session, sender, principal):
+            self._revived(principal, None, parked.run_id)
+        stop = table.cancel_runs(self._said(session, sender, principal), why, by_user=True)
+        return attrs.evolve(
+            stop,
+            unheard=self._unheard(
+                why, lambda one: (one.session, one.sender) == (session, sender), principal
+            ),
+        )
+
+    def _stopped_newest(self, session: str, sender: str, why: str, principal: Principal) -> Stop:
+        """What goes on is before what waits for a person, and that before what has not begun."""
+        table = self._tree.table
+        runs = self._said(session, sender, principal)
         going = [run for run in runs if run.state == "running"]
         if going:
-            last = max(
-                going,
-                key=lambda r: (
-                    r.principal.user == principal.user,
-                    not r.stop_reason,
-                    r.generation,
-                ),
-            )
+            own = [run for run in going if run.principal.user == principal.user]
+            last = max(own or going, key=lambda run: (not run.stop_reason, run.generation))
             return table.cancel_run(last, why, by_user=True)
-        arrivals = self._unheard(why, lambda one: one.session == session, principal, newest=True)
+        parked = self._parked(session, sender, principal)
+        if parked:
+            return self._stopped_run(parked[-1].run_id, why, principal)
+        arrivals = self._unheard(
+            why,
+            lambda one: one.session == session and sender in ("", one.sender),
+            principal,
+            newest=True,
+        )
         waiting = [run for run in runs if not run.stop_reason]
         if arrivals or not waiting:
             return Stop(unheard=arrivals)
         return table.cancel_run(max(waiting, key=lambda run: run.generation), why, by_user=True)
+
+    def _said(self, session: str, sender: str, principal: Principal) -> list[Run]:
+        runs = self._tree.table.of(session, principal)
+        return [run for run in runs if sender in ("", run.author) or is_from(run.text, sender)]
+
+    def _parked(self, session: str, sender: str, principal: Principal) -> list[Parked]:
+        ours = self._tree.table.parked.get(session, {}).values()
+        mine = [one for one in ours if scope_of(principal) in (None, one.user)]
+        return [one for one in mine if not sender or is_from(one.text, sender)]
 
     def _unheard(
         self,
@@ -124,8 +154,8 @@ class Stopping(Answering):
         newest: bool = False,
     ) -> list[str]:
         arrivals = self._tree.table.arrivals
-        mine = principal.role == "admin"
-        found = arrivals.find(lambda o: meant(o) and (mine or o.principal.user == principal.user))
+        whose = scope_of(principal)
+        found = arrivals.find(lambda one: meant(one) and whose in (None, one.principal.user))
         chosen = found[-1:] if newest else found
         for one in chosen:
             one.stopped = one.stopped or why
@@ -134,8 +164,7 @@ class Stopping(Answering):
     def _stopped_rooms(self, name: str | None, why: str, principal: Principal) -> list[RoomStop]:
         """The one of that name, or all. Raises ``NotFound``."""
         known = self._tree.places.known
-        admin = principal.role == "admin"
-        mine = [one for one in known.values() if admin or one.owner == principal.user]
+        mine = [one for one in known.values() if scope_of(principal) in (None, one.owner)]
         places = [one for one in mine if name in (None, one.name)]
         if name is not None and not places:
             raise NotFound(f"no open room {name!r}")

@@ -128,7 +128,7 @@ class HostApi(HostRecords, Protocol):
         """Set that mode, None: the default again. Raises ``UnknownName``."""
         ...
 
-    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
+    def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
         """Note an input that is to be submitted, from when a stop covers it."""
         ...
 
@@ -140,14 +140,15 @@ class HostApi(HostRecords, Protocol):
         room: str | None = None,
         everything: bool = False,
         newest: bool = False,
+        sender: str = "",
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
         """Cancel runs and wait at most ``grace`` s for their clean-up. Works when all is stuck.
 
-        ``session``: all its runs and inputs, or, with ``newest``, its newest run; ``room``: who
-        speaks there; ``everything``: all sessions and rooms. What is the principal's only, unless
-        the role is admin.
+        ``session``: all its runs and inputs, or, with ``newest``, its newest run, of a group what
+        ``sender`` has said; ``room``: who speaks there; ``everything``: all sessions and rooms.
+        What is the principal's only, unless the role is admin.
         """
         ...
 

@@ -19,15 +19,18 @@ from motet.actors.commands.told import (
     compacted_text,
     errors_text,
     model_text,
+    queue_text,
     status_text,
     stop_text,
     usage_text,
     who_text,
 )
+from motet.actors.sessions.lineup import is_group
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import NotFound
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
+from motet.protocols.queueing import MODES
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 
 _SHOWN: Final = 10
@@ -40,12 +43,16 @@ NOTHING_YET: Final = "Nothing was said here yet."
 
 @attrs.frozen
 class Asked:
-    """A command, who has typed it, and where: in a session, or in a room."""
+    """A command, who has typed it, and where: in a session, or in a room.
+
+    ``sender``: who it is, in a group whose session the principal keeps.
+    """
 
     api: HostApi
     principal: Principal
     session: str
     room: str
+    sender: str
     argument: str
 
     @property
@@ -64,15 +71,25 @@ Reply: TypeAlias = str | StopReport
 
 
 async def answer_command(
-    api: HostApi, principal: Principal, session: str, command: Command, *, room: str = ""
+    api: HostApi,
+    principal: Principal,
+    session: str,
+    command: Command,
+    *,
+    room: str = "",
+    sender: str = "",
 ) -> CommandAnswer:
-    """Carry out a command for a session, or for a room. Raises what the host raises."""
+    """Carry out a command for a session, or for a room. Raises what the host raises.
+
+    ``sender``: who typed it, of several people for whom the principal speaks.
+    """
     trouble = complaint(command)
     if trouble is None and room and command.name in _SESSIONS_ONLY:
         trouble = f"Nothing was done: /{command.name} is about a session, and this is a room."
     if trouble is not None:
         return _answer(command, trouble)
-    asked = Asked(api, principal, session, room, command.argument)
+    sender = sender if is_group(session) else ""
+    asked = Asked(api, principal, session, room, sender, command.argument)
     patience = float("inf") if command.name in _UNBOUNDED else PATIENCE
     with trio.move_on_after(patience):
         reply = await _reply(asked, command)
@@ -107,13 +124,19 @@ async def _stop(asked: Asked) -> Reply:
             return await api.stop(run_id=asked.argument, principal=principal)
         if asked.room:
             return await api.stop(room=asked.room, principal=principal)
-        return await api.stop(session=asked.session, newest=True, principal=principal)
+        return await api.stop(
+            session=asked.session, newest=True, sender=asked.sender, principal=principal
+        )
     except NotFound:
         # It has ended meanwhile, or is somebody else's: there is nothing of theirs to stop.
         return StopReport()
 
 
 async def _stop_all(asked: Asked) -> Reply:
+    if asked.sender:  # What others have said in the group is not theirs to stop.
+        return await asked.api.stop(
+            session=asked.session, sender=asked.sender, principal=asked.principal
+        )
     return await asked.api.stop(everything=True, principal=asked.principal)
 
 
@@ -140,9 +163,13 @@ async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
 
 
 async def _queue(asked: Asked) -> Reply:
-    waiting = await _runs(asked, "queued")
-    lines = [f"{number}. {run.text[:60]}" for number, run in enumerate(waiting, 1)]
-    return "\n".join(lines) if lines else "Nothing waits here."
+    api, wanted = asked.api, asked.argument.lower()
+    if wanted:
+        mode = next((one for one in MODES if one == wanted), None)
+        if mode is None:
+            return f"{wanted!r} is no mode: {', '.join(MODES)}"
+        await api.set_queue(asked.session, mode, principal=asked.principal)
+    return queue_text(api.queue_mode(asked.session), await _runs(asked, "queued"))
 
 
 async def _model(asked: Asked) -> Reply:

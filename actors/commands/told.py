@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from typing import Final
 
 from motet.protocols.errors import StoredError
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host import AgentInfo
 from motet.protocols.models import Usage
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
 from motet.protocols.traces import TraceInfo
 
 _TEXT = 60
+QUEUEING: Final[dict[QueueMode, str]] = {
+    "steer": "a message enters the run",
+    "followup": "a message is answered after it",
+    "collect": "messages are answered after it, as one",
+    "interrupt": "a message ends it and takes its place",
+    "reject": "a message is refused",
+}
 
 
 def stop_text(report: StopReport) -> str:
@@ -40,6 +49,13 @@ def status_text(info: SessionInfo, runs: Sequence[RunInfo]) -> str:
 
 def run_line(run: RunInfo) -> str:
     return f"{run.status} {run.run_id}: {run.text[:_TEXT]}"
+
+
+def queue_text(mode: QueueMode, waiting: Sequence[RunInfo]) -> str:
+    """What becomes of a message during a run, and what waits."""
+    lines = [f"{number}. {run.text[:_TEXT]}" for number, run in enumerate(waiting, 1)]
+    told = f"During a run: {mode}, {QUEUEING[mode]}."
+    return "\n".join([told, *(lines or ["Nothing waits here."])])
 
 
 def compacted_text(done: SessionCompacted | None) -> str:

@@ -94,7 +94,9 @@ async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
 async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
     command = parse_command(params.text)
     if command is not None:
-        return await command_answer(caller, params.session, command, params.key)
+        return await command_answer(
+            caller, params.session, command, params.key, sender=params.sender
+        )
     text = message_text(params.text)
     if not text.strip():
         raise InputValidation("`text` is empty")

@@ -17,15 +17,24 @@ from motet.protocols import gateway as wire
 
 
 async def command_answer(
-    caller: Caller, place: str, command: Command, key: str, *, room: str = ""
+    caller: Caller,
+    session: str,
+    command: Command,
+    key: str,
+    *,
+    room: str = "",
+    sender: str = "",
 ) -> Answer:
     """Carry out a command that was typed in a session, or in a room, once for its key."""
 
     async def work() -> wire.CommandAnswer:
-        return await answer_command(caller.api, caller.principal, place, command, room=room)
+        return await answer_command(
+            caller.api, caller.principal, session, command, room=room, sender=sender
+        )
 
     whose = (caller.principal.user, "command", key)
-    answer, again = await caller.once.do(whose, (place, room, command), wire.CommandAnswer, work)
+    said = (session, room, sender, command)
+    answer, again = await caller.once.do(whose, said, wire.CommandAnswer, work)
     return Answer(replace(answer, status="duplicate") if again else answer)
 
 

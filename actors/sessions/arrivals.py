@@ -23,11 +23,13 @@ class Arrival:
 
     Attributes:
         session: empty until it is known.
+        sender: who said it, in a group whose session the principal keeps.
         stopped: why its run must not start; empty: it may.
     """
 
     session: str
     principal: Principal
+    sender: str = ""
     run_id: str = attrs.field(factory=lambda: f"run_{token_hex(6)}")
     stopped: str = ""
 
@@ -41,9 +43,9 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._open)
 
-    def expect(self, session: str, principal: Principal) -> Arrival:
+    def expect(self, session: str, principal: Principal, sender: str = "") -> Arrival:
         """Note that something was said, for as long as the note is held."""
-        arrival = Arrival(session, principal)
+        arrival = Arrival(session, principal, sender)
         self._open[arrival.run_id] = arrival
         return arrival
 

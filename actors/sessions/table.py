@@ -3,8 +3,9 @@
 All of it is touched by one Trio thread only, and no method awaits: a stop that walks this table
 sees every run that was admitted, whether its input is still on the way to disk, queued, running
 or cleaning up. Invariants: a run is in the table from before its input is stored until it has
-ended; a session has at most as many runs at work as it may have; ``ended`` is set exactly once, with a result; of many
-that stop a run one is the first; a stop ends nothing but what is the principal's (G16).
+ended; a session has at most as many runs at work as it may have; ``ended`` is set exactly once,
+with a result; of many that stop a run one is the first; a stop ends nothing but what is the
+principal's (G16).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from motet.protocols.sessions import FinishRun, Principal, RunStatus, StopReport
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
     from motet.actors.children.family import Family, StartSoon
+    from motet.actors.equipment import Equipment
     from motet.actors.sessions.lineup import Arrived
     from motet.actors.sessions.queueing import Burst
     from motet.actors.sessions.session import Submit
@@ -72,6 +74,7 @@ class Run:
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
         arrival: its input before it was admitted.
+        kit: what it works with; None: whatever its host has.
     """
 
     id: str
@@ -103,6 +106,7 @@ class Run:
     asked: bool = False
     missed: bool = False
     arrival: Arrival | None = attrs.field(default=None, repr=False)
+    kit: Equipment | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -406,22 +410,17 @@ class RunTable:
         An input that is still on its way to disk is dropped when it gets there.
         """
         wanted = set(sessions)
-        return self._stop(
-            [
-                run
-                for run in self.runs.values()
-                if run.session in wanted and (principal is None or self.may(principal, run))
-            ],
-            reason,
-            by_user=by_user,
-        )
+        runs = [run for run in self.runs.values() if run.session in wanted]
+        if principal is not None:
+            runs = [run for run in runs if self.may(principal, run)]
+        return self.cancel_runs(runs, reason, by_user=by_user)
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
         """Cancel one run; it is dropped if it was queued, and so is what was to enter it."""
-        return self._stop([run], reason, by_user=by_user)
+        return self.cancel_runs([run], reason, by_user=by_user)
 
-    def _stop(self, runs: Sequence[Run], reason: str, *, by_user: bool) -> Stop:
-        """Nothing is awaited: what is asked to end at once is gone from its queue at once."""
+    def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:
+        """Cancel these. Nothing is awaited: what was queued is out of its queue at once."""
         active: list[Run] = []
         dropped: list[Run] = []
         for run in runs:

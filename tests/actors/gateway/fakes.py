@@ -169,8 +169,8 @@ class FakeHost:
             return Ack(seen[0], "duplicate")
         return self._accept(text, session, principal, key)
 
-    def expect(self, session: str, *, principal: Principal = LOCAL) -> Expected:
-        return Arrival(session, principal)
+    def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
+        return Arrival(session, principal, sender)
 
     def _accept(self, text: str, session: str, principal: Principal, key: str | None) -> Ack:
         run_id = f"run_{next(self._ids)}"
@@ -236,6 +236,7 @@ class FakeHost:
         room: str | None = None,
         everything: bool = False,
         newest: bool = False,
+        sender: str = "",
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
