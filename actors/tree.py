@@ -125,7 +125,7 @@ class Tree:
         redact_logs()  # the gateway's are there now
         self.log_tail.attach()
         await self.tokens.load()
-        return await serve(self.system, host, config)
+        return await serve(self.system, host, config, self.tokens)
 
 
 @asynccontextmanager

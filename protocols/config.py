@@ -121,11 +121,13 @@ class TokenConfig:
 
     Attributes:
         token: ``mtt_`` and 32 hex digits, so that nobody guesses it.
+        impersonate: a bridge's, which may act as other users, though never as an admin.
     """
 
     token: str = attrs.field(repr=False, validator=_TOKEN)
     user: str = attrs.field(default="local", validator=_NOT_EMPTY)
     role: Role = attrs.field(default="operator", validator=_one_of(Role))
+    impersonate: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -135,7 +137,13 @@ class GatewayConfig:
     Attributes:
         listen: ``HOST:PORT``. Without a token only a loopback address is accepted.
         allowed_origins: pages of other hosts whose browsers may connect.
-        tokens: empty means that everybody who reaches the address is the local user.
+        tokens: empty means that everybody who reaches the address is the local user, unless
+            there are stored ones (``motet token``).
+        certificate: file of the certificate chain in PEM: then only TLS is spoken.
+        private_key: file of its key; None: it is in the same file.
+        connections: WebSockets that may be open at once; more are told to come back later.
+        connections_per_user: of them, for one user.
+        messages_per_minute: that one user may send.
     """
 
     listen: str = attrs.field(
@@ -146,6 +154,11 @@ class GatewayConfig:
         default=(), validator=_must("origins such as https://chat.example", _are_origins)
     )
     tokens: tuple[TokenConfig, ...] = ()
+    certificate: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    private_key: str | None = attrs.field(default=None, validator=_NOT_EMPTY)
+    connections: int = attrs.field(default=200, validator=_POSITIVE)
+    connections_per_user: int = attrs.field(default=20, validator=_POSITIVE)
+    messages_per_minute: int = attrs.field(default=60, validator=_POSITIVE)
 
 
 @attrs.frozen(kw_only=True)

@@ -99,12 +99,16 @@ class Limits(msgspec.Struct, frozen=True):
 # -- frames ------------------------------------------------------------------------------------
 
 RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128)]
+UserName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class RequestFrame(msgspec.Struct, frozen=True, tag="req", tag_field="type"):
+    """``as_user``: whom this one request is for; for the tokens of bridges."""
+
     id: RequestId
     method: Annotated[str, Meta(max_length=64)]
     params: JsonObject = {}
+    as_user: UserName | UnsetType = UNSET
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,7 +169,10 @@ class ClientInfo(msgspec.Struct, frozen=True):
 
 
 class Auth(msgspec.Struct, frozen=True):
+    """``as_user``: whom all of the connection is for; for the tokens of bridges."""
+
     token: str | None = None
+    as_user: UserName | None = None
 
 
 class ConnectParams(msgspec.Struct, frozen=True):

@@ -6,11 +6,9 @@ without tokens only the machine itself gets in, and no web page of another site 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -18,6 +16,9 @@ from urllib.parse import urlsplit
 import attrs
 import msgspec
 
+from motet.actors.tokens import TokenBook
+from motet.actors.tokens import digest as digest
+from motet.actors.tokens import new_token as new_token
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Principal, Role
 
@@ -31,16 +32,6 @@ def may(role: Role, needed: Role) -> bool:
     return _RANK.get(role, -1) >= _RANK[needed]
 
 
-def new_token() -> str:
-    """A fresh token, ``mtt_`` and 32 hex digits. Show it once and keep :func:`digest` of it."""
-    return f"mtt_{secrets.token_hex(16)}"
-
-
-def digest(token: str) -> str:
-    """What is kept of a token: its SHA-256 in hex."""
-    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-
-
 class TokenEntry(msgspec.Struct, frozen=True):
     """A token at rest, bound to one user. ``expires``: Unix seconds; None: never."""
 
@@ -48,6 +39,7 @@ class TokenEntry(msgspec.Struct, frozen=True):
     user: str
     role: Role = "operator"
     expires: float | None = None
+    impersonate: bool = False
 
     def __post_init__(self) -> None:
         if not _DIGEST.fullmatch(self.digest):
@@ -58,7 +50,9 @@ class TokenEntry(msgspec.Struct, frozen=True):
             raise ValueError(f"role is viewer, operator or admin, not {self.role!r}")
 
 
-def token_entry(token: str, user: str, role: Role = "operator") -> TokenEntry:
+def token_entry(
+    token: str, user: str, role: Role = "operator", *, impersonate: bool = False
+) -> TokenEntry:
     """The entry for a token in clear text, as it stands in an environment variable."""
     if not _TOKEN.fullmatch(token):
         raise ConfigError(
@@ -66,7 +60,7 @@ def token_entry(token: str, user: str, role: Role = "operator") -> TokenEntry:
             "make one with `motet.actors.gateway.new_token()`"
         )
     try:
-        return TokenEntry(digest(token), user, role)
+        return TokenEntry(digest(token), user, role, impersonate=impersonate)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -82,6 +76,10 @@ class TokenStore(Protocol):
         """Whom the token with this digest is for; None when unknown, revoked or expired."""
         ...
 
+    def impersonates(self, token_digest: str, now: float) -> bool:
+        """Whether it is a good token of a bridge, which may act as other users."""
+        ...
+
 
 @attrs.frozen
 class StaticTokens:
@@ -93,12 +91,40 @@ class StaticTokens:
         return bool(self.entries)
 
     def find(self, token_digest: str, now: float) -> Principal | None:
-        found: Principal | None = None
+        entry = self._good(token_digest, now)
+        return None if entry is None else Principal(entry.user, entry.role)
+
+    def impersonates(self, token_digest: str, now: float) -> bool:
+        entry = self._good(token_digest, now)
+        return entry is not None and entry.impersonate
+
+    def _good(self, token_digest: str, now: float) -> TokenEntry | None:
+        found: TokenEntry | None = None
         for entry in self.entries:
             same = hmac.compare_digest(entry.digest, token_digest)
             if same and (entry.expires is None or now < entry.expires):
-                found = Principal(entry.user, entry.role)
+                found = entry
         return found
+
+
+@attrs.frozen
+class JoinedTokens:
+    """Those of the configuration, and those that are stored."""
+
+    configured: TokenStore
+    stored: TokenBook
+
+    def has_tokens(self) -> bool:
+        return self.configured.has_tokens() or self.stored.has_tokens()
+
+    def find(self, token_digest: str, now: float) -> Principal | None:
+        found = self.configured.find(token_digest, now), self.stored.find(token_digest, now)
+        return found[0] or found[1]
+
+    def impersonates(self, token_digest: str, now: float) -> bool:
+        if self.configured.find(token_digest, now) is not None:
+            return self.configured.impersonates(token_digest, now)
+        return self.stored.impersonates(token_digest, now)
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:

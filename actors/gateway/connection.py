@@ -11,14 +11,16 @@ import logging
 from collections.abc import Callable
 
 import trio
+from msgspec import UnsetType
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway import methods
+from motet.actors.gateway.behalf import Behalf
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.failures import Refusal, error_body
-from motet.actors.gateway.handshake import Admitted, TurnedAway, admit
-from motet.actors.gateway.method import Answer
+from motet.actors.gateway.handshake import Admitted, TurnedAway, admit, on_behalf
+from motet.actors.gateway.method import Answer, Caller
 from motet.actors.gateway.once import Once
 from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.rates import TokenBucket
@@ -47,6 +49,7 @@ class Connection:
         self._peer = peer
         self._token = token
         self._principal: Principal = LOCAL
+        self._bearer: Principal = LOCAL
         self._token_digest: str | None = None
         self._outbox = Outbox(context.settings.limits)
         self._requests = Requests(context.settings.limits)
@@ -82,7 +85,7 @@ class Connection:
                 try:
                     await self._serve(admitted, socket, nursery)
                 finally:
-                    self._context.leave(admitted.principal.user)
+                    self._context.leave(admitted.bearer.user)
             if self._ending is None:
                 nursery.cancel_scope.cancel()
             else:
@@ -110,7 +113,8 @@ class Connection:
     async def _serve(
         self, admitted: Admitted, socket: WebSocketConnection, nursery: trio.Nursery
     ) -> None:
-        self._principal, self._token_digest = admitted.principal, admitted.token_digest
+        self._principal, self._bearer = admitted.principal, admitted.bearer
+        self._token_digest = admitted.token_digest
         context = self._context
         self._streams = Streams(
             context.api,
@@ -248,7 +252,7 @@ class Connection:
     async def _perform(self, frame: wire.RequestFrame) -> None:
         answer = Answer(None)
         try:
-            answer = await methods.call(self, frame)
+            answer = await methods.call(self._caller(frame), frame)
             text = wire.encode(wire.ok(frame.id, answer.result))
         except Exception as error:
             body = error_body(error)
@@ -259,6 +263,13 @@ class Connection:
         self._stir()
         if answer.then is not None:
             answer.then()
+
+    def _caller(self, frame: wire.RequestFrame) -> Caller:
+        """Whom the request is for. Raises :class:`Refusal`."""
+        if isinstance(frame.as_user, UnsetType):
+            return self
+        bridged = on_behalf(self._context, self._bearer, self._token_digest, frame.as_user)
+        return Behalf(bridged, self._context, self._streams)
 
     def _over(self, frame: wire.RequestFrame) -> None:
         for waiting in self._requests.over(frame):
@@ -300,17 +311,23 @@ class Connection:
 
     def beat(self) -> None:
         """Once a tick: is the client there, its token good, and where do its streams stand?"""
-        digest = self._token_digest
+        self.recheck()
+        if self._token_digest is None and self._context.needs_token():
+            self.close(wire.CLOSE_REVOKED, "a token is wanted now")
         if self._pinging:
             self.evict()
-        elif digest is not None and self._context.find(digest) is None:
-            self.close(wire.CLOSE_REVOKED, "token revoked")
         elif self._ending is None:
             self._pinging = True
             self._nursery.start_soon(self._ping)
             tick = self._notice(Tick(self._streams.heads()))
             self._outbox.notice(wire.encode(wire.event_frame(tick)))
             self._stir()
+
+    def recheck(self) -> None:
+        """Close the connection if its token is not good any more, or for somebody else now."""
+        digest = self._token_digest
+        if digest is not None and self._context.find(digest) != self._bearer:
+            self.close(wire.CLOSE_REVOKED, "token revoked")
 
     async def _ping(self) -> None:
         await self._socket.ping()

@@ -5,6 +5,7 @@ Invariant: nothing here awaits, so that a check and what follows from it are one
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,11 +14,19 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.gateway.auth import StaticTokens, TokenStore, digest, token_entry
+from motet.actors.gateway.auth import (
+    JoinedTokens,
+    StaticTokens,
+    TokenStore,
+    digest,
+    token_entry,
+)
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.once import Once
 from motet.actors.gateway.rates import Buckets, FailureWindow
+from motet.actors.gateway.tls import tls_of
+from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.host import HostApi
@@ -29,12 +38,19 @@ class Beating(Protocol):
 
     def beat(self) -> None: ...
 
+    def recheck(self) -> None:
+        """Tokens have changed."""
+        ...
+
 
 @attrs.frozen
 class Settings:
-    """``allowed_origins``: pages of other hosts that may connect, such as ``https://a.example``.
+    """What a gateway is set up with.
 
-    ``tokens``: without any, only this machine is served, as the admin ``local``.
+    Attributes:
+        tokens: without any, only this machine is served, as the admin ``local``.
+        allowed_origins: pages of other hosts that may connect, such as ``https://a.example``.
+        tls: None: in clear text.
     """
 
     host: str = "127.0.0.1"
@@ -42,13 +58,27 @@ class Settings:
     tokens: TokenStore = attrs.field(factory=StaticTokens)
     allowed_origins: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
+    tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, config: GatewayConfig) -> Settings:
-        """The settings that a configuration asks for. Raises :class:`ConfigError`."""
+    def of(cls, config: GatewayConfig, stored: TokenBook | None = None) -> Settings:
+        """The settings that a configuration asks for. Raises :class:`ConfigError`.
+
+        ``stored``: tokens beside those of the configuration.
+        """
         host, port = split_listen(config.listen)
-        entries = (token_entry(item.token, item.user, item.role) for item in config.tokens)
-        return cls(host, port, StaticTokens(entries), config.allowed_origins)
+        tokens: TokenStore = StaticTokens(
+            token_entry(item.token, item.user, item.role, impersonate=item.impersonate)
+            for item in config.tokens
+        )
+        if stored is not None:
+            tokens = JoinedTokens(tokens, stored)
+        limits = Limits(
+            connections=config.connections,
+            connections_per_user=config.connections_per_user,
+            messages_per_min=config.messages_per_minute,
+        )
+        return cls(host, port, tokens, config.allowed_origins, limits, tls_of(config))
 
 
 @attrs.define(eq=False)
@@ -81,6 +111,20 @@ class Context:
     def refused_for(self, peer: str) -> float:
         """Seconds for which an address is refused after too many failed connects."""
         return self.failures.refused_for(peer, trio.current_time())
+
+    def recheck(self) -> None:
+        """Tokens have changed: connections whose token is good no more are closed."""
+        for connection in tuple(self.connections):
+            connection.recheck()
+
+    def impersonates(self, token_digest: str | None) -> bool:
+        """Whether who came with this token may act as other users."""
+        if token_digest is None:
+            return False
+        return self.settings.tokens.impersonates(token_digest, self.now())
+
+    def needs_token(self) -> bool:
+        return self.settings.tokens.has_tokens()
 
     def find(self, token_digest: str) -> Principal | None:
         return self.settings.tokens.find(token_digest, self.now())

@@ -24,9 +24,13 @@ _CLOSE_CODES: Final[Mapping[wire.ErrorCode, int]] = {
 
 @attrs.frozen
 class Admitted:
-    """A client that is known now, and counted: :meth:`Context.leave` takes it back."""
+    """A client that is known now, and counted: :meth:`Context.leave` takes it back.
+
+    ``bearer`` is whose token it has, ``principal`` whom it acts for: another one for a bridge.
+    """
 
     request_id: str
+    bearer: Principal
     principal: Principal
     token_digest: str | None
     resume: Mapping[str, int]
@@ -49,13 +53,27 @@ def admit(context: Context, message: str, peer: str, header_token: str | None) -
         frame = wire.decode_request(message)
         request_id = frame.id
         params = _connect_params(frame)
-        principal, token_digest = context.authenticate(params.auth.token or header_token, peer)
-        context.enter(principal.user)
+        bearer, token_digest = context.authenticate(params.auth.token or header_token, peer)
+        principal = bearer
+        if params.auth.as_user is not None:
+            principal = on_behalf(context, bearer, token_digest, params.auth.as_user)
+        context.enter(bearer.user)
     except wire.FrameError as error:
         raise TurnedAway(error.request_id, Refusal("bad_frame", str(error))) from None
     except Refusal as refusal:
         raise TurnedAway(request_id, refusal) from None
-    return Admitted(request_id, principal, token_digest, params.resume)
+    return Admitted(request_id, bearer, principal, token_digest, params.resume)
+
+
+def on_behalf(
+    context: Context, bearer: Principal, token_digest: str | None, user: str
+) -> Principal:
+    """Whom a bridge acts for, never as an admin. Raises :class:`Refusal` for other tokens."""
+    if not context.impersonates(token_digest):
+        raise Refusal(
+            "forbidden", "`as_user` is for the tokens of bridges, which have `impersonate`"
+        )
+    return Principal(user, "operator" if bearer.role == "admin" else bearer.role)
 
 
 def _connect_params(frame: wire.RequestFrame) -> wire.ConnectParams:

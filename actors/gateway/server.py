@@ -34,6 +34,7 @@ from motet.actors.gateway.http import (
     upgrade_fault,
 )
 from motet.actors.gateway.websocket import serve_websocket
+from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
@@ -44,14 +45,17 @@ logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
 
 
-async def serve(system: System, api: HostApi, config: GatewayConfig) -> str:
+async def serve(
+    system: System, api: HostApi, config: GatewayConfig, tokens: TokenBook | None = None
+) -> str:
     """Start the gateway of a host as the actor ``gateway``; returns the URL it listens on.
 
+    ``tokens``: those that are stored, beside the configured ones.
     Raises :class:`ConfigError` when it may not or cannot listen there.
     """
-    settings = Settings.of(config)
+    settings = Settings.of(config, tokens)
     try:
-        gateway = await system.start(lambda: Gateway(api, settings), name="gateway")
+        gateway = await system.start(lambda: Gateway(api, settings, tokens), name="gateway")
     except StartFailed as failed:
         if isinstance(failed.__cause__, ConfigError):
             raise failed.__cause__ from None
@@ -69,8 +73,11 @@ class Gateway(Actor[GetGatewayState]):
     its clients (event ``shutdown``, close code 1001), within about a second.
     """
 
-    def __init__(self, api: HostApi, settings: Settings | None = None) -> None:
+    def __init__(
+        self, api: HostApi, settings: Settings | None = None, tokens: TokenBook | None = None
+    ) -> None:
         self._context = Context(api, settings or Settings())
+        self._tokens = tokens
         self._addresses: tuple[tuple[str, int], ...] = ()
 
     async def on_start(self) -> None:
@@ -78,7 +85,19 @@ class Gateway(Actor[GetGatewayState]):
         check_listen(settings.host, settings.tokens)
         listeners = await open_listeners(settings.host, settings.port)
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
+        if self._tokens is not None:
+            self.start_soon(self._watch, self._tokens)
         self.start_soon(serve_listeners, self._context, listeners)
+
+    async def _watch(self, tokens: TokenBook) -> None:
+        """A change of the tokens takes effect at once; one made by another program, at a tick."""
+        leave = tokens.watch(self._context.recheck)
+        try:
+            while True:
+                await trio.sleep(self._context.settings.limits.ping_ms / 1000)
+                await tokens.refresh()
+        finally:
+            leave()
 
     @handles(GetGatewayState)
     async def state(self, _request: GetGatewayState) -> GatewayState:

@@ -66,7 +66,7 @@ class Streams:
             head = await self._api.events.head(stream)
             if not subscription.verified and head.head > 0:
                 # It may have come into being between the two answers.
-                subscription.verified = await self._is_ours(stream)
+                subscription.verified = await self._is_ours(subscription)
                 if not subscription.verified:
                     raise NotFound(f"no stream {stream!r}")
         except BaseException:

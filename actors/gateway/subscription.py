@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from motet.actors.gateway.outbox import Published
+from motet.protocols.sessions import LOCAL, Principal
 
 Phase: TypeAlias = Literal["held", "live", "lost", "closed"]
 KEPT_ASIDE: Final = 64
@@ -26,11 +27,13 @@ KEPT_ASIDE: Final = 64
 class Subscription:
     """``last`` was handed on last; ``head`` is the highest number known to exist.
 
+    ``principal``: whose it has to be.
     ``begun``: the answer to the subscribe request is queued, so that events may follow.
     ``verified``: the host said that the stream is the principal's.
     """
 
     stream: str
+    principal: Principal = LOCAL
     last: int = 0
     head: int = 0
     phase: Phase = "held"
