@@ -17,7 +17,6 @@ import trio
 from motet.actors.answering import Answering
 from motet.actors.receiving import is_from
 from motet.actors.records import scope_of
-from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.stopping import RoomStop, stop_room
 from motet.actors.sessions.arrivals import Arrival
 from motet.actors.sessions.table import Run, Stop
@@ -26,7 +25,6 @@ from motet.protocols.sessions import LOCAL, Principal, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
-    from motet.actors.rooms.place import Place
 
 
 class Stopping(Answering):
@@ -75,7 +73,7 @@ class Stopping(Answering):
             await self._intake.discard(stop.dropped)
             await stop.wait()
             for one in rooms:
-                await self._room(one.place).stopped(one, grace)
+                await one.wait()
         return _sum(stop, rooms)
 
     # Asking, without awaiting
@@ -169,9 +167,6 @@ class Stopping(Answering):
         if name is not None and not places:
             raise NotFound(f"no open room {name!r}")
         return [stop_room(place, why) for place in places]
-
-    def _room(self, place: Place) -> OpenRoom:
-        return OpenRoom(place, self._tree.rooms, self._tree.journal)
 
 
 def _sum(stop: Stop, rooms: Sequence[RoomStop]) -> StopReport:

@@ -12,8 +12,8 @@ from motet.actors.events.subscription import Subscription, subscribe
 from motet.actors.rooms.place import Place
 from motet.actors.rooms.room import Post, RoomMessages
 from motet.actors.rooms.rooms import Open
+from motet.actors.rooms.stopping import stop_room
 from motet.actors.rooms.voice import room_stream
-from motet.actors.tools.threads import held_by
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import Journal
@@ -101,21 +101,10 @@ class OpenRoom:
         What people have said and nobody has answered yet stays so. Waits at most ``grace`` seconds.
         Needs neither the room's actor nor the disk.
         """
-        place = self._place
-        runs = place.speaker.live()
-        asked = place.stop(why)
+        stop = stop_room(self._place, why)
         with trio.move_on_after(grace):
-            for run in runs:
-                await run.ended.wait()
-            await place.idle.wait()
-        ended = [run.id for run in runs if run.result]
-        still = [run.id for run in runs if not run.result]
-        return StopReport(
-            stopped=[run for run in ended if run in asked],
-            already_stopping=[run.id for run in runs if run.id not in asked],
-            still_running=still,
-            held_by=held_by(still),
-        )
+            await stop.wait()
+        return stop.report()
 
     async def _actor(self) -> ActorRef[RoomMessages]:
         return await self._rooms.ask(Open(self.name))
