@@ -1,0 +1,189 @@
+"""Stored tokens at the gateway: a revoked one ends its connections, a bridge's speaks for many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+from trio.testing import MockClock
+from trio_websocket import wrap_client_stream
+
+import motet
+from motet.actors.gateway.auth import StaticTokens, digest, new_token, token_entry
+from motet.actors.gateway.context import Settings
+from motet.actors.tokens import TokenBook
+from motet.protocols import gateway as wire
+from motet.protocols.errors import ConfigError
+from motet.protocols.sessions import Role
+from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
+
+BRIDGE, PLAIN, ROOT = new_token(), new_token(), new_token()
+BRIDGES = StaticTokens(
+    (
+        token_entry(BRIDGE, "irc", impersonate=True),
+        token_entry(PLAIN, "alice"),
+        token_entry(ROOT, "root", "admin", impersonate=True),
+    )
+)
+
+
+@asynccontextmanager
+async def served(state: Path | None = None) -> AsyncGenerator[tuple[motet.Host, str]]:
+    """A real host behind a real socket; the second is the address of its WebSocket."""
+    agent = motet.Agent("a", model="demo")
+    async with motet.open_host(state, agents=[agent]) as host:
+        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+        yield host, url.replace("http", "ws") + "/ws"
+
+
+@asynccontextmanager
+async def client_of(address: str, token: str) -> AsyncGenerator[Client]:
+    async with socket_of(address) as client:
+        await client.result("connect", auth={"token": token})
+        yield client
+
+
+@asynccontextmanager
+async def socket_of(address: str) -> AsyncGenerator[Client]:
+    """Before the first frame. It closes its own stream, which trio-websocket leaves to others."""
+    parts = urlsplit(address)
+    stream = await trio.open_tcp_stream(str(parts.hostname), int(parts.port or 0))
+    async with stream, trio.open_nursery() as nursery:
+        socket = await wrap_client_stream(
+            nursery, stream, parts.netloc, parts.path, subprotocols=[wire.SUBPROTOCOL]
+        )
+        yield Client(socket)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_revoked_token_ends_its_live_connections_at_once_and_no_others() -> None:
+    async with served() as (host, address):
+        alice, bob = await host.new_token("alice"), await host.new_token("bob")
+        async with client_of(address, alice.token) as lost, client_of(address, bob.token) as kept:
+            await host.revoke_token(alice.info.id)
+            with trio.fail_after(5):
+                assert await lost.close_code() == wire.CLOSE_REVOKED
+            await kept.result("ping")
+        async with socket_of(address) as client:
+            error = await client.error("connect", auth={"token": alice.token})
+            assert error.code == "unauthorized"
+
+
+async def test_an_admin_makes_lists_and_revokes_tokens() -> None:
+    async with served() as (host, address):
+        root = await host.new_token("root", "admin")
+        async with client_of(address, root.token) as admin:
+            made = await admin.result("tokens.new", user="carol", role="viewer", label="hall")
+            carol = str(made["token"])
+            async with client_of(address, carol) as client:
+                assert (await client.error("tokens.list")).code == "forbidden"
+                listed = await admin.ask("tokens.list")
+                assert carol not in wire.encode(listed)
+                assert digest(carol) not in wire.encode(listed)
+                (_, info) = await host.tokens()
+                await admin.result("tokens.revoke", id=info.id)
+                with trio.fail_after(5):
+                    assert await client.close_code() == wire.CLOSE_REVOKED
+
+
+async def test_a_token_that_another_program_revoked_ends_at_the_next_tick(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """As the command line does, which writes beside the host."""
+    async with motet.open_host(tmp_path) as host:
+        made = await host.new_token("alice")
+        tree = host._tree
+        context = context_of(FakeHost(), Settings(tokens=tree.tokens))
+        book = TokenBook(tree.tokens._transact, tree.readers)
+        tree.tokens.watch(context.recheck)
+        async with connected(context, made.token) as client:
+            await book.revoke(made.info.id)
+            await tree.tokens.refresh()
+            assert await client.close_code() == wire.CLOSE_REVOKED
+
+
+async def test_a_gateway_whose_last_token_was_revoked_lets_nobody_in() -> None:
+    async with served() as (host, address):
+        await host.revoke_token((await host.new_token("alice")).info.id)
+        async with socket_of(address) as client:
+            assert (await client.error("connect")).code == "unauthorized"
+
+
+async def test_a_stored_token_is_enough_to_serve_others(tmp_path: Path) -> None:
+    async with motet.open_host(tmp_path, agents=[motet.Agent("a", model="demo")]) as host:
+        config = motet.GatewayConfig(listen="0.0.0.0:0")
+        with pytest.raises(ConfigError, match="without a token"):
+            await host.serve(config)
+        await host.new_token("alice")
+        assert await host.serve(config)
+
+
+async def test_a_bridge_acts_as_its_users_and_each_sees_their_own() -> None:
+    host = FakeHost()
+    async with connected(context_of(host, Settings(tokens=BRIDGES)), BRIDGE) as client:
+        for user in ("ann", "ben"):
+            await acting(client, user, "chat.send", session=f"irc:{user}", text="hi", key=user)
+        assert {run.info.user for run in host.run_infos.values()} == {"ann", "ben"}
+        listed = await acting(client, "ann", "sessions.list")
+        assert '"irc:ann"' in wire.encode(listed)
+        assert '"irc:ben"' not in wire.encode(listed)
+        foreign = await acting(client, "ann", "sessions.history", session="irc:ben")
+        assert isinstance(foreign.error, wire.ErrorBody)
+        assert foreign.error.code == "not_found"
+        own = await client.result("sessions.list")
+        assert own["sessions"] == []
+
+
+async def test_a_bridge_hears_the_streams_of_its_users() -> None:
+    host = FakeHost()
+    async with connected(context_of(host, Settings(tokens=BRIDGES)), BRIDGE) as client:
+        stream = "session:irc:ann"
+        assert (await acting(client, "ann", "subscribe", stream=stream)).ok
+        assert (await acting(client, "ann", "chat.send", session="irc:ann", text="hi", key="k")).ok
+        assert [(await client.event()).event] == ["input.accepted"]
+        refused = await acting(client, "ben", "subscribe", stream=stream)
+        assert isinstance(refused.error, wire.ErrorBody)
+
+
+async def test_messages_of_a_bridge_are_counted_for_each_user() -> None:
+    limits = wire.Limits(message_burst=1)
+    context = context_of(FakeHost(), Settings(tokens=BRIDGES, limits=limits))
+    async with connected(context, BRIDGE) as client:
+        assert (await acting(client, "ann", "chat.send", session="a", text="1", key="1")).ok
+        assert not (await acting(client, "ann", "chat.send", session="a", text="2", key="2")).ok
+        assert (await acting(client, "ben", "chat.send", session="b", text="1", key="3")).ok
+
+
+@pytest.mark.parametrize("token", [PLAIN, None])
+async def test_only_the_token_of_a_bridge_may_act_as_others(token: str | None) -> None:
+    settings = Settings() if token is None else Settings(tokens=BRIDGES)
+    async with connected(context_of(FakeHost(), settings), token) as client:
+        refused = await acting(client, "ben", "ping")
+        assert isinstance(refused.error, wire.ErrorBody)
+        assert refused.error.code == "forbidden"
+    async with opened(context_of(FakeHost(), settings)) as client:
+        error = await client.error("connect", auth={"token": token, "as_user": "ben"})
+        assert error.code == "forbidden"
+        assert await client.close_code() == wire.CLOSE_POLICY
+
+
+@pytest.mark.parametrize(("token", "role"), [(BRIDGE, "operator"), (ROOT, "operator")])
+async def test_a_whole_connection_can_be_for_one_user_and_never_as_an_admin(
+    token: str, role: Role
+) -> None:
+    async with opened(context_of(FakeHost(), Settings(tokens=BRIDGES))) as client:
+        welcome = await client.result("connect", auth={"token": token, "as_user": "ann"})
+        assert welcome["principal"] == {"user": "ann", "role": role}
+        assert (await client.error("tokens.list")).code == "forbidden"
+
+
+async def acting(client: Client, user: str, method: str, **params: object) -> wire.ResponseFrame:
+    """A request of a bridge for one of its users."""
+    frame = wire.RequestFrame(f"{user}-{method}", method, dict(params), as_user=user)
+    await client.socket.send_message(wire.encode(frame))
+    with trio.fail_after(5):
+        return await client.answer(frame.id)
