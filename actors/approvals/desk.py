@@ -21,6 +21,7 @@ from motet.protocols.chat import Call
 from motet.protocols.events import AnyEvent
 
 if TYPE_CHECKING:
+    from motet.actors.agent.budget import Budget
     from motet.actors.sessions.table import Run
 
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
@@ -145,7 +146,8 @@ class Desk:
         self.asked = trio.Event()
         self.emit: Emit = _unheard
         self._waiters: dict[str, Waiter] = {}
-        self._paused: dict[str, tuple[int, float, float]] = {}
+        self._timed: dict[tuple[str, str], trio.CancelScope] = {}
+        self._paused: dict[trio.CancelScope, tuple[int, float, float]] = {}
 
     def __repr__(self) -> str:
         return f"<Desk waiting={len(self._waiters)} pending={len(self.deadlines)}>"
@@ -185,26 +187,40 @@ class Desk:
         return True
 
     @contextmanager
-    def pausing(self, runs: Sequence[Run]) -> Generator[None]:
-        """Time in here is no wall time of these runs, whoever else waits for them too."""
-        for run in runs:
-            count, since, deadline = self._paused.get(
-                run.id, (0, trio.current_time(), run.scope.deadline)
-            )
-            run.scope.deadline = inf
-            self._paused[run.id] = count + 1, since, deadline
+    def timed(self, call: tuple[str, str], scope: trio.CancelScope) -> Generator[None]:
+        """A call of a run is at work, in a scope that has its time-out."""
+        self._timed[call] = scope
         try:
             yield
         finally:
-            for run in runs:
-                self._go_on(run)
+            del self._timed[call]
 
-    def _go_on(self, run: Run) -> None:
-        count, since, deadline = self._paused.pop(run.id)
+    @contextmanager
+    def pausing(self, runs: Sequence[Run]) -> Generator[None]:
+        """Time in here is neither the wall time of these runs, nor that of calls that wait for one.
+
+        Whoever else waits for them too.
+        """
+        callers = [self._timed[run.caller] for run in runs if run.caller in self._timed]
+        clocks = [*((run.scope, run.budget) for run in runs), *((one, None) for one in callers)]
+        for scope, _ in clocks:
+            count, since, deadline = self._paused.get(
+                scope, (0, trio.current_time(), scope.deadline)
+            )
+            scope.deadline = inf
+            self._paused[scope] = count + 1, since, deadline
+        try:
+            yield
+        finally:
+            for scope, budget in clocks:
+                self._go_on(scope, budget)
+
+    def _go_on(self, scope: trio.CancelScope, budget: Budget | None) -> None:
+        count, since, deadline = self._paused.pop(scope)
         if count > 1:
-            self._paused[run.id] = count - 1, since, deadline
+            self._paused[scope] = count - 1, since, deadline
             return
         waited = trio.current_time() - since
-        run.scope.deadline = deadline + waited
-        if run.budget is not None:
-            run.budget.started += waited
+        scope.deadline = deadline + waited
+        if budget is not None:
+            budget.started += waited

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -108,7 +109,7 @@ def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
 
 
 class ApprovalGate:
-    """Lets the calls of one host pass."""
+    """Lets the calls of one host pass. ``config`` may be replaced at any time."""
 
     def __init__(
         self,
@@ -120,7 +121,11 @@ class ApprovalGate:
         self._desk = desk
         self._store = store
         self._table = table
-        self._config = config
+        self.config = config
+
+    def timed(self, request: ExecuteCall, scope: trio.CancelScope) -> AbstractContextManager[None]:
+        """A block in which a call works; its time stands still while a run below it waits."""
+        return self._desk.timed((request.run_id, request.call.id), scope)
 
     async def passage(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
@@ -131,7 +136,7 @@ class ApprovalGate:
             open_ones = await self._without_grants(request, asked) if asked else ()
             if not open_ones:
                 return await self._begin(standing, request, args, None, approved=bool(asked))
-            if standing is None or not self._config.ask:
+            if standing is None or not self.config.ask:
                 return Passage(f"a person has to decide, and nobody can be asked: {_why(asked)}")
             info = await self._answer(standing, request, args, open_ones)
             if info.state == "pending":
@@ -168,7 +173,7 @@ class ApprovalGate:
             # Before it is on record, so that whoever begins meanwhile is marked.
             standing.hold(request.call.id, new.id)
             info = await self._request(standing, new)
-            hold = self._config.hold
+            hold = self.config.hold
             while info.state == "pending":
                 with self._desk.pausing(self._above(run)), trio.move_on_after(hold):
                     await waiter.answered.wait()
@@ -197,7 +202,7 @@ class ApprovalGate:
             args_hash=digest,
             reason=_why(asked),
             asked_by=tuple(one.asker for one in asked),
-            life=self._config.expires,
+            life=self.config.expires,
         )
 
     async def _request(self, standing: Standing, new: NewApproval) -> ApprovalInfo:
@@ -208,7 +213,7 @@ class ApprovalGate:
             settled = await self._store.ask(RequestApproval(new, suspended, standing.marks()))
             info = settled.info
             if settled.fresh:
-                self._desk.expect(info, self._config.expires)
+                self._desk.expect(info, self.config.expires)
                 await self._desk.emit(standing.run, _requested(info))
             return info
         raise AssertionError("nobody cancels this scope")

@@ -8,6 +8,7 @@ verdict was given on; every text that a model is given went through the one rule
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 import attrs
@@ -18,6 +19,7 @@ from motet.actors.approvals.gate import LATER, ApprovalGate, Asking, asked_by_to
 from motet.actors.errors.format import fallback_text
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.client import HooksClient
+from motet.actors.kit import Kit
 from motet.actors.log import logger
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.results.inline import INLINE_LIMIT, inline, whole
@@ -46,6 +48,7 @@ agent, and wait for calls of its that have no place."""
 
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
 Warn: TypeAlias = Callable[[str, AnyEvent], None]
+KitOf: TypeAlias = Callable[[str], Kit | None]
 """Publishes an event of a run; never waits, never fails."""
 
 
@@ -98,6 +101,7 @@ class _Work:
     """One call under way.
 
     Attributes:
+        catalog: the tools of its run; ``policy``: what rules on them.
         args: those it runs with, once they are known to be valid.
         limit: bytes of its result that fit in the transcript.
         asked: who wants a person to approve it, and why.
@@ -106,6 +110,8 @@ class _Work:
 
     request: ExecuteCall
     context: Context[object]
+    catalog: ToolCatalog
+    policy: PolicyDesk
     args: JsonObject = attrs.field(factory=dict[str, object])
     limit: int = INLINE_LIMIT
     asked: list[Asking] = attrs.field(factory=list[Asking])
@@ -146,7 +152,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
     that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
-    in a transcript, and without it that is lost. Without ``policy`` all is allowed; without
+    in a transcript, and without it that is lost. ``kit_of``: what a run works with instead of
+    ``catalog`` and ``policy``, by its id. Without ``policy`` all is allowed; without
     ``approvals`` nobody can be asked, and what needs an approval is denied.
     """
 
@@ -162,8 +169,10 @@ class ToolExecutor(Actor[ExecuteCall]):
         warn: Warn | None = None,
         policy: PolicyDesk | None = None,
         approvals: ApprovalGate | None = None,
+        kit_of: KitOf | None = None,
     ) -> None:
         self._catalog = catalog
+        self._kit_of = kit_of or _no_kit
         self._hooks = hooks
         self._reporter = reporter
         self._context = context
@@ -176,7 +185,10 @@ class ToolExecutor(Actor[ExecuteCall]):
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            work = _Work(request, self._context(request))
+            kit = self._kit_of(request.run_id)
+            catalog = self._catalog if kit is None else kit.catalog
+            policy = self._policy if kit is None else kit.policy
+            work = _Work(request, self._context(request), catalog, policy)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
@@ -235,7 +247,7 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _settle(self, work: _Work) -> _End:
         request, call = work.request, work.request.call
         try:
-            tool = self._catalog.get(request.agent, call.name)
+            tool = work.catalog.get(request.agent, call.name)
         except UnknownName as unknown:
             return _End(self._no_tool(work, unknown.name), "failed", "not_found")
         work.limit = min(tool.max_output, INLINE_LIMIT)
@@ -250,7 +262,7 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     def _by_policy(self, work: _Work, tool: Tool) -> _End | None:
         """Whether it may be called at all, and now. What is denied does not exist for the model."""
-        ruling = self._policy.ruling(work.subjects, tool)
+        ruling = work.policy.ruling(work.subjects, tool)
         if ruling.effect == "deny":
             request = work.request
             log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
@@ -259,13 +271,13 @@ class ToolExecutor(Actor[ExecuteCall]):
             reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
         call = f"{work.request.run_id}/{work.request.call.id}"
-        if late := self._policy.wait(work.subjects, tool, call):
+        if late := work.policy.wait(work.subjects, tool, call):
             return _End(late, "denied", "rate_limit")  # the tool has not failed
         return None
 
     def _no_tool(self, work: _Work, name: str) -> str:
-        allowed = self._policy.allowed_names(work.subjects)
-        near = self._catalog.nearest_first(work.request.agent, name, allowed)
+        allowed = work.policy.allowed_names(work.subjects)
+        near = work.catalog.nearest_first(work.request.agent, name, allowed)
         return f"There is no tool {name!r}. Available tools, nearest first: {near}"
 
     async def _attempt(self, work: _Work, tool: Tool) -> _End:
@@ -325,13 +337,19 @@ class ToolExecutor(Actor[ExecuteCall]):
             return _End(NOT_YET, "cancelled_before_start", LATER)
         return attrs.evolve(_denied(passage.refusal), kind=passage.kind)
 
+    def _timed(self, work: _Work, scope: trio.CancelScope) -> AbstractContextManager[None]:
+        """The time in which a person is asked, by a run that works for this call, is not its."""
+        if self._approvals is None:
+            return nullcontext()
+        return self._approvals.timed(work.request, scope)
+
     async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
         """``attempt`` learns what this says of the tool; a mistake of the model says nothing.
 
         Raises ``NeedsApproval`` when the tool does.
         """
         try:
-            with trio.move_on_after(tool.timeout):
+            with trio.move_on_after(tool.timeout) as scope, self._timed(work, scope):
                 value = await tool.run(work.context, work.args)
                 attempt.ending = "succeeded"
                 return _End(value, "done")
@@ -386,6 +404,11 @@ def _whole(error: BaseException) -> object:
     if isinstance(error, ToolFailure) and error.detail is not None:
         return {**error.detail, "message": str(error)}
     return error
+
+
+def _no_kit(_run_id: str) -> Kit | None:
+    """All runs work with what the executor was made with."""
+    return None
 
 
 def _tell_nobody(_run_id: str, _event: AnyEvent) -> None:

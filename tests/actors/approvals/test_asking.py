@@ -356,3 +356,21 @@ async def test_a_child_that_asks_is_answered_while_its_caller_waits() -> None:
         nursery.start_soon(_answer, host, "allow-once")
         result = await host.run(lead, "go")
     assert (result.output, own.ran) == ("fine", ["restart a"])
+
+
+async def test_while_a_child_waits_its_caller_s_time_stands_still(mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    own = ops(call(("restart", {"unit": "a"})), say("child done"))
+    asks = own.agent.as_tool(description="ops", timeout=30)
+    model = Scripted(call(("ops", {"task": "do it"})), say("fine"), name="lead")
+    lead = motet.Agent("lead", model=model, tools=[asks], limits=motet.Limits(wall=50))
+
+    async def late(host: motet.Host) -> None:
+        (info,) = await pending(host)
+        mock_clock.jump(1_000)
+        await host.approve(info.id, "allow-once")
+
+    async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
+        nursery.start_soon(late, host)
+        result = await host.run(lead, "go")
+    assert (result.output, own.ran) == ("fine", ["restart a"])
