@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.vectors import (
     areas_children,
+    areas_commands,
     areas_compact,
     areas_compaction,
     areas_errors,
@@ -72,6 +73,9 @@ ADAPTERS: Mapping[str, Adapter] = {
     "memory_flush": areas_history.flush,
     "post_run_compaction": areas_history.after_run,
     "event_order": areas_events.order,
+    "intent_quick": areas_commands.intent,
+    "intent_exact_cancel_later": areas_commands.exact,
+    "stop_commands": areas_commands.stopped,
     "abort_scenarios": areas_stop.aborted,
     "ownership_fence": areas_stop.owned,
     "tool_policy": areas_policy.allowed,

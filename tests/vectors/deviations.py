@@ -12,6 +12,7 @@ from typing import cast
 
 from tests.vectors import (
     deviations_children,
+    deviations_commands,
     deviations_compaction,
     deviations_history,
     deviations_loop,
@@ -188,6 +189,7 @@ RULES = (
     *deviations_prompt.RULES,
     *deviations_policy.RULES,
     *deviations_children.RULES,
+    *deviations_commands.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',

@@ -16,8 +16,7 @@ FOLDER = Path(__file__).parent
 ERRORS = FOLDER / "error_channel.json"
 LOOP = FOLDER / "agent_loop.json"
 LATER = (
-    "intent_quick",
-    "intent_exact_cancel_later", "scheduler_scenarios", "stop_commands", "inbound",
+    "scheduler_scenarios", "inbound",
     "gateway_frames",
 )  # fmt: skip
 """Areas that are not built yet, whole; all other areas are, whole."""
