@@ -68,12 +68,17 @@ class OpenRoom:
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
-        post = Post(user, text.encode("utf-8", "replace").decode(), key)
-        while True:
-            actor = await self._actor()
-            with suppress(ActorDead):  # it ended in between: nothing was said
-                return await actor.ask(post)
-            await trio.lowlevel.checkpoint()
+        place = self._place
+        post = Post(user, text.encode("utf-8", "replace").decode(), key, place.stops)
+        place.posting += 1
+        try:
+            while True:
+                actor = await self._actor()
+                with suppress(ActorDead):  # it ended in between: nothing was said
+                    return await actor.ask(post)
+                await trio.lowlevel.checkpoint()
+        finally:
+            place.posting -= 1
 
     @asynccontextmanager
     async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:

@@ -82,7 +82,6 @@ class Minutes:
 
     async def post(self, author: str, text: str, key: str | None) -> Said:
         """Store what a person says. Raises ``QueueFull``, ``KeyConflict``, ``StorageError``."""
-        overtaken = self._place.fence()
         async with self._writing:
             if len(self.unheard()) >= WAITING:
                 raise QueueFull(
@@ -95,8 +94,6 @@ class Minutes:
                 said = await self._say(self.state, words, key)
                 if not said.duplicate:
                     await self._tell(words)
-        if overtaken() and not said.duplicate:
-            self._place.cleared = max(self._place.cleared, said.seq)
         return said
 
     async def record(self, change: Change, *words: Words, patient: bool = True) -> None:

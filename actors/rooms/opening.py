@@ -82,5 +82,5 @@ async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
             await tree.resolver.resolve(member.agent)
         else:
             tree.registry.add(member.agent)
-    speaker = Speaker(room, tree.table, intake, tree.store)
+    speaker = Speaker(room, intake, tree.store)
     return Place(room, speaker, tree.rooms_store, RoomVoice(room.name, tree.fanout))

@@ -57,11 +57,15 @@ _log = logger("motet.rooms")
 
 
 class Post(Request[Said], frozen=True, tag="room.post"):
-    """A person says something. Answered when it is on disk. Raises as ``Minutes.post``."""
+    """A person says something. Answered when it is on disk. Raises as ``Minutes.post``.
+
+    ``stops``: how often the room had been stopped when it was said.
+    """
 
     author: str
     text: str
     key: str | None = None
+    stops: int = 0
 
 
 RoomMessages: TypeAlias = Post
@@ -72,14 +76,12 @@ class _Given:
     """One turn of several at once: all see the same messages, up to number ``shown``.
 
     Attributes:
-        number: of the turn in its round.
         overtaken: whether a stop has come since.
         before: set when the one before it has been heard, so that they are in order.
         done: the same of this one.
     """
 
     due: Due
-    number: int
     text: str
     shown: int
     overtaken: Callable[[], bool]
@@ -98,6 +100,7 @@ class RoomActor(Actor[RoomMessages]):
         self.minutes = Minutes(place)
         self._driving = False
         self._recovered = False
+        self._shown = 0
 
     @property
     def state(self) -> RoomState:
@@ -111,13 +114,11 @@ class RoomActor(Actor[RoomMessages]):
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
-        self.place.posting += 1
-        try:
-            said = await self.minutes.post(request.author, request.text, request.key)
-            if not said.duplicate:
-                self._drive_soon()
-        finally:
-            self.place.posting -= 1
+        said = await self.minutes.post(request.author, request.text, request.key)
+        if not said.duplicate:
+            if request.stops != self.place.stops:
+                self.place.cleared = max(self.place.cleared, said.seq)
+            self._drive_soon()
         return said
 
     # Moves
@@ -242,39 +243,36 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _give(self, speakers: tuple[Due, ...]) -> None:
         """Their turns are counted on disk before they begin."""
-        overtaken, first = self.place.fence(), self.state.floor.turns + 1
-        messages, shown = tuple(self.minutes.messages), self.minutes.last
+        overtaken, number = self.place.fence(), self.state.floor.turns
+        messages = tuple(self.minutes.messages)
+        shown = self._shown = self.minutes.last
         await self.minutes.record(lambda state: replace(state, floor=given(state.floor, speakers)))
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
-            for number, due in enumerate(speakers, first):
+            for due in speakers:
+                if overtaken():
+                    break
+                number += 1
+                left = self.room.max_turns - number
+                await self.place.voice.say(RoomTurn(due.name, number, left))
                 after = self.state.seen.get(due.name, 0)
                 text = told(messages, name=due.name, after=after, most=self.room.history)
-                turn = _Given(due, number, text, shown, overtaken, before)
+                turn = _Given(due, text, shown, overtaken, before)
                 before = turn.done
                 nursery.start_soon(self._speak, turn)
 
     async def _speak(self, given: _Given) -> None:
+        place, name = self.place, given.due.name
+        leave = place.voice.listen_to(place.speaker.session(name))
         try:
-            turn = await self._turn(given)
+            turn = await place.speaker.turn(name, given.text, given.overtaken)
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
             if not (given.overtaken() and turn.problem):
                 await self._spoken(given, turn)
         finally:
-            given.done.set()
-
-    async def _turn(self, given: _Given) -> Turn:
-        name, place = given.due.name, self.place
-        if given.overtaken():
-            return Turn(problem=STOPPED)
-        left = self.room.max_turns - given.number
-        await place.voice.say(RoomTurn(name, given.number, left))
-        leave = place.voice.listen_to(place.speaker.session(name))
-        try:
-            return await place.speaker.turn(name, given.text, given.overtaken)
-        finally:
             leave()
+            given.done.set()
 
     async def _spoken(self, given: _Given, turn: Turn) -> None:
         name = given.due.name
@@ -298,7 +296,10 @@ class RoomActor(Actor[RoomMessages]):
         cleared = self.place.said if reason in (FAILED, INTERRUPTED) else self.place.cleared
 
         def change(state: RoomState) -> RoomState:
-            seen = state.seen | {turn.name: self.minutes.last for turn in state.floor.speaking}
+            seen = state.seen | {
+                turn.name: max(self._shown, state.seen.get(turn.name, 0))
+                for turn in state.floor.speaking
+            }
             return replace(
                 state,
                 floor=ended(state.floor, reason),

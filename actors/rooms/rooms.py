@@ -5,9 +5,11 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import attrs
+import trio
 
 from motet.actors.rooms.place import Place
 from motet.actors.rooms.room import RoomActor, RoomMessages
+from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 
@@ -28,17 +30,34 @@ class Places:
 class Rooms(Actor[Open]):
     """Parent of all room actors. One room's crash never touches another's."""
 
-    supervision = Supervision(strategy="one_for_one", intensity=20, period=5.0)
+    supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
     cleanup_budget = 12.0
 
     def __init__(self, places: Places) -> None:
         self._places = places
 
+    async def on_start(self) -> None:
+        self.start_soon(self._sweep)
+
     @handles(Open)
     async def open(self, request: Open) -> ActorRef[RoomMessages]:
-        name = quote(request.name, safe=":@ ")
+        name = actor_name(request.name)
         room: ActorRef[RoomMessages] | None = self.child(name)
         if room is None or not room.is_alive:
             place = self._places.known[request.name]
             room = await self.start_child(lambda: RoomActor(place), name=name)
         return room
+
+    async def _sweep(self) -> None:
+        """End the actors of rooms that have been idle for a while: what was said is on disk."""
+        while True:
+            await trio.sleep(SWEEP_EVERY)
+            limit = trio.current_time() - IDLE_AFTER
+            for place in list(self._places.known.values()):
+                if place.rests and place.touched < limit:
+                    await self.stop_child(actor_name(place.name))
+
+
+def actor_name(room: str) -> str:
+    """A room's name as a name in the tree."""
+    return quote(room, safe=":@ ")

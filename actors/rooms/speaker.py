@@ -18,7 +18,7 @@ from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.rooms.told import manners
 from motet.actors.sessions.keys import Chat, session_key, sub_agent_key
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.table import Run
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.limits import MAX_DEPTH, Limits
@@ -52,13 +52,12 @@ class Speaker:
     def __init__(
         self,
         room: Room,
-        table: RunTable,
         intake: Intake,
         sessions: ActorRef[SessionStoreMessage],
     ) -> None:
         self.room = room
         self.members: tuple[MemberInfo, ...] = tuple(one.info for one in room.members)
-        self._table = table
+        self._runs: set[Run] = set()
         self._intake = intake
         self._sessions = sessions
         self._budget = Budget(room.limits)
@@ -146,11 +145,13 @@ class Speaker:
             return None
         run.extra = extra
         run.budget = self._budget.child(run.limits, started=trio.current_time())
+        self._runs.add(run)
         try:
             async with self._intake.owned(run):
                 await run.ended.wait()
         finally:
             run.budget.close()
+            self._runs.discard(run)
         assert run.result is not None
         self._notice(run.result.limit, run.limits)
         return run.result
@@ -162,13 +163,7 @@ class Speaker:
 
     def live(self) -> tuple[Run, ...]:
         """The runs of this room that have not ended."""
-        keys = {self.session(member.name) for member in self.members}
-        prefix = sub_agent_key(f"{CHOOSER}.{self.room.name[:40]}", "")[:-1]
-        return tuple(
-            run
-            for run in self._table.runs.values()
-            if run.session in keys or run.session.startswith(prefix)
-        )
+        return tuple(run for run in self._runs if run.result is None)
 
     def stop(self, why: str) -> tuple[str, ...]:
         """Ask whoever speaks to end; the ids of their runs. Needs no actor and no disk."""
