@@ -369,12 +369,14 @@ class GatewayState(msgspec.Struct, frozen=True):
     evicted: int
     failed: int
     refused_connects: int
+    secure: bool = False
 
     @property
     def url(self) -> str:
         """The first address as a client or a browser takes it."""
         host, port = self.addresses[0]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class GetGatewayState(Ask[GatewayState], frozen=True, tag="gateway.state"):

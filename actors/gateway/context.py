@@ -98,6 +98,7 @@ class Context:
     evicted: int = attrs.field(init=False, default=0)
     failed: int = attrs.field(init=False, default=0)
     refused_connects: int = attrs.field(init=False, default=0)
+    requests: Counter[tuple[str, str]] = attrs.field(init=False, factory=Counter["tuple[str, str]"])
     _users: Counter[str] = attrs.field(init=False, factory=Counter[str])
 
     def __attrs_post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -82,14 +82,14 @@ def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
     return Response(status, message + "\n", headers=headers)
 
 
-def page(head: Head, health: Callable[[], Response]) -> Response:
-    """The answer to a request that is no upgrade."""
-    if head.path not in WEBSOCKET_PATHS | {"/healthz"}:
-        return plain(404, "Not found. There are /, /ws and /healthz.")
+def page(head: Head, looks: Mapping[str, Callable[[], Response]]) -> Response:
+    """The answer to a request that is no upgrade; ``looks``: by their paths."""
+    if head.path not in WEBSOCKET_PATHS | looks.keys():
+        return plain(404, f"Not found. There are /, /ws, {', '.join(looks)}.")
     if head.method not in ("GET", "HEAD"):
         return plain(405, "Only GET and HEAD.", ("allow", "GET, HEAD"))
-    if head.path == "/healthz":
-        return health()
+    if head.path in looks:
+        return looks[head.path]()
     if head.path == "/ws":
         return plain(426, "Connect with WebSocket.", ("upgrade", "websocket"))
     return Response(200, _PAGE, "text/html; charset=utf-8")

@@ -40,7 +40,10 @@ class _Channel:
 
 @attrs.define(eq=False)
 class Hub:
+    """``gaps`` counts how often a client fell behind on a stream."""
+
     _journal: Journal
+    gaps: int = attrs.field(init=False, default=0)
     _channels: dict[str, _Channel] = attrs.field(init=False, factory=dict[str, _Channel])
 
     def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
@@ -63,6 +66,10 @@ class Hub:
             del self._channels[stream]
         if channel.detach is not None:
             channel.detach()
+
+    @property
+    def watchers(self) -> int:
+        return sum(len(channel.watchers) for channel in self._channels.values())
 
     def __len__(self) -> int:
         return len(self._channels)

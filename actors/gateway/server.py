@@ -7,7 +7,6 @@ this machine can reach is never served without a token; all sockets are closed w
 from __future__ import annotations
 
 import errno
-import json
 import logging
 
 import attrs
@@ -33,6 +32,8 @@ from motet.actors.gateway.http import (
     plain,
     upgrade_fault,
 )
+from motet.actors.gateway.looks import looks
+from motet.actors.gateway.tls import TlsStream
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig
@@ -108,6 +109,7 @@ class Gateway(Actor[GetGatewayState]):
             evicted=context.evicted,
             failed=context.failed,
             refused_connects=context.refused_connects,
+            secure=context.settings.tls is not None,
         )
 
 
@@ -128,7 +130,9 @@ async def serve_listeners(context: Context, listeners: list[trio.SocketListener]
     """Serve until cancelled; then close all connections and listeners."""
 
     async def handle(stream: trio.SocketStream) -> None:
-        await serve_stream(context, stream, _peer(stream))
+        tls = context.settings.tls
+        client = stream if tls is None else TlsStream(stream, tls)
+        await serve_stream(context, client, _peer(stream))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_beat, context)
@@ -178,7 +182,7 @@ async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, 
         if head is None:
             return
         if not head.wants_websocket():
-            alive = await http.respond(page(head, lambda: _health(context)))
+            alive = await http.respond(page(head, looks(context, head, peer)))
             continue
         refused = _upgrade_refused(context, head, peer)
         if refused is None:
@@ -202,16 +206,6 @@ async def _websocket(
         )
     finally:
         context.websockets -= 1
-
-
-def _health(context: Context) -> Response:
-    try:
-        status = context.api.status()
-    except Exception:
-        logger.exception("the host cannot tell its status")
-        return Response(503, '{"status":"failing"}', "application/json")
-    body = {"status": "ok", "version": status.version, "instance": status.instance}
-    return Response(200, json.dumps(body), "application/json")
 
 
 def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None:

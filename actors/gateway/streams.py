@@ -174,6 +174,7 @@ class Streams:
 
     def _lose(self, subscription: Subscription, start: int) -> None:
         subscription.lose()
+        self._hub.gaps += 1
         self._outbox.gap(subscription.stream, start, max(start, subscription.head), time.time())
         self._wake()
 

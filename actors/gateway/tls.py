@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ssl
 
+import trio
+
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 
@@ -29,6 +31,33 @@ def tls_of(config: GatewayConfig) -> ssl.SSLContext | None:
             f"{error}; both are files in PEM, the key without a password"
         ) from error
     return context
+
+
+class TlsStream(trio.abc.HalfCloseableStream):
+    """A client's socket in TLS. The handshake comes with the first bytes, under their deadline.
+
+    A failed handshake raises ``BrokenResourceError`` there, as a socket that breaks does.
+    """
+
+    def __init__(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
+        self._socket = stream
+        self._tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._tls.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._tls.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._tls.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """End our half of the connection below: TLS has no half of its own to end."""
+        await self._socket.send_eof()
+
+    async def aclose(self) -> None:
+        await self._tls.aclose()
 
 
 def _no_password() -> str:
