@@ -1,7 +1,7 @@
-"""A request that a bridge makes for one of the people it speaks for.
+"""Whom a request is for: the user of its connection, or one of the people a bridge speaks for.
 
-Invariants: it sees and does what that user would with a token of their own, never more than an
-operator (G16); their messages are counted as theirs.
+Invariants: for a bridge it sees and does what that user would with a token of their own, never more
+than an operator (G16); their messages are counted as theirs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from motet.actors.gateway.context import Context
 from motet.actors.gateway.once import Once
 from motet.actors.gateway.streams import Streams
 from motet.protocols.gateway import StreamState
-from motet.protocols.host import HostApi
+from motet.protocols.host import Expected, HostApi
 from motet.protocols.sessions import Principal
 
 
 @attrs.frozen
 class Behalf:
-    """A :class:`motet.actors.gateway.method.Caller` beside the connection's own."""
+    """The :class:`motet.actors.gateway.method.Caller` of one request.
+
+    ``expected``: its input, as it was noted when the request was read.
+    """
 
     principal: Principal
     _context: Context
     _streams: Streams
+    expected: Expected | None = None
 
     @property
     def api(self) -> HostApi:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from msgspec import UnsetType
@@ -21,16 +22,15 @@ from motet.actors.gateway.context import Context
 from motet.actors.gateway.failures import Refusal, error_body
 from motet.actors.gateway.handshake import Admitted, TurnedAway, admit, on_behalf
 from motet.actors.gateway.method import Answer, Caller
-from motet.actors.gateway.once import Once
 from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.rates import TokenBucket
-from motet.actors.gateway.requests import Requests
+from motet.actors.gateway.requests import Requests, said_in
 from motet.actors.gateway.streams import Streams
 from motet.actors.gateway.websocket import Ending
 from motet.protocols import gateway as wire
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Shutdown, Tick
-from motet.protocols.host import HostApi
+from motet.protocols.host import Expected
 from motet.protocols.sessions import LOCAL, Principal
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class Connection:
         self._token_digest: str | None = None
         self._outbox = Outbox(context.settings.limits)
         self._requests = Requests(context.settings.limits)
+        self._noted: dict[int, Expected] = {}
         self._patience = TokenBucket(_PATIENCE / 60, _PATIENCE)
         self._nursery: trio.Nursery
         self._socket: WebSocketConnection
@@ -131,6 +132,7 @@ class Connection:
             await self._read(socket, nursery)
         finally:
             context.connections.discard(self)
+            self._noted.clear()
             self._streams.close()
 
     async def _resume(self, admitted: Admitted) -> None:
@@ -139,7 +141,7 @@ class Connection:
         starts: list[Callable[[], None]] = []
         for stream, after in admitted.resume.items():
             try:
-                states[stream], start = await self.subscribe(stream, after)
+                states[stream], start = await self._streams.subscribe(stream, after)
                 starts.append(start)
             except NotFound:
                 states[stream] = wire.StreamState(0, 0, resumed=False, reason="not_found")
@@ -150,10 +152,10 @@ class Connection:
             start()
 
     def _welcome(self, states: dict[str, wire.StreamState]) -> wire.Connected:
-        status = self.api.status()
+        status = self._context.api.status()
         return wire.Connected(
             protocol=wire.PROTOCOL,
-            server=wire.ServerInfo(status.version, status.instance, self.now()),
+            server=wire.ServerInfo(status.version, status.instance, self._context.now()),
             principal=wire.PrincipalInfo(self._principal.user, self._principal.role),
             methods=methods.allowed(self._principal.role),
             limits=self._context.settings.limits,
@@ -179,34 +181,6 @@ class Connection:
         self._context.evicted += 1
         self._ending = Ending(wire.CLOSE_OVERLOADED, "slow consumer", broken=True)
         self._nursery.cancel_scope.cancel()
-
-    # -- what handlers see -----------------------------------------------------------------------
-
-    @property
-    def principal(self) -> Principal:
-        return self._principal
-
-    @property
-    def api(self) -> HostApi:
-        return self._context.api
-
-    @property
-    def once(self) -> Once:
-        return self._context.once
-
-    def now(self) -> float:
-        return self._context.now()
-
-    def spend_message(self) -> None:
-        self._context.spend_message(self._principal.user)
-
-    async def subscribe(
-        self, stream: str, after: int | None
-    ) -> tuple[wire.StreamState, Callable[[], None]]:
-        return await self._streams.subscribe(stream, after)
-
-    def unsubscribe(self, stream: str) -> bool:
-        return self._streams.unsubscribe(stream)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -234,12 +208,23 @@ class Connection:
         try:
             frame = wire.decode_request(message)
             request_id = frame.id
-            if self._requests.admit(frame):
+            at_once = self._requests.admit(frame)
+            self._note(frame)
+            if at_once:
                 nursery.start_soon(self._perform, frame)
         except wire.FrameError as error:
             self._refuse(error.request_id, Refusal("bad_frame", str(error)))
         except Refusal as error:
             self._refuse(request_id, error)
+
+    def _note(self, frame: wire.RequestFrame) -> None:
+        """Note an input as it is read, so that a stop which is read after it covers it (G2)."""
+        said = said_in(frame)
+        if said is not None:
+            with suppress(Refusal):  # it is said when the request is carried out
+                principal, (session, sender) = self._caller(frame).principal, said
+                expect = self._context.api.expect
+                self._noted[id(frame)] = expect(session, sender=sender, principal=principal)
 
     def _refuse(self, request_id: str, refusal: Refusal) -> None:
         self.answer(wire.failed(request_id, error_body(refusal)))
@@ -250,26 +235,30 @@ class Connection:
             self.close(wire.CLOSE_RATE, "too many refused requests")
 
     async def _perform(self, frame: wire.RequestFrame) -> None:
-        answer = Answer(None)
+        answer, code = Answer(None), "ok"
         try:
-            answer = await methods.call(self._caller(frame), frame)
+            caller = self._caller(frame, self._noted.pop(id(frame), None))
+            answer = await methods.call(caller, frame)
             text = wire.encode(wire.ok(frame.id, answer.result))
         except Exception as error:
             body = error_body(error)
             text = wire.encode(wire.failed(frame.id, body))
-            if body.code == "rate_limited":
+            code = body.code
+            if code == "rate_limited":
                 self._lose_patience()
+        known = frame.method if frame.method in methods.METHODS else "unknown"
+        self._context.requests[known, code] += 1
         self._outbox.answer(text, lambda: self._over(frame))
         self._stir()
         if answer.then is not None:
             answer.then()
 
-    def _caller(self, frame: wire.RequestFrame) -> Caller:
+    def _caller(self, frame: wire.RequestFrame, expected: Expected | None = None) -> Caller:
         """Whom the request is for. Raises :class:`Refusal`."""
-        if isinstance(frame.as_user, UnsetType):
-            return self
-        bridged = on_behalf(self._context, self._bearer, self._token_digest, frame.as_user)
-        return Behalf(bridged, self._context, self._streams)
+        principal = self._principal
+        if not isinstance(frame.as_user, UnsetType):
+            principal = on_behalf(self._context, self._bearer, self._token_digest, frame.as_user)
+        return Behalf(principal, self._context, self._streams, expected)
 
     def _over(self, frame: wire.RequestFrame) -> None:
         for waiting in self._requests.over(frame):

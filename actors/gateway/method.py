@@ -15,7 +15,7 @@ import msgspec
 from motet.actors.gateway.once import Once
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
-from motet.protocols.host import HostApi
+from motet.protocols.host import Expected, HostApi
 from motet.protocols.sessions import Principal, Role
 
 P = TypeVar("P")
@@ -43,6 +43,11 @@ class Caller(Protocol):
     @property
     def once(self) -> Once:
         """What was carried out under a key."""
+        ...
+
+    @property
+    def expected(self) -> Expected | None:
+        """The input of this request, as it was noted when the request was read."""
         ...
 
     def now(self) -> float:

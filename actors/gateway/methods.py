@@ -109,6 +109,7 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
         sender=params.sender,
         principal=caller.principal,
         key=params.key,
+        expected=caller.expected,
     )
     return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
 

@@ -36,6 +36,14 @@ def urgency(frame: RequestFrame) -> Urgency | None:
     return None if command is None else "stop" if command.stops else "command"
 
 
+def said_in(frame: RequestFrame) -> tuple[str, str] | None:
+    """The session and the sender of an input that is to be answered; None for all else."""
+    session, sender = frame.params.get("session"), frame.params.get("sender", "")
+    if frame.method != "chat.send" or urgency(frame) is not None:
+        return None
+    return (session, sender) if isinstance(session, str) and isinstance(sender, str) else None
+
+
 def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
     """Requests of equal lanes keep their order; None: the order does not matter."""
     if frame.method == "chat.send":
