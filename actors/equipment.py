@@ -31,7 +31,7 @@ from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
-from motet.protocols.config import HostConfig
+from motet.protocols.config import HostConfig, ShellConfig
 from motet.protocols.policy import Policy
 
 ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_GROUP}
@@ -39,13 +39,16 @@ ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_
 
 @attrs.frozen
 class Equipment:
-    """The plain objects that agents, sessions and the executor of tools share."""
+    """The plain objects that agents, sessions and the executor of tools share: a ``Kit``."""
 
     catalog: ToolCatalog
     mcp: McpDirectory
     shelf: Shelf
     policy: PolicyDesk
     registry: AgentRegistry
+    models: ModelCatalog
+    shell: ShellConfig
+    generation: int = 0
 
 
 def equipped(
@@ -55,8 +58,9 @@ def equipped(
     table: RunTable,
     models: ModelCatalog,
     engine: Policy | None,
+    generation: int = 0,
 ) -> Equipment:
-    """All of it, with nothing started yet."""
+    """All of it, with nothing started yet. Raises ``ConfigError``, ``MissingExtra``."""
     catalog = ToolCatalog()
     mcp = McpDirectory(config.mcp, catalog, table)
     shelf = Shelf(tuple(map(Path, config.skills or ())))
@@ -64,7 +68,8 @@ def equipped(
     builtin = _builtin(config, stores, children, skills) | mcp.tools()
     policy = mcp.policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf)
-    return Equipment(catalog, mcp, shelf, policy, registry)
+    shell = config.tools.shell
+    return Equipment(catalog, mcp, shelf, policy, registry, models, shell, generation)
 
 
 def _builtin(

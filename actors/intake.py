@@ -133,7 +133,7 @@ class Intake:
     async def owned(self, run: Run) -> AsyncGenerator[Ack]:
         """A run that belongs to this block: it has ended when the block is left."""
         try:
-            yield await self.deliver(run)
+            yield await self._deliver(run)
         finally:
             if not run.ended.is_set():
                 # Waits while being cancelled, without limit: bounded waiting would break G1.
@@ -143,7 +143,11 @@ class Intake:
                     await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
-        """Have the session's actor store and queue the input."""
+        """Have the session's actor store and queue the input, which is nobody's from then on."""
+        run.durable = True
+        return await self._deliver(run)
+
+    async def _deliver(self, run: Run) -> Ack:
         table = self._tree.table
         table.admit(run)
         try:

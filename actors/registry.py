@@ -92,6 +92,14 @@ class AgentRegistry:
         """The agent of that name, if it came from code or configuration and not from a store."""
         return None if name in self._stored else self._agents.get(name)
 
+    def has(self, agent: AnyAgent) -> bool:
+        """Whether it is this very agent that is known by its name."""
+        return self._agents.get(agent.name) is agent
+
+    def own_agents(self) -> tuple[AnyAgent, ...]:
+        """All but those that came from a store, in the order in which they became known."""
+        return tuple(agent for name, agent in self._agents.items() if name not in self._stored)
+
     def names(self) -> tuple[str, ...]:
         return tuple(self._agents)
 

@@ -21,9 +21,10 @@ from motet.actors.approvals.desk import Desk
 from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
+from motet.actors.kit import Kit
 from motet.actors.log import logger
 from motet.actors.mcp.directory import McpDirectory
-from motet.actors.models.directory import Provide
+from motet.actors.models.directory import ForgetModels, Provide
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
@@ -45,6 +46,7 @@ from motet.runtime import ActorDead, ActorRef
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parking import Parking
+    from motet.actors.equipment import Equipment
 
 
 @attrs.define
@@ -62,13 +64,15 @@ class Services:
         contexts: of sessions that were used lately; read only.
         find_model: by the name that an agent has it by, to know what it can do.
         guard: what happens to a text that looks like an attempt to take the agent over.
+        kit: what is configured now; None: nothing that could change. Its parts are here, too.
+        generation: of the models' configuration.
     """
 
     table: RunTable
     catalog: ToolCatalog
     store: ActorRef[SessionStoreMessage]
     bus: ActorRef[Publish]
-    models: ActorRef[Provide]
+    models: ActorRef[Provide | ForgetModels]
     tools: ActorRef[ExecuteCall]
     errors: ErrorChannel
     hooks: HooksClient
@@ -90,9 +94,35 @@ class Services:
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
-    _providers: dict[str, ActorRef[Generate]] = attrs.field(
-        factory=dict[str, ActorRef[Generate]], init=False
+    kit: Equipment | None = None
+    generation: int = 0
+    _providers: dict[tuple[str, int], ActorRef[Generate]] = attrs.field(
+        factory=dict["tuple[str, int]", ActorRef[Generate]], init=False
     )
+
+    def of(self, run: Run) -> Kit:
+        """What the run works with."""
+        return run.kit or self
+
+    def refresh(self, run: Run) -> None:
+        """Give a run that is about to start what is configured now; a child has its caller's."""
+        kit = self.kit
+        if kit is None or run.kit is kit or (run.kit is not None and run.caller is not None):
+            return
+        latest = kit.registry.own(run.agent.name)
+        if latest is not None and latest is not run.agent:
+            if run.limits is run.agent.limits:
+                run.limits = latest.limits
+            run.agent = latest
+        if latest is not None or run.kit is None:
+            run.kit = kit
+
+    def adopt(self, kit: Equipment) -> None:
+        """Work with another kit from now on; runs keep theirs."""
+        self.kit, self.generation, self.shell = kit, kit.generation, kit.shell
+        self.catalog, self.policy, self.mcp = kit.catalog, kit.policy, kit.mcp
+        self.find_model = kit.registry.model
+        self.workbench = attrs.evolve(self.workbench, shelf=kit.shelf)
 
     async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
         """Something degraded and the run goes on (seed 001): log it and say so.
@@ -110,12 +140,23 @@ class Services:
         log = self.log.info if finding.level == "info" else self.log.warning
         log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
 
-    async def provider(self, model: str) -> ActorRef[Generate]:
-        """The actor that speaks to a model; asked for once, and again when it has ended."""
-        known = self._providers.get(model)
+    async def provider(self, model: str, run: Run | None = None) -> ActorRef[Generate]:
+        """The actor that speaks to a model; asked for once, and again when it has ended.
+
+        ``run``: as was configured when it began.
+        """
+        generation = self.generation if run is None else self.of(run).generation
+        known = self._providers.get((model, generation))
         if known is None or not known.is_alive:
-            known = self._providers[model] = await self.models.ask(Provide(model))
+            known = await self.models.ask(Provide(model, generation))
+            self._providers[model, generation] = known
         return known
+
+    async def forget_models(self, generation: int) -> None:
+        """End the actors of models that are configured otherwise now, and that no run uses."""
+        for key in [key for key in self._providers if key[1] == generation]:
+            del self._providers[key]
+        await self.models.ask(ForgetModels(generation))
 
     def asking(
         self, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None

@@ -47,7 +47,7 @@ class Batch:
         self.calls = calls
         self.step = step
         self.record: list[CallResult] = []
-        in_order = services.catalog.in_order(run.agent.name, calls)
+        in_order = services.of(run).catalog.in_order(run.agent.name, calls)
         self.standing = Standing(run, calls, step, in_order, suspended)
         left, run.resumption = run.resumption, None
         self._known = known(left)
@@ -181,7 +181,8 @@ class Batch:
 
     async def _store_intent(self, intent: AssistantMessage) -> None:
         try:
-            await self.services.store.ask(RecordIntent(self.run.id, self.step, intent))
+            spent = self.run.budget.usage if self.run.budget is not None else None
+            await self.services.store.ask(RecordIntent(self.run.id, self.step, intent, spent))
         except Exception as error:
             # A full disk must not stop the agent; a crash of this very run would lose these rows.
             message = f"the calls are not journalled: {error}"

@@ -60,6 +60,7 @@ class TurnRunner:
     """
 
     def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
+        services.refresh(run)
         self.run = run
         self.slot = slot
         self.services = services
@@ -68,7 +69,7 @@ class TurnRunner:
         self.turn = Turn(
             run.limits,
             budget=run.budget or fresh_budget(run),
-            loops=Loops(services.catalog.kinds(run.agent.name)),
+            loops=Loops(services.of(run).catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
@@ -88,12 +89,14 @@ class TurnRunner:
         self.failure: AgentError | None = None
         self.error_id: str | None = None
         self._batch: Batch | None = None
-        self._calls: RunCalls | None = None
+        self._next: Decision | None = None
         self._ended_beside = 0
         if (left := run.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
-            self._calls = take_up(self.turn, self.voice, self.trace, left)
-            self._batch = self._new_batch(self._calls)
+            self._next = take_up(self.turn, self.voice, self.trace, left)
+            if isinstance(self._next, RunCalls):
+                self._batch = self._new_batch(self._next)
+            run.resumption = None
 
     @property
     def history(self) -> tuple[ChatMessage, ...]:
@@ -156,15 +159,15 @@ class TurnRunner:
         return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
-        decision = self._calls or await self._begin()
-        if self._calls is not None:
+        decision = self._next or await self._begin()
+        if self._next is not None:
             await self._load()
             await self.hearing.take_up(self.services.store)
-            await self.voice.emit(events.RunResumed())
+            await self._tell_start(again=True)
         await self._prepare()
         self.thinker.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
-        if self._calls is not None:
+        if self._next is not None:
             self.turn.failures = counted(self.turn.failures, self.turn.rows)
         while True:
             match decision:
@@ -190,13 +193,21 @@ class TurnRunner:
         # Before any await, so that a stop leaves no input without its row.
         decision = None if guarded else self.turn.begin(run.text)
         await self.services.begin(run)
-        await self.voice.emit(events.RunStarted(run.agent.name, run.agent.model_name))
+        await self._tell_start(again=bool(run.heard))
         if decision is None:
             decision = await self._admit()
         else:
             await self.voice.say("user", run.principal.user, run.text)
             await self._load()
         return decision
+
+    async def _tell_start(self, *, again: bool) -> None:
+        """``again``: after another host, or after it was parked."""
+        run = self.run
+        if run.heard is False or not again:
+            await self.voice.emit(events.RunStarted(run.agent.name, run.agent.model_name))
+        if again:
+            await self.voice.emit(events.RunResumed(self.voice.messages))
 
     async def _admit(self) -> Decision:
         """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
@@ -225,7 +236,7 @@ class TurnRunner:
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
             await self.services.warn(run, "bootstrap", problem, grave=False)
-        for problem in await self.services.mcp.prepare(run.agent.name):
+        for problem in await self.services.of(run).mcp.prepare(run.agent.name):
             await self.services.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
@@ -326,7 +337,7 @@ class TurnRunner:
         except Exception as error:
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.warn(run, "transcript", message)
-        self.turn.loops.kinds = self.services.catalog.kinds(agent.name)
+        self.turn.loops.kinds = self.services.of(run).catalog.kinds(agent.name)
         self.output.change_agent()
         self.thinker.change_agent()
         await self._prepare()

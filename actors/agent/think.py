@@ -135,7 +135,8 @@ class Thinker:
         """
         if not response.calls:
             return response
-        calls = self._services.policy.called(self._run.agent.name, response.calls)
+        policy = self._services.of(self._run).policy
+        calls = policy.called(self._run.agent.name, response.calls)
         if calls is not response.calls:
             response = replace(response, calls=calls)
         used = {
@@ -155,7 +156,7 @@ class Thinker:
         with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
-            provider = await self._services.provider(self._full_name)
+            provider = await self._services.provider(self._full_name, self._run)
             async with provider.stream(Generate(request)) as parts:
                 async for part in parts:
                     span.part(part)
@@ -181,6 +182,7 @@ class Thinker:
         """The system prompt, made anew only when other tools are offered."""
         if self._prompt is None or self._prompt.tools is not tools:
             run, agent = self._run, self._run.agent
+            kit = self._services.of(run)
             occasion = Occasion(
                 agent=agent.name,
                 instructions=agent.instructions,
@@ -194,8 +196,8 @@ class Thinker:
                 memory=agent.memory,
                 recalled=self.recalled,
                 extra=run.extra,
-                shell=self._services.shell,
-                mcp=self._services.mcp.listed(run),
+                shell=kit.shell,
+                mcp=kit.mcp.listed(run),
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
@@ -206,8 +208,9 @@ class Thinker:
         name = self._run.agent.name
         services = self._services
         out = services.breakers.taken_out(name)
-        specs = services.policy.offered(self._run.subjects, services.catalog.specs(name))
-        specs = services.mcp.shown(self._run, specs, self.view.history)
+        kit = services.of(self._run)
+        specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
+        specs = kit.mcp.shown(self._run, specs, self.view.history)
         if self._turn.budget.refuses_child() == "depth":
             specs = self._alone(specs)
         if not out:

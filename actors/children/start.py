@@ -143,7 +143,9 @@ class Children:
         """A run below another, within its budget; not yet registered."""
         assert parent.budget is not None
         await self._allowed(ctx, agent.name, text)
-        run = await self._intake.new_run(agent, text, deps=ctx.deps, principal=ctx.principal)
+        run = await self._intake.new_run(
+            agent, text, deps=ctx.deps, principal=ctx.principal, kit=parent.kit
+        )
         run.session = sub_agent_key(agent.name, run.id)
         run.caller = (ctx.run_id, ctx.call_id)
         run.among, run.lineage = parent.places, parent.subjects
@@ -159,6 +161,8 @@ class Children:
         team = parent.agent.profile.team
         if team is not None and name not in (known := [member.name for member in team.members]):
             raise ToolRetry(f"Your team has no {name!r}. Its members: {', '.join(known)}")
+        if parent.kit is not None and (own := parent.kit.registry.own(name)) is not None:
+            return own
         try:
             return await self._intake.agent(name)
         except UnknownName as unknown:

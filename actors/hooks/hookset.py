@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypedDict
 
@@ -104,6 +104,15 @@ class HookSet:
         chain = self._hooks.setdefault(point, [])
         chain.append(Hook(name, point, fn, patterns, policy, timeout, priority))
         chain.sort(key=_priority)
+
+    def swap(self, before: Collection[Hook], after: Iterable[Hook]) -> None:
+        """Put other hooks in the place of some: before those of their priority that were added."""
+        chains: dict[Point, list[Hook]] = {}
+        for hook in (*after, *(hook for hook in self.all() if hook not in before)):
+            chains.setdefault(hook.point, []).append(hook)
+        for chain in chains.values():
+            chain.sort(key=_priority)
+        self._hooks = chains
 
     def any_at(self, points: Iterable[Point]) -> bool:
         return not self._hooks.keys().isdisjoint(points)

@@ -60,13 +60,14 @@ class McpServers(Actor[GetServer]):
 
     supervision = Supervision(intensity=5, period=60.0, backoff=0.5)
 
-    def __init__(self, directory: McpDirectory) -> None:
+    def __init__(self, directory: McpDirectory, servers: Mapping[str, McpServer]) -> None:
         self._directory = directory
+        self._servers = servers
         self._closing = trio.Event()
 
     async def on_start(self) -> None:
         self.start_soon(self._close_all)
-        for name, server in self._directory.servers.items():
+        for name, server in self._servers.items():
             offer = partial(self._directory.offer, name)
             make = partial(McpClient, name, server, offer, self._closing)
             await self.start_child(make, name=name)
@@ -104,6 +105,7 @@ class McpDirectory:
         self._table = table or RunTable()
         self.policy = PolicyDesk(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
+        self._sharing: dict[str, list[McpDirectory]] = {}
         self._shown: dict[str, tuple[Specs, frozenset[str], Specs]] = {}
         self._catalog.declare(self.sources)
 
@@ -124,21 +126,48 @@ class McpDirectory:
         ) -> list[dict[str, str]] | str:
             return self._search(self._table.runs[ctx.run_id], query, limit)
 
-        made = tool(look, name=MCP_SEARCH, description=_SEARCH)
+        made = tool(look, name=MCP_SEARCH, description=_SEARCH, effects="read")
         # It tells of nothing that the run may not call: a list of what it may need not name it.
         return {MCP_SEARCH: attrs.evolve(made, groups=(RESULTS, BUILTIN))}
 
-    async def start(self, system: System) -> None:
-        """Start the actors; of the servers, only those that are to start with the host."""
-        if self.servers:
-            parent = await system.start(lambda: McpServers(self), name="mcp")
-            for name in self.servers:
-                self._refs[name] = await parent.ask(GetServer(name))
+    def share(self, before: McpDirectory) -> None:
+        """Use the servers of another directory that are configured as here."""
+        for name, ref in before._refs.items():
+            if self.servers.get(name) == before.servers[name] and ref.is_alive:
+                self._refs[name], sharing = ref, before._sharing[name]
+                sharing.append(self)
+                self._sharing[name] = sharing
+                offered = before._catalog.provided_by(f"{MCP}{name}")
+                if offered is not None:
+                    self._catalog.provide(f"{MCP}{name}", offered)
+
+    async def start(self, system: System, name: str = "mcp") -> ActorRef[GetServer] | None:
+        """Start the actors that are not shared; of the servers, only those that are to start at
+        once. ``name``: of the actor above them, which is returned if there is one.
+        """
+        own = {name: one for name, one in self.servers.items() if name not in self._refs}
+        if not own:
+            return None
+        parent = await system.start(lambda: McpServers(self, own), name=name)
+        for server in own:
+            self._refs[server] = await parent.ask(GetServer(server))
+            self._sharing[server] = [self]
+        return parent
+
+    async def leave(self) -> None:
+        """End the servers that no other directory shares; nothing here is used afterwards."""
+        async with trio.open_nursery() as nursery:
+            for name, sharing in self._sharing.items():
+                if self in sharing:
+                    sharing.remove(self)
+                if not sharing:
+                    nursery.start_soon(self._refs[name].stop)
 
     def offer(self, name: str, listed: tuple[McpTool, ...]) -> None:
         """Take what a server offers now; agents that name it have it at once."""
         made = tools_of(name, self.servers[name], listed, partial(self._ask, name))
-        self._catalog.provide(f"{MCP}{name}", made)
+        for directory in self._sharing.get(name, (self,)):
+            directory._catalog.provide(f"{MCP}{name}", made)
 
     async def prepare(self, agent: str) -> tuple[str, ...]:
         """Wait until the servers of an agent have said what they offer; why some have not."""

@@ -150,6 +150,12 @@ class PolicyDesk:
         if self.rules.agents.pop(agent, None):
             self.forget()
 
+    def adopt(self, other: PolicyDesk) -> None:
+        """Rule as ``other`` does, on the tools and by the agents' definitions that are here."""
+        self.rules.rules, self.rules.profile = other.rules.rules, other.rules.profile
+        self.engines, self.rates, self.names = other.engines, other.rates, other.names
+        self.forget()
+
     def forget(self) -> None:
         """Rule anew on everything: rules or groups have changed."""
         self._rulings.clear()

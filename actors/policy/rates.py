@@ -79,6 +79,10 @@ class CallRates:
     def __len__(self) -> int:
         return len(self._windows)
 
+    def go_on(self, before: CallRates) -> None:
+        """Count on from where another one is."""
+        self._windows = before._windows
+
     def limit(self, tool: ToolFacts) -> int:
         """Calls in an hour; 0: as many as it likes."""
         about = {text: limit for text, limit in self.limits.items() if names(text, tool)}
@@ -93,10 +97,11 @@ class CallRates:
 
         ``call``: what tells it from others, so that it is counted once.
         """
-        key = (session, tool.name)
-        found = self._windows.get(key) or window(self.limit(tool))
-        if found is None:
+        key, limit = (session, tool.name), self.limit(tool)
+        found = self._windows.get(key) or window(limit)
+        if found is None or limit <= 0:
             return 0.0
+        found.limit = limit  # which may have been another when the window was made
         self._windows[key] = found
         self._windows.move_to_end(key)
         wait = found.take(now, call)

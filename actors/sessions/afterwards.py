@@ -79,7 +79,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
 
 def _may_flush(run: Run, services: Services) -> bool:
     """Whether the run may write files of memory by itself: nobody is there to be asked."""
-    rulings = (services.policy.ruling(run.subjects, tool) for tool in memory_tools())
+    rulings = (services.of(run).policy.ruling(run.subjects, tool) for tool in memory_tools())
     return run.agent.memory and all(ruling.effect == "allow" for ruling in rulings)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
+import msgspec
 import trio
 
 from motet.actors.agent.budget import Budget
@@ -28,6 +29,7 @@ from motet.actors.tools.threads import held_by
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.recovery import Given
 from motet.protocols.sessions import FinishRun, Principal, RunStatus, StopReport
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ class Run:
         found: tools of MCP servers that it has looked for and found.
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
-        resumption: where it was left, if it was parked.
+        durable: it is nobody's, so that another host may go on with it.
+        resumption: where it was left, if it was parked, or if its host has ended.
+        heard: whether its start was told; None: its host is the first one.
         asked: an approval of it is on record; ``missed``: one was answered when its call had left.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
@@ -102,7 +106,9 @@ class Run:
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     budget: Budget | None = attrs.field(default=None, repr=False)
     found: set[str] = attrs.field(factory=set[str], repr=False)
+    durable: bool = False
     resumption: Resumption | None = attrs.field(default=None, repr=False)
+    heard: bool | None = None
     asked: bool = False
     missed: bool = False
     arrival: Arrival | None = attrs.field(default=None, repr=False)
@@ -136,6 +142,22 @@ class Run:
     def talk(self) -> object:
         """What a text must have in common with it to enter it."""
         return self.agent.name, self.principal.user
+
+    @property
+    def given(self) -> str:
+        """What another host needs to go on with it; empty: it cannot."""
+        if not self.durable and self.key is None:
+            return ""
+        limits = None if self.limits is self.agent.limits else self.limits
+        given = Given(
+            role=self.principal.role,
+            limits=limits,
+            deps=self.deps is not None,
+            steers=self.steers,
+            sender=self.sender,
+            mode=self.mode,
+        )
+        return msgspec.json.encode(given).decode()
 
     @property
     def kin(self) -> object:
@@ -263,7 +285,8 @@ class Stop:
 class RunTable:
     """All live runs of one host, and by session those that are parked.
 
-    What is queued behind a parked run waits for its end.
+    What is queued behind a parked run waits for its end; sessions that are ``held`` wait for the
+    agents of what is in their queues.
     """
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
@@ -272,6 +295,7 @@ class RunTable:
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
         self.parked: dict[str, dict[str, Parked]] = {}
+        self.held: set[str] = set()
         self.arrivals = Arrivals()
         self._admitted = 0
 
@@ -302,7 +326,8 @@ class RunTable:
         Raises ``QueueFull``, and ``SessionBusy`` when it is not to wait.
         """
         slot = self.slot(run.session)
-        busy = bool(slot.queue or slot.running or slot.arriving) or run.session in self.parked
+        waits = run.session in self.parked or run.session in self.held
+        busy = bool(slot.queue or slot.running or slot.arriving) or waits
         lineup.check(slot, run, self.rules, busy=busy)
         self._admitted += 1
         run.generation = self._admitted
@@ -356,7 +381,7 @@ class RunTable:
         Inputs that it answers too have ended, as far as this table knows.
         """
         slot = self.slot(session)
-        if session in self.parked:
+        if session in self.parked or session in self.held:
             return None
         batch = lineup.take(slot, self.rules, trio.current_time())
         if not batch:
@@ -367,6 +392,14 @@ class RunTable:
         for one in others:
             self.finish(one, one.ends_as("steered", f"it has entered {run.id}"))
         return run
+
+    def hold(self, run: Run) -> None:
+        """Queue a run of the host before; its session does nothing until it is let go."""
+        self._admitted += 1
+        run.generation, run.state = self._admitted, "queued"
+        self.held.add(run.session)
+        self.slot(run.session).queue.append(run)
+        self.runs[run.id] = run
 
     def park(self, parked: Parked) -> None:
         """Keep what is left of a run that waits; nothing else starts in its session meanwhile."""

@@ -63,6 +63,10 @@ class ToolCatalog:
             if source in sources:
                 self._list(agent)
 
+    def provided_by(self, source: str) -> tuple[Tool, ...] | None:
+        """What a source has; None: it has not said so yet."""
+        return self._provided.get(source)
+
     def provided(self, source: str) -> bool:
         """Whether a source has said what it has."""
         return source in self._provided

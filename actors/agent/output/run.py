@@ -49,7 +49,7 @@ class RunOutput:
             self._answering = None
             return
         model = services.find_model(agent.model_name) if services.find_model else None
-        tools = services.catalog.specs(agent.name)
+        tools = services.of(self._run).catalog.specs(agent.name)
         self._answering = answering(form, agent.output_retries, model, tools)
 
     @property
