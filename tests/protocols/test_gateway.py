@@ -27,7 +27,6 @@ from motet.protocols.events import (
     is_durable,
 )
 from motet.protocols.policy import ToolsListParams
-from motet.protocols.sessions import StopReport
 
 DOCS = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```json\n(.*?)\n```$", DOCS, re.MULTILINE | re.DOTALL)
@@ -182,7 +181,7 @@ RESULTS = (
     wire.Sent,
     wire.CommandAnswer,
     wire.StreamState,
-    StopReport,
+    wire.Stopped,
     EscalationInfo,
     ApprovalInfo,
     records.Injected,
