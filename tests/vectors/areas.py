@@ -16,6 +16,7 @@ from tests.vectors import (
     areas_loops,
     areas_policy,
     areas_prompt,
+    areas_queues,
     areas_results,
     areas_stop,
     areas_text,
@@ -84,5 +85,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "rate_limiter": areas_policy.rate,
     "cache_ttl_parse": areas_history.cache_ttl,
     "subagents": areas_children.sub_agents,
+    "scheduler_scenarios": areas_queues.schedules,
+    "inbound": areas_queues.inbound,
 }
 """Areas that are not here belong to later work."""

@@ -18,6 +18,7 @@ from tests.vectors import (
     deviations_loop,
     deviations_policy,
     deviations_prompt,
+    deviations_queues,
     deviations_text,
     deviations_turn,
 )
@@ -189,6 +190,7 @@ RULES = (
     *deviations_prompt.RULES,
     *deviations_policy.RULES,
     *deviations_children.RULES,
+    *deviations_queues.RULES,
     *deviations_commands.RULES,
     Rule(
         "tool_loop",
