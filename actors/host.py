@@ -85,10 +85,16 @@ class Host(Serving, Receiving, Stopping):
         """Runs that the end of the last host on this state cut off."""
         return self._tree.interrupted
 
+    @property
+    def resumed(self) -> tuple[RunInfo, ...]:
+        """Runs that the last host on this state left unfinished, and that this one takes up."""
+        return self._tree.recovery.resumed
+
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
         self._tree.registry.add(agent)
         self._parking.agent_known(agent.name)
+        self._tree.recovery.news.set()
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._tree.registry.infos()
@@ -330,4 +336,5 @@ async def open_host(
             host.add(agent)
         stored = await tree.resolver.records() if config.policy else ()
         tree.services.policy.check([*tree.registry.names(), *(one.name for one in stored)])
+        tree.recovery.opened.set()  # and not before: now the block can register its hooks
         yield host

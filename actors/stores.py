@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import attrs
 
 from motet.actors.agents.store import AgentProtocol, AgentStore
@@ -20,6 +22,7 @@ from motet.actors.sessions.store import SessionStore, SessionStoreMessage
 from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
 from motet.actors.storage.writer import Writer
 from motet.actors.teams.board import BoardProtocol, TaskBoards
 from motet.actors.tokens import TokenBook
@@ -51,6 +54,7 @@ class Stores:
     tracer: Tracer
     traces: ActorRef[TraceProtocol]
     tokens: TokenBook
+    transact: Callable[[Transaction], Awaitable[Rows]]
 
 
 async def start_stores(
@@ -102,4 +106,5 @@ async def start_stores(
         tracer,
         traces,
         TokenBook(writer.submit, readers),
+        writer.submit,
     )

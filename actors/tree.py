@@ -40,6 +40,8 @@ from motet.actors.log_tail import LogTail
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.providers import keys_of, providers_of
+from motet.actors.recovery.recovery import Recovery
+from motet.actors.recovery.start import start_recoverer
 from motet.actors.registry import AgentRegistry
 from motet.actors.rooms.rooms import Open, Places, Rooms
 from motet.actors.rooms.store import RoomStoreMessage
@@ -62,7 +64,7 @@ from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.queueing import QueueModes
-from motet.protocols.sessions import EndsToTell, RecoverRuns, RunInfo
+from motet.protocols.sessions import EndsToTell, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
 from motet.protocols.version import __version__
@@ -100,6 +102,7 @@ class Tree:
     places: Places
     readers: Readers
     tokens: TokenBook
+    recovery: Recovery
     log_tail: LogTail = attrs.field(factory=LogTail)
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
@@ -205,6 +208,10 @@ async def _plant(
     router = await system.start(lambda: Router(services), name="router")
     places = Places()
     rooms = await system.start(lambda: Rooms(places), name="rooms")
+    resolver = Resolver(kit.registry, StoredAgents(stores.agents), limits=config.limits)
+    recovery = Recovery(
+        config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
+    )
     tree = Tree(
         config=config,
         system=system,
@@ -213,7 +220,7 @@ async def _plant(
         table=table,
         registry=kit.registry,
         children=children,
-        resolver=Resolver(kit.registry, StoredAgents(stores.agents), limits=config.limits),
+        resolver=resolver,
         hooks=hooks.hooks,
         journal=EventJournal(readers, stores.fanout),
         fanout=stores.fanout,
@@ -227,10 +234,12 @@ async def _plant(
         places=places,
         readers=readers,
         tokens=stores.tokens,
+        recovery=recovery,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     table.modes |= await stores.sessions.ask(QueueModes())
-    tree.interrupted = await _recover(stores.sessions, stores.bus, stores.traces)
+    tree.interrupted = await _recover(tree.recovery, stores.bus, stores.traces)
+    await start_recoverer(system, tree.recovery, router)
     await start_keeper(system, parking, router)
     return tree
 
@@ -274,11 +283,10 @@ async def _start_hooks(
 
 
 async def _recover(
-    store: ActorRef[SessionStoreMessage],
-    bus: ActorRef[Publish],
-    traces: ActorRef[TraceProtocol],
+    recovery: Recovery, bus: ActorRef[Publish], traces: ActorRef[TraceProtocol]
 ) -> tuple[RunInfo, ...]:
-    interrupted = await store.ask(RecoverRuns())
+    store = recovery.store
+    interrupted = await store.ask(await recovery.look())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):
         await bus.tell(Publish(f"session:{end.session}", end.event, end.run_id))

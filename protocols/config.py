@@ -28,6 +28,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.mcp import SERVER_NAMES, McpServer, is_server_name
 from motet.protocols.policy import PER_HOUR, PolicyRule, Profile, ToolRules
 from motet.protocols.queueing import QueueConfig
+from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
@@ -395,6 +396,7 @@ class HostConfig:
     tracing: TracingConfig = attrs.field(factory=TracingConfig)
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)
+    recovery: RecoveryConfig = attrs.field(factory=RecoveryConfig)
     hooks: tuple[HookConfig, ...] = ()
     mcp: Mapping[str, McpServer] = attrs.field(
         factory=dict[str, McpServer], validator=_must(SERVER_NAMES, _are_server_names, secret=True)

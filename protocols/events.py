@@ -223,7 +223,18 @@ class RunWaiting(Event, frozen=True, tag="run.waiting"):
 
 
 class RunResumed(Event, frozen=True, tag="run.resumed"):
-    """A parked run goes on."""
+    """A run goes on that was parked, or whose host had ended.
+
+    Of its messages those before number ``i`` stand: what was told of others is told anew.
+    """
+
+    i: int = 0
+
+
+class SessionQuarantined(Event, frozen=True, tag="session.quarantined"):
+    """The session is not taken up any more: ``tries`` hosts in a row have died while they did."""
+
+    tries: int
 
 
 class SessionReset(Event, frozen=True, tag="session.reset"):
@@ -315,6 +326,7 @@ AnyEvent: TypeAlias = (
     | ApprovalResolved
     | RunWaiting
     | RunResumed
+    | SessionQuarantined
     | RoomTurn
     | RoomIdle
     | SessionReset

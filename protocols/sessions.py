@@ -60,7 +60,8 @@ class NewInput(msgspec.Struct, frozen=True):
     """An input as it arrived. ``key`` makes a resend harmless, ``body_hash`` shows a reuse.
 
     ``parent``: the run that started this one, in a session of its own; ``beside``: and did not wait
-    for it, so that it has to be told what comes of it.
+    for it, so that it has to be told what comes of it. ``given``: how another host can take it up
+    again, see ``motet.protocols.recovery``; empty: it cannot.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class NewInput(msgspec.Struct, frozen=True):
     method: str = "chat.send"
     parent: str | None = None
     beside: bool = False
+    given: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -109,6 +111,8 @@ class RecordIntent(Request[None], frozen=True, tag="sessions.intent"):
     run_id: str
     step: int
     row: ChatMessage
+    usage: Usage | None = None
+    """What the run has used until now, if that is new."""
 
 
 class EnterRun(Request[None], frozen=True, tag="sessions.enter"):
@@ -295,7 +299,14 @@ class DeleteSession(Request[int], frozen=True, tag="sessions.delete"):
 
 
 class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recover"):
-    """Once at start: every unfinished run becomes ``interrupted``, its transcript made whole."""
+    """Unfinished runs of a host before become ``interrupted``, their transcripts made whole.
+
+    ``keep``: not these, which go on; ``only``: none but these; ``reasons``: by run, for its record.
+    """
+
+    keep: tuple[str, ...] = ()
+    reasons: dict[str, str] = {}
+    only: tuple[str, ...] | None = None
 
 
 class EndToTell(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from motet.actors.agent.budget import Budget
-from motet.actors.agent.turn import RunCalls, Turn
+from motet.actors.agent.turn import Decision, Turn
 from motet.actors.agent.voice import Voice
 from motet.actors.errors.failures import Failures
 from motet.actors.sessions.table import Run
@@ -56,7 +56,7 @@ def fresh_budget(run: Run) -> Budget:
     return budget
 
 
-def take_up(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> RunCalls:
+def take_up(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> Decision:
     """Make a fresh turn go on where the run was left. No await: a stop finds it whole."""
     left = resumption.suspended
     voice.go_on(left.messages)

@@ -217,11 +217,15 @@ class Turn:
             waiting=tuple(self.waiting),
         )
 
-    def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> RunCalls:
-        """Go on where a turn was left: the last row is the answer whose calls were being run."""
+    def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> Decision:
+        """Go on where a turn was left: while the calls of the last row were being run, or else
+        before the model was asked.
+        """
         self._expect("ready")
         self.rows, self.usage, self.waiting = list(rows), state.usage, list(state.waiting)
         self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
+        if not self._open_calls():
+            return self._think()
         self.state = "tools"
         return RunCalls(tuple(c for c in self._open_calls() if c.id not in self._not_run))
 

@@ -37,6 +37,11 @@ class Handoff:
     name: str | None = None
 
 
+def handoff_name(agent: str) -> str:
+    """What the tool is called that hands over to an agent of that name."""
+    return PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: _NAME_CHARS - 12]
+
+
 def handoff_tool(to: AnyAgent | Handoff) -> Tool:
     """The tool by which a model hands over. Raises ``TypeError`` for a name that cannot be one."""
     handoff = to if isinstance(to, Handoff) else Handoff(to)
@@ -51,8 +56,7 @@ def handoff_tool(to: AnyAgent | Handoff) -> Tool:
 
     made = tool(
         transfer,
-        name=handoff.name
-        or PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent.name)[: _NAME_CHARS - 12],
+        name=handoff.name or handoff_name(agent.name),
         description=handoff.description
         or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
         effects="write",  # so that of several in one answer the first one counts

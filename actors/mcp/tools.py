@@ -35,6 +35,7 @@ def tools_of(
             parameters=tool.parameters,
             run=_runner(tool.name, ask),
             effects="read" if tool.read_only else "write",
+            idempotent=tool.read_only,
             timeout=server.start_timeout + server.timeout + MARGIN,
             groups=(f"{MCP}{server_name}",),
         )

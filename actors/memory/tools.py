@@ -42,7 +42,7 @@ def memory_tools(memory: Memory) -> list[Tool]:
         return "Noted."
 
     return [
-        tool(memory_search, description=_SEARCH),
+        tool(memory_search, description=_SEARCH, effects="read"),
         tool(memory_write, description=_WRITE, effects="write"),
     ]
 

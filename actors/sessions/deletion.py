@@ -28,6 +28,7 @@ DELETIONS = (
     "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
     "DELETE FROM traces WHERE session = ?",
     "DELETE FROM memories WHERE session = ?",
+    "DELETE FROM resumptions WHERE session = ?",
     "DELETE FROM sessions WHERE session = ?",
 )
 

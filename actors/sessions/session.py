@@ -11,7 +11,9 @@ from typing import TypeAlias
 
 import trio
 
+from motet.actors.agent.closing import stopped_row
 from motet.actors.agent.run import TurnRunner
+from motet.actors.agent.transcript import close_calls
 from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
@@ -20,6 +22,7 @@ from motet.actors.sessions.queueing import Way, wakes
 from motet.actors.sessions.summarise import Summariser
 from motet.actors.sessions.table import Run, Slot
 from motet.protocols import events
+from motet.protocols.approvals import Resumption
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.messages import Request
@@ -123,6 +126,7 @@ class Session(Actor[SessionMessage]):
             else "",
             parent=run.caller[0] if run.caller else None,
             beside=run.beside,
+            given=run.given,
         )
         # Shielded: the outcome of a commit would be ambiguous to whoever is cancelled during it.
         with trio.CancelScope(shield=True):
@@ -233,10 +237,25 @@ class Session(Actor[SessionMessage]):
 async def drop(run: Run, services: Services) -> None:
     """Put on record that a stored input will not be answered, and tell whoever waits for it."""
     reason = run.stop_reason or "stopped before it started"
+    end = FinishRun(run.id, "dropped", (), detail=reason)
+    told: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
+    if run.resumption is not None:  # of the host before: it had begun
+        told = events.RunCancelled(run.resumption.suspended.turn.spent, reason)
+        end = left_behind(run, run.resumption, reason, told)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
-            await services.store.ask(FinishRun(run.id, "dropped", (), detail=reason))
+            await services.store.ask(end)
         except Exception as error:
             await services.warn(run, "transcript", f"a dropped input is not on record: {error}")
-        await services.emit(run, events.InputDropped(reason))
-    services.table.finish(run, run.ends_as("dropped", reason))
+        await services.emit(run, told)
+    services.table.finish(run, run.ends_as(end.status, reason))
+
+
+def left_behind(run: Run, left: Resumption, reason: str, event: events.RunCancelled) -> FinishRun:
+    """The end of a run that was stopped before it could be taken up again."""
+    spent, cause = left.suspended.turn.spent, "" if run.by_user else reason
+    rows = close_calls((*left.suspended.rows, *left.results), "unknown")
+    rows = (*rows, stopped_row("", cause))
+    return FinishRun(
+        run.id, "cancelled", (*rows, stopped), spent, reason, withdraw=True, event=event
+    )

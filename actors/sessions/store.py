@@ -232,8 +232,9 @@ class SessionStore(Actor[SessionStoreMessage]):
         """
         steps = self._behind.of(request.run_id)
         intent = sql.record(request.run_id, request.step, request.row, must=True)
+        spent = () if request.usage is None else (sql.spent(request.run_id, request.usage),)
         try:
-            await self._write((*steps, intent))
+            await self._write((*steps, intent, *spent))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
         self._behind.written(request.run_id, steps)
@@ -283,13 +284,19 @@ class SessionStore(Actor[SessionStoreMessage]):
         await self._write(sql.hand_over(request.run_id, request.agent))
 
     @handles(RecoverRuns)
-    async def recover(self, _: RecoverRuns) -> tuple[RunInfo, ...]:
+    async def recover(self, request: RecoverRuns) -> tuple[RunInfo, ...]:
         unfinished = [rows.run_info(row) for row in await self._readers.read(rows.UNFINISHED)]
-        ended = [await self._interrupt(run) for run in unfinished]
+        meant = [
+            run
+            for run in unfinished
+            if run.run_id not in request.keep and run.run_id in (request.only or (run.run_id,))
+        ]
+        reasons = request.reasons
+        ended = [await self._interrupt(run, reasons.get(run.run_id, "")) for run in meant]
         found = (run for run in ended if run is not None)
         return tuple(sorted(found, key=lambda run: run.created))
 
-    async def _interrupt(self, run: RunInfo) -> RunInfo | None:
+    async def _interrupt(self, run: RunInfo, why: str) -> RunInfo | None:
         """End a run that a host left behind; None if it has ended meanwhile."""
         steps = await self._readers.read(rows.STEPS, (run.run_id,))
         children = await self._readers.read(rows.BESIDE, (run.run_id,))
@@ -299,8 +306,8 @@ class SessionStore(Actor[SessionStoreMessage]):
             status="interrupted",
             rows=transcript,
             usage=run.usage,
-            detail="the host stopped",
-            event=RunInterrupted("the host ended during this run"),
+            detail=why or "the host stopped",
+            event=RunInterrupted(why or "the host ended during this run"),
         )
         return await self.get_run(GetRun(run.run_id)) if await self._end(end, transcript) else None
 

@@ -39,8 +39,8 @@ WHERE owner = excluded.owner
 RETURNING EXISTS (SELECT 1 FROM messages WHERE session = ?1)"""
 
 ADD_RUN = """
-INSERT INTO runs (run_id, session, agent, user, status, text, created, updated)
-VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6)"""
+INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)
+VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''))"""
 
 BEGIN_RUN = "UPDATE runs SET status = 'running', updated = ? WHERE run_id = ? AND status = 'queued'"
 
@@ -50,6 +50,8 @@ INSERT INTO steps (run_id, step, body)
 SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
 ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body
 RETURNING 1"""
+
+SPENT = "UPDATE runs SET usage = ? WHERE run_id = ?"
 
 END_RUN = """
 UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
@@ -94,9 +96,9 @@ def accept(new: NewInput, now: float) -> tuple[Statement, ...]:
     """Store an input; :data:`CLAIM_KEY` or :data:`CLAIM_SESSION` fails for one it cannot have."""
     whose = (new.session, new.agent, new.user, now, new.parent, int(new.beside))
     session = Statement(CLAIM_SESSION, whose, expect=1)
-    run = Statement(
-        ADD_RUN, (new.run_id, new.session, new.agent, new.user, storable(new.text), now)
-    )
+    text = storable(new.text)
+    given = (new.run_id, new.session, new.agent, new.user, text, now, new.given)
+    run = Statement(ADD_RUN, given)
     if new.key is None:
         return session, run
     claim = (new.user, new.method, new.key, new.body_hash, new.run_id, now)
@@ -124,6 +126,11 @@ def begin(run_id: str, now: float) -> Statement:
 def record(run_id: str, step: int, row: ChatMessage, *, must: bool = False) -> Statement:
     """Journal one row. ``must``: it is an error when the run is unknown or has ended."""
     return Statement(ADD_STEP, (run_id, step, encode(row)), expect=1 if must else None)
+
+
+def spent(run_id: str, usage: Usage) -> Statement:
+    """What a run that goes on has used, for whoever takes it up."""
+    return Statement(SPENT, (msgspec.json.encode(usage).decode(), run_id))
 
 
 def enter(request: EnterRun, now: float) -> tuple[Statement, ...]:

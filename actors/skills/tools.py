@@ -62,7 +62,10 @@ def skill_tools(shelf: Shelf, profile_of: Callable[[str], AgentProfile]) -> list
         hits = best(found(ctx).skills, query, limit)
         return [{"name": skill.name, "description": skill.description} for skill in hits]
 
-    return [tool(use_skill, description=_USE), tool(skill_search, description=_SEARCH)]
+    return [
+        tool(use_skill, description=_USE, effects="read"),
+        tool(skill_search, description=_SEARCH, effects="read"),
+    ]
 
 
 def _chosen(found: Found, name: str) -> Skill:

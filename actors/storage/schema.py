@@ -327,6 +327,16 @@ _QUEUES = """
 ALTER TABLE sessions ADD COLUMN queue_mode TEXT;  -- NULL: the default of its kind
 """
 
+_RECOVERY = """
+ALTER TABLE runs ADD COLUMN given TEXT;    -- how it can be taken up again; NULL: it cannot
+
+CREATE TABLE resumptions (
+    session TEXT PRIMARY KEY,
+    tries INTEGER NOT NULL,                 -- hosts in a row that died while they took it up
+    since REAL                              -- quarantined since then; NULL: it is not
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -341,6 +351,7 @@ MIGRATIONS: tuple[str, ...] = (
     _ROOMS,
     _TOKENS,
     _QUEUES,
+    _RECOVERY,
 )
 VERSION = len(MIGRATIONS)
 

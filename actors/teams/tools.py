@@ -91,7 +91,7 @@ def task_tools(
 
     return [
         tool(task_create, description=_CREATE, effects="write"),
-        tool(task_list, description=_LIST, polling=True),
+        tool(task_list, description=_LIST, polling=True, effects="read"),
         tool(task_claim, description=_CLAIM, effects="write"),
         tool(task_update, description=_UPDATE, effects="write"),
     ]

@@ -28,6 +28,8 @@ class Traits(TypedDict, total=False):
     parallel: False: no other call of a batch runs beside a call of this tool.
     approval: whether a person has to approve a call, or a function that says so.
     polling: to be called again and again in the same way is its use: that is no loop.
+    idempotent: to run a call twice is as good as once, so that one that the end of its host has cut
+        off is run again; if absent: what is declared as ``effects="read"`` is.
     """
 
     timeout: float
@@ -36,6 +38,7 @@ class Traits(TypedDict, total=False):
     parallel: bool
     approval: Approval
     polling: bool
+    idempotent: bool
 
 
 class ToolOptions(Traits, total=False):
@@ -66,6 +69,7 @@ def traits(options: ToolOptions) -> Traits:
     if len(named) > 1:
         raise TypeError(f"{' and '.join(named)} mean the same: give approval=... only")
     found = {name: given[name] for name in Traits.__annotations__ if name in given}
+    found.setdefault("idempotent", given.get("effects") == "read")
     for name in named:
         found["approval"] = given[name]
     return cast(Traits, found)  # its keys, with the values of the same keys

@@ -109,6 +109,8 @@ class Tool:
         max_output: bytes of a result that a model gets at once, at most the default; a larger one
             is stored, and the model reads on in pages.
         run: gets arguments that ``accepts`` has checked; what it returns is the result.
+        idempotent: a call that may have been run may be run again, when the end of its host has
+            cut it off; else its outcome stays unknown.
         agent: the agent that does its work, if one does.
         groups: what policies know it by besides its name, such as ``group:fs`` or ``mcp:git``;
             none is ``group:own``, a tool of the program.
@@ -125,6 +127,7 @@ class Tool:
     parallel: bool = True
     approval: Approval = attrs.field(default=False, repr=False)
     polling: bool = False
+    idempotent: bool = False
     timeout: float = TIMEOUT
     max_output: int = attrs.field(default=MAX_OUTPUT, validator=_check_limits)
     agent: object = attrs.field(default=None, repr=False)

@@ -16,10 +16,10 @@ from motet.actors.tools.tool import Tool, tool
 def file_tools() -> list[Tool]:
     """``read_file``, ``write_file``, ``edit_file`` and ``list_files``."""
     return [
-        tool(read_file),
+        tool(read_file, effects="read"),
         tool(write_file, effects="write"),
         tool(edit_file, effects="write"),
-        tool(list_files),
+        tool(list_files, effects="read"),
     ]
 
 

@@ -1,0 +1,178 @@
+"""Whether a run that the last host left can be taken up again, and from where. Pure.
+
+Laws: what goes on has a result for each call whose effects may not happen twice; its rows are those
+it had; of what was told, as much stands as there are rows for. Source: agent loop specification,
+section 11; guarantees G14, G15.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from motet.actors.agent.guard import clip
+from motet.actors.agent.transcript import close_calls, violations
+from motet.actors.children.handoff import PREFIX as HANDOFF
+from motet.actors.children.handoff import handoff_name
+from motet.actors.recovery.rows import LeftRun
+from motet.protocols.approvals import Resumption, Suspended, TurnState
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    Outcome,
+    ToolMessage,
+    UserMessage,
+)
+from motet.protocols.limits import Limits
+from motet.protocols.recovery import Given, RecoveryConfig
+
+OPEN: Outcome = "unknown"
+"""The outcome of a call of which only the beginning is on disk."""
+
+
+def unfit(left: LeftRun, config: RecoveryConfig, now: float) -> str:
+    """Why a run is not taken up again, whatever its agent; empty when it may be."""
+    if left.aside:
+        return "its session is quarantined"
+    if left.given is None:
+        return "the host ended during this run, and so did who waited for it"
+    if left.given.deps:
+        return "the host ended during this run, which had deps that are not stored"
+    if now - left.seen >= config.resume_within:
+        return "the host ended during this run, and was away for long"
+    if left.broken or _strays(left.rows):
+        return "the host ended during this run, whose journal has gaps"
+    return ""
+
+
+def unrepeatable(left: LeftRun, is_repeatable: Callable[[str], bool]) -> str:
+    """The name of a tool that may have been run, and may not be run again; empty if there is none.
+
+    ``is_repeatable``: by the name of a tool.
+    """
+    return next((call.name for call in _open(left.rows) if not is_repeatable(call.name)), "")
+
+
+def has_started(left: LeftRun) -> bool:
+    """Whether its start was told."""
+    return any(event == "run.started" for event, _ in left.heard)
+
+
+def has_begun(left: LeftRun) -> bool:
+    """Whether there is more than its input: what its gates have made of that is asked for anew."""
+    return any(isinstance(row, AssistantMessage) for row in left.rows)
+
+
+def whole(left: LeftRun, limits: Limits) -> tuple[ChatMessage, ...]:
+    """The rows that it goes on from, its input first; open calls of the last answer have none."""
+    rows = list(left.rows)
+    if not isinstance(rows[0], UserMessage):
+        rows.insert(0, UserMessage(clip(left.info.text, limits.message_chars)))
+    last = _last_calls(rows)
+    if last is None:
+        return close_calls(rows, OPEN)
+    head = close_calls(rows[:last], OPEN)
+    found = {row.call_id: row for row in rows[last + 1 :] if isinstance(row, ToolMessage)}
+    calls = rows[last]
+    assert isinstance(calls, AssistantMessage)
+    results = (found[one.id] for one in calls.calls if one.id in found)
+    return (*head, calls, *(row for row in results if _stands(row, left.info.agent)))
+
+
+def resumption(
+    left: LeftRun, given: Given, rows: Sequence[ChatMessage], limits: Limits
+) -> Resumption:
+    """Where it goes on; ``rows``: from :func:`whole`."""
+    step = _last_calls(rows)
+    before = tuple(rows) if step is None else tuple(rows[: step + 1])
+    results = () if step is None else tuple(rows[step + 1 :])
+    said = [row for row in rows if isinstance(row, AssistantMessage)]
+    calls = sum(len(row.calls) for row in said)
+    usage = left.info.usage
+    turn = TurnState(len(said), calls, usage, usage, usage.cost or 0.0)
+    batch = said[-1].calls if step is not None else ()
+    announced, told = _heard(left, before, batch)
+    return Resumption(
+        Suspended(
+            rows=before,
+            step=len(before) - 1,
+            last=len(before) - 1 + len(batch),
+            role=given.role,
+            limits=limits,
+            turn=turn,
+            elapsed=max(0.0, left.seen - left.info.updated),
+            messages=min(messages(before), heard_messages(left)),
+            spans=left.spans,
+            started=left.started,
+            errors=left.errors,
+        ),
+        tuple(row for row in results if isinstance(row, ToolMessage)),
+        announced,
+        told,
+    )
+
+
+def messages(rows: Sequence[ChatMessage]) -> int:
+    """How many messages there were to be told of, by the rows that there are."""
+    return sum(1 for row in rows if not isinstance(row, ToolMessage) and row.text)
+
+
+def heard_messages(left: LeftRun) -> int:
+    return sum(1 for event, _ in left.heard if event == "message")
+
+
+def _heard(
+    left: LeftRun, before: Sequence[ChatMessage], batch: Sequence[Call]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Calls of the last answer whose begin, and whose end, was told: models reuse ids."""
+    earlier = Counter(
+        call.id for row in before[:-1] if isinstance(row, AssistantMessage) for call in row.calls
+    )
+    told = Counter(left.heard)
+
+    def of(event: str) -> frozenset[str]:
+        return frozenset(one.id for one in batch if told[(event, one.id)] > earlier[one.id])
+
+    return of("tool.call"), of("tool.result")
+
+
+def _last_calls(rows: Sequence[ChatMessage]) -> int | None:
+    """The place of the last answer if it has calls and nothing but results is behind it."""
+    for at in range(len(rows) - 1, -1, -1):
+        row = rows[at]
+        if not isinstance(row, ToolMessage):
+            return at if isinstance(row, AssistantMessage) and row.calls else None
+    return None
+
+
+def _open(rows: Sequence[ChatMessage]) -> list[Call]:
+    """The calls of which no result is known."""
+    found: dict[str, Call] = {}
+    for row in rows:
+        if isinstance(row, AssistantMessage):
+            found |= {call.id: call for call in row.calls}
+        elif isinstance(row, ToolMessage) and row.outcome != OPEN:
+            found.pop(row.call_id, None)
+    return [one for one in found.values() if not one.name.startswith(HANDOFF)]
+
+
+def _stands(row: ToolMessage, agent: str) -> bool:
+    """Whether a result is one. Of a transfer only the taking over counts: till then it is repeated,
+    since it is noted in memory.
+    """
+    handed = not row.name.startswith(HANDOFF) or row.name == handoff_name(agent)
+    return row.outcome != OPEN and handed
+
+
+def _strays(rows: Sequence[ChatMessage]) -> bool:
+    """Whether an answer is missing: its results are there, so its calls were run."""
+    if not rows:
+        return False
+    closed = close_calls(rows, OPEN)
+    lost = _results(rows) != _results(closed)
+    return lost or any("two user rows" in problem for problem in violations(closed))
+
+
+def _results(rows: Sequence[ChatMessage]) -> int:
+    return sum(1 for row in rows if isinstance(row, ToolMessage) and row.outcome != OPEN)

@@ -1,0 +1,298 @@
+"""Takes up what the last host left: queued inputs first come first, begun runs where they were.
+
+What is left of a session is in its queue from the start, so that a stop finds it and new inputs
+come behind it; the session is held until all of its agents are known. Nothing goes on before the
+block of the host has had its first turn, so that its hooks are there.
+Guarantees: G14, G15.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from motet.actors.agent.definition import Agent
+from motet.actors.log import logger
+from motet.actors.recovery import rows
+from motet.actors.recovery.plan import (
+    has_begun,
+    has_started,
+    resumption,
+    unfit,
+    unrepeatable,
+    whole,
+)
+from motet.actors.recovery.rows import LeftRun
+from motet.actors.sessions import store_rows as stored
+from motet.actors.sessions.router import Resolve, RouterMessage
+from motet.actors.sessions.session import TakeUp
+from motet.actors.sessions.store import SessionStoreMessage
+from motet.actors.sessions.table import Run, RunTable
+from motet.actors.storage.errors import ExpectationFailed
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.transactions import Rows, Transaction
+from motet.protocols.approvals import Resumption
+from motet.protocols.chat import ChatMessage
+from motet.protocols.errors import MotetError
+from motet.protocols.events import RunInterrupted, SessionQuarantined
+from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
+from motet.protocols.sessions import Principal, RecoverRuns, RunInfo
+from motet.protocols.storage import Row, Statement
+from motet.runtime import ActorDead, ActorRef
+
+if TYPE_CHECKING:
+    from motet.actors.agents.resolver import Resolver
+    from motet.actors.services import Services
+
+log = logger(__name__)
+
+Transact = Callable[[Transaction], Awaitable[Rows]]
+
+
+@attrs.frozen(eq=False)
+class _Kept:
+    """A run that may go on, and its place in the queue until it does."""
+
+    run: Run
+    left: LeftRun
+    given: Given
+
+
+@attrs.define(eq=False)
+class Recovery:
+    """Of one host. ``clock`` gives Unix seconds.
+
+    Attributes:
+        resumed: the runs that were left to go on, oldest first, whether they do already or not.
+        opened: set when the block of the host begins; ``news``: when an agent has become known.
+        waits: why sessions are held, by their keys.
+    """
+
+    config: RecoveryConfig
+    readers: Readers
+    transact: Transact
+    store: ActorRef[SessionStoreMessage]
+    table: RunTable
+    resolver: Resolver
+    services: Services
+    clock: Callable[[], float] = time.time
+    resumed: tuple[RunInfo, ...] = ()
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    news: trio.Event = attrs.field(factory=trio.Event)
+    waits: dict[str, str] = attrs.field(factory=dict[str, str])
+    _kept: dict[str, list[_Kept]] = attrs.field(factory=dict[str, list[_Kept]])
+
+    # At the start, before anything can come in
+
+    async def look(self) -> RecoverRuns:
+        """Queue what may go on; the request that ends all the rest. Raises ``StorageError``."""
+        found = await self._left()
+        reasons: dict[str, str] = {}
+        kept: list[_Kept] = []
+        aside = await self._put_aside(found)
+        for left in found:
+            given, why = left.given, unfit(left, self.config, self.clock())
+            if left.info.session in aside:
+                why = f"taking up its session has ended {left.tries} hosts in a row"
+            if why or given is None:
+                reasons[left.info.run_id] = why
+            else:
+                kept.append(_Kept(self._run(left, given), left, given))
+        for one in kept:
+            self.table.hold(one.run)
+            self._kept.setdefault(one.run.session, []).append(one)
+        self.resumed = tuple(one.left.info for one in kept)
+        return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons)
+
+    async def _left(self) -> list[LeftRun]:
+        infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
+        if not infos:
+            return []
+        more = {str(row[0]): row for row in await self.readers.read(rows.LEFT)}
+        infos.sort(key=lambda info: info.created)
+        return [await self._read(info, more[info.run_id]) for info in infos]
+
+    async def _read(self, info: RunInfo, row: Row) -> LeftRun:
+        read = self.readers.read
+        return rows.left_run(
+            info,
+            row,
+            await read(stored.STEPS, (info.run_id,)),
+            await read(rows.HEARD, (info.session, info.run_id)),
+            await read(rows.TRACE, (info.run_id,)),
+        )
+
+    async def _put_aside(self, found: list[LeftRun]) -> set[str]:
+        """Quarantine sessions that have been tried too often; which."""
+        most = self.config.quarantine_after
+        tries = {
+            left.info.session: left.tries
+            for left in found
+            if left.tries >= most and not left.aside and not unfit(left, self.config, self.clock())
+        }
+        if tries:
+            now = self.clock()
+            await self.transact(tuple(Statement(rows.PUT_ASIDE, (key, now)) for key in tries))
+        for session, count in tries.items():
+            log.error("a session is quarantined", session=session, tries=count)
+            await self.services.announce(session, SessionQuarantined(count))
+        return set(tries)
+
+    def _run(self, left: LeftRun, given: Given) -> Run:
+        info = left.info
+        agent = self.resolver.known(info.agent) or Agent(info.agent)
+        run = Run(
+            info.run_id,
+            info.session,
+            agent,
+            Principal(info.user, given.role),
+            info.text,
+            given.limits or agent.limits,
+        )
+        run.durable, run.sender = True, given.sender
+        run.heard = has_started(left)
+        if has_begun(left):
+            run.asked = True
+            run.resumption = self._resumption(left, given, run)[1]
+        else:
+            run.mode, run.steers = given.mode, given.steers
+        return run
+
+    def _resumption(
+        self, left: LeftRun, given: Given, run: Run
+    ) -> tuple[tuple[ChatMessage, ...], Resumption]:
+        journal = whole(left, run.limits)
+        return journal, resumption(left, given, journal, run.limits)
+
+    # When the host is open
+
+    async def attend(self, router: ActorRef[RouterMessage]) -> None:
+        """Let sessions go on as their agents become known, until it is too late for the rest."""
+        await self.opened.wait()
+        deadline = trio.current_time() + self.config.resume_within
+        async with trio.open_nursery() as nursery:
+            with trio.move_on_at(deadline):
+                while self._kept:
+                    self.news = trio.Event()
+                    for session in tuple(self._kept):
+                        if await self._is_known(session):
+                            await self._release(session, router, nursery)
+                    if self._kept:
+                        await self.news.wait()
+            for session in tuple(self._kept):
+                why = f"the host ended during this run: {self.waits.get(session, '')}"
+                for one in self._kept[session]:
+                    await self._interrupt(one, why)
+                await self._release(session, router, nursery)
+
+    async def _is_known(self, session: str) -> bool:
+        """Whether all agents of a session are; else it says who is missing."""
+        for one in self._kept[session]:
+            try:
+                agent = await self.resolver.resolve(one.left.info.agent)
+            except MotetError as error:
+                if self.waits.get(session) != str(error):
+                    log.warning("a session waits for its agent", session=session, why=str(error))
+                self.waits[session] = str(error)
+                return False
+            one.run.agent = agent
+            one.run.limits = one.given.limits or agent.limits
+        self.waits.pop(session, None)
+        return True
+
+    async def _release(
+        self, session: str, router: ActorRef[RouterMessage], nursery: trio.Nursery
+    ) -> None:
+        """Count the try, interrupt what may not be repeated, and let the others begin."""
+        fit: list[_Kept] = []
+        for one in self._kept.pop(session):
+            if one.run.state == "queued" and not one.run.stop_reason:
+                why = self._unrepeatable(one)
+                if why:
+                    await self._interrupt(one, why)
+                else:
+                    fit.append(one)
+        journals = [self._refresh(one) for one in fit if one.run.resumption is not None]
+        if fit:
+            await self._count(session, journals)
+            nursery.start_soon(self._settle, session, [one.run for one in fit])
+        self.table.held.discard(session)
+        while True:
+            actor = await router.ask(Resolve(session))
+            try:
+                return await actor.ask(TakeUp(""))
+            except ActorDead:
+                await trio.lowlevel.checkpoint()  # passivated in between
+
+    def _refresh(self, one: _Kept) -> tuple[str, tuple[ChatMessage, ...]]:
+        """Where it goes on, now that its agent is known."""
+        journal, one.run.resumption = self._resumption(one.left, one.given, one.run)
+        return one.run.id, journal
+
+    async def _count(
+        self, session: str, journals: list[tuple[str, tuple[ChatMessage, ...]]]
+    ) -> None:
+        """A disk that does not take it must not keep what was promised from being done."""
+        try:
+            await self.transact(tuple(rows.take_up(session, journals)))
+        except Exception as error:
+            log.error("a session is taken up uncounted", session=session, why=str(error))
+
+    def _unrepeatable(self, one: _Kept) -> str:
+        agent, catalog = one.run.agent.name, self.services.catalog
+        tools = {tool.name: tool for tool in catalog.tools(agent)}
+
+        def is_repeatable(name: str) -> bool:
+            tool = tools.get(name)
+            return tool is not None and tool.idempotent and tool.agent is None
+
+        if one.run.agent.deps_type is not None:
+            return "the host ended during this run, whose agent needs deps that are not stored"
+        name = unrepeatable(one.left, is_repeatable)
+        return f"the host ended while {name} was run: its effect may have happened" if name else ""
+
+    async def _interrupt(self, one: _Kept, why: str) -> None:
+        """It does not go on after all."""
+        run = one.run
+        slot = self.table.slot(run.session)
+        if run not in slot.queue:
+            return
+        slot.queue.remove(run)
+        try:
+            ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
+            if ended:
+                await self.services.publish(run.session, RunInterrupted(why), run.id)
+        except Exception as error:
+            log.error("an input is not on record as interrupted", run=run.id, why=str(error))
+        self.table.finish(run, run.ends_as("interrupted", why))
+
+    async def _settle(self, session: str, runs: list[Run]) -> None:
+        for run in runs:
+            await run.ended.wait()
+        await self.settled(Statement(rows.SETTLED, (session,)))
+
+    async def settled(self, statement: Statement | None = None) -> None:
+        """No host has died of it; None: of anything, since this one ends in order."""
+        try:
+            await self.transact((statement or Statement(rows.ALL_SETTLED),))
+        except Exception as error:
+            log.warning("a resumption stays counted as a try", why=str(error))
+
+    # Quarantine
+
+    async def quarantined(self, owner: str | None) -> tuple[Quarantined, ...]:
+        """Oldest first; of one owner, or of all."""
+        found = [rows.quarantined(row) for row in await self.readers.read(rows.ASIDE)]
+        return tuple(one for one in found if owner in (None, one.owner))
+
+    async def release(self, session: str) -> bool:
+        """False: it is not quarantined."""
+        try:
+            await self.transact((Statement(rows.RELEASE, (session,), expect=1),))
+        except ExpectationFailed:
+            return False
+        return True
