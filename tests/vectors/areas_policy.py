@@ -9,9 +9,9 @@ import attrs
 import trio
 
 from motet.actors.gateway import methods
-from motet.actors.gateway.method import Caller
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.method import Caller
 from motet.actors.policy.desk import PolicyDesk, desk_of
 from motet.actors.policy.names import stripped
 from motet.actors.policy.profiles import PROFILES

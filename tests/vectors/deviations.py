@@ -14,6 +14,7 @@ from tests.vectors import (
     deviations_children,
     deviations_commands,
     deviations_compaction,
+    deviations_gateway,
     deviations_history,
     deviations_loop,
     deviations_policy,
@@ -192,6 +193,7 @@ RULES = (
     *deviations_children.RULES,
     *deviations_queues.RULES,
     *deviations_commands.RULES,
+    *deviations_gateway.RULES,
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',
