@@ -14,6 +14,7 @@ import attrs
 import trio
 import trio_websocket
 from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError
+from wsproto.utilities import LocalProtocolError
 
 from motet.actors.client.errors import FINAL_STATUSES, TurnedAway, Unreachable
 from motet.protocols.errors import ConfigError
@@ -102,9 +103,10 @@ def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
 
 async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address) -> Link:
     """A WebSocket over a stream that is open. Raises as a :data:`Dial` does."""
+    pump = await nursery.start(_pump)
     try:
         socket = await trio_websocket.wrap_client_stream(
-            nursery,
+            pump,
             cast("trio.SocketStream", stream),  # any stream does, its signature is too narrow
             address.authority,
             address.path,
@@ -122,6 +124,16 @@ async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address)
         await trio.aclose_forcefully(stream)
         raise
     return _WebSocketLink(socket, stream)
+
+
+async def _pump(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """Where the socket's own task lives. It fails when a ping comes while we close."""
+    try:
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
+    except* (LocalProtocolError, trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
 
 
 async def _stream(address: Address, context: ssl.SSLContext | None) -> trio.abc.Stream:
