@@ -37,11 +37,8 @@ class Leaving:
         self._failed = False
 
     def batch(self, calls: Batch) -> Batch:
-        """Let it be left, unless it is a part of another run, which needs its result now, or its
-        session goes on with others beside it.
-        """
-        alone = self._services.table.slot(self._run.session).most == 1
-        if self._services.parking is not None and self._run.caller is None and alone:
+        """Let it be left, unless it is a part of another run, which needs its result now."""
+        if self._services.parking is not None and self._run.caller is None:
             calls.standing.suspended = self._suspended
         return calls
 

@@ -18,7 +18,8 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.sessions import QueueFull, SessionBusy
 
 if TYPE_CHECKING:
-    from motet.actors.sessions.table import Run, Slot
+    from motet.actors.sessions.slot import Slot
+    from motet.actors.sessions.table import Run
 
 ROOM_CHANNEL = "room"
 """Rooms have their own order of speaking, and their members' sessions no other senders."""
@@ -50,9 +51,9 @@ def most_runs(session: str, rules: QueueConfig) -> int:
     return rules.concurrent if is_group(session) else 1
 
 
-def limit(slot: Slot, rules: QueueConfig) -> int:
-    """Runs of the session that may go on at once, as full as its conversation is."""
-    return queueing.allowed(slot.most, slot.tokens, slot.window, rules.throttle)
+def limit(slot: Slot, rules: QueueConfig, parked: int) -> int:
+    """Runs of the session that may go on at once, beside those that are parked."""
+    return queueing.allowed(slot.most, slot.tokens, slot.window, rules.throttle) - parked
 
 
 def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
@@ -72,8 +73,8 @@ def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
         )
 
 
-def arrive(slot: Slot, run: Run, rules: QueueConfig, now: float) -> Arrived:
-    """Queue an input that is on disk, or let it enter a run."""
+def arrive(slot: Slot, run: Run, rules: QueueConfig, most: int, now: float) -> Arrived:
+    """Queue an input that is on disk, or let it enter a run; ``most``: that may go on at once."""
     shared = False
     if run.pause and run.steers is None:
         run.burst = queueing.held_with(slot.queue, run, now, run.pause)
@@ -85,22 +86,22 @@ def arrive(slot: Slot, run: Run, rules: QueueConfig, now: float) -> Arrived:
         return Arrived("drop", drops)
     if run.burst is not None and queueing.is_held(run, now):
         return Arrived("join" if shared else "wait", drops)
-    way, more = _place(slot, run, rules)
+    way, more = _place(slot, run, most)
     return Arrived(way, drops + more)
 
 
-def ripen(slot: Slot, rules: QueueConfig, now: float) -> tuple[Run, ...]:
+def ripen(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
     """Place what has been held long enough; what it takes the place of."""
     drops: tuple[Run, ...] = ()
     for run in [one for one in slot.queue if one.burst and not one.placed]:
         if run in slot.queue and not queueing.is_held(run, now):
-            drops += _place(slot, run, rules)[1]
+            drops += _place(slot, run, most)[1]
     return drops
 
 
-def take(slot: Slot, rules: QueueConfig, now: float) -> tuple[Run, ...]:
+def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
     """Take out of the queue what starts next, to be answered as one."""
-    batch = queueing.next_batch(slot.queue, slot.running, limit(slot, rules), now)
+    batch = queueing.next_batch(slot.queue, slot.running, most, now)
     for run in batch:
         slot.queue.remove(run)
     if len(batch) > 1:
@@ -111,15 +112,15 @@ def take(slot: Slot, rules: QueueConfig, now: float) -> tuple[Run, ...]:
 
 def target(slot: Slot, author: str) -> Run | None:
     """The run that somebody means who names none: their newest, or the newest."""
-    own = [run for run in slot.running if run.author == author]
-    return (own or slot.running or [None])[-1]
+    own = [run for run in slot.running if run.author == author] or slot.running
+    return own[-1] if own else None
 
 
-def _place(slot: Slot, run: Run, rules: QueueConfig) -> tuple[Way, tuple[Run, ...]]:
+def _place(slot: Slot, run: Run, most: int) -> tuple[Way, tuple[Run, ...]]:
     run.placed = True
     if run.steers is not None:
         return "enter", ()
-    placed = queueing.place(run, slot.queue, slot.running, limit(slot, rules))
+    placed = queueing.place(run, slot.queue, slot.running, most)
     if placed.into is not None:
         run.steers = placed.into.id
         run.deps = placed.into.deps if run.deps is None else run.deps

@@ -19,8 +19,9 @@ from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
 from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.queueing import Way, wakes
+from motet.actors.sessions.slot import Slot
 from motet.actors.sessions.summarise import Summariser
-from motet.actors.sessions.table import Run, Slot
+from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.events import SessionCompacted
@@ -110,8 +111,8 @@ class Session(Actor[SessionMessage]):
             return Ack(run.id, "accepted" if run.state == "running" else "collected")
         if run.steers in self.services.table.runs:
             return Ack(run.id, "steered")
-        status = "collected" if way == "join" else "queued"
-        return Ack(run.id, status, self.slot.queue.index(run) + 1)
+        position = self.slot.queue.index(run) + 1
+        return Ack(run.id, "collected" if way == "join" else "queued", position)
 
     async def _store(self, run: Run) -> Accepted:
         new = NewInput(
@@ -255,7 +256,12 @@ def left_behind(run: Run, left: Resumption, reason: str, event: events.RunCancel
     """The end of a run that was stopped before it could be taken up again."""
     spent, cause = left.suspended.turn.spent, "" if run.by_user else reason
     rows = close_calls((*left.suspended.rows, *left.results), "unknown")
-    rows = (*rows, stopped_row("", cause))
     return FinishRun(
-        run.id, "cancelled", (*rows, stopped), spent, reason, withdraw=True, event=event
+        run_id=run.id,
+        status="cancelled",
+        rows=(*rows, stopped_row("", cause)),
+        usage=spent,
+        detail=reason,
+        withdraw=True,
+        event=event,
     )

@@ -10,7 +10,6 @@ principal's (G16).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +24,13 @@ from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.actors.sessions import lineup
 from motet.actors.sessions.arrivals import Arrival, Arrivals
+from motet.actors.sessions.slot import Slot
 from motet.actors.tools.threads import held_by
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.recovery import Given
-from motet.protocols.sessions import FinishRun, Principal, RunStatus, StopReport
+from motet.protocols.sessions import Principal, RunStatus, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
@@ -205,49 +205,6 @@ class Run:
         )
 
 
-@attrs.define(eq=False)
-class Slot:
-    """What a host knows of one session while it is busy.
-
-    Attributes:
-        chores: what is still being done for it after its runs, such as a summary.
-        unsaved: finished runs whose rows could not be stored yet, oldest first.
-        storing: held by who stores what is unsaved.
-        running: its runs that go on, the newest last; at most ``most``.
-        ended: how many of its runs have ended, for who works beside them.
-        tokens: of its last request, in a window of ``window``; None: nobody knows.
-        actor: the session's actor, as the router has answered last.
-    """
-
-    session: str
-    queue: deque[Run] = attrs.field(factory=deque[Run])
-    running: list[Run] = attrs.field(factory=list[Run])
-    most: int = 1
-    arriving: int = 0
-    chores: int = 0
-    unsaved: list[FinishRun] = attrs.field(factory=list[FinishRun])
-    storing: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
-    ended: int = 0
-    tokens: int | None = None
-    window: int = 0
-    touched: float = 0.0
-    actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
-
-    def steering(self, run_id: str) -> list[Run]:
-        """The inputs that are to enter this run, in their order."""
-        return [run for run in self.queue if run.steers == run_id]
-
-    @property
-    def active(self) -> Run | None:
-        """The newest of its runs that go on."""
-        return self.running[-1] if self.running else None
-
-    @property
-    def idle(self) -> bool:
-        busy = self.queue or self.running or self.arriving or self.chores
-        return not (busy or self.unsaved)
-
-
 @attrs.frozen
 class Stop:
     """What a stop has asked for.
@@ -314,6 +271,11 @@ class RunTable:
         slot = self.slots.get(session)
         return lineup.target(slot, author) if slot is not None else None
 
+    def kit_of(self, run_id: str) -> Equipment | None:
+        """What a live run works with, if it has something of its own."""
+        run = self.runs.get(run_id)
+        return run.kit if run is not None else None
+
     def actor(self, session: str) -> ActorRef[Submit] | None:
         """The session's actor if it is known and alive; else the router is to be asked."""
         slot = self.slots.get(session)
@@ -356,7 +318,7 @@ class RunTable:
         run.state = "queued"
         if run.stop_reason:
             return None
-        arrived = lineup.arrive(slot, run, self.rules, trio.current_time())
+        arrived = lineup.arrive(slot, run, self.rules, self._most(slot), trio.current_time())
         self._nudge(run)
         return arrived
 
@@ -364,10 +326,14 @@ class RunTable:
         """Place inputs that were held, in case their senders type on; what they supersede."""
         slot = self.slot(session)
         held = [run for run in slot.queue if run.burst and not run.placed]
-        drops = lineup.ripen(slot, self.rules, trio.current_time()) if held else ()
+        drops = lineup.ripen(slot, self._most(slot), trio.current_time()) if held else ()
         for run in held:
             self._nudge(run)
         return drops
+
+    def _most(self, slot: Slot) -> int:
+        """Runs that may go on at once; one that is parked has its place."""
+        return lineup.limit(slot, self.rules, len(self.parked.get(slot.session, ())))
 
     def _nudge(self, run: Run) -> None:
         """Have the run that an input is to enter look at it, if it waits for its children."""
@@ -381,9 +347,9 @@ class RunTable:
         Inputs that it answers too have ended, as far as this table knows.
         """
         slot = self.slot(session)
-        if session in self.parked or session in self.held:
+        if session in self.held:
             return None
-        batch = lineup.take(slot, self.rules, trio.current_time())
+        batch = lineup.take(slot, self._most(slot), trio.current_time())
         if not batch:
             return None
         run, *others = batch

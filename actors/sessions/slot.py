@@ -1,0 +1,58 @@
+"""What a host knows of one session while it is busy, as plain data."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from motet.actors.sessions.session import Submit
+    from motet.actors.sessions.table import Run
+    from motet.protocols.sessions import FinishRun
+    from motet.runtime import ActorRef
+
+
+@attrs.define(eq=False)
+class Slot:
+    """What a host knows of one session while it is busy.
+
+    Attributes:
+        chores: what is still being done for it after its runs, such as a summary.
+        unsaved: finished runs whose rows could not be stored yet, oldest first.
+        storing: held by who stores what is unsaved.
+        running: its runs that go on, the newest last; at most ``most``.
+        ended: how many of its runs have ended, for who works beside them.
+        tokens: of its last request, in a window of ``window``; None: nobody knows.
+        actor: the session's actor, as the router has answered last.
+    """
+
+    session: str
+    queue: deque[Run] = attrs.field(factory=deque["Run"])
+    running: list[Run] = attrs.field(factory=list["Run"])
+    most: int = 1
+    arriving: int = 0
+    chores: int = 0
+    unsaved: list[FinishRun] = attrs.field(factory=list["FinishRun"])
+    storing: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
+    ended: int = 0
+    tokens: int | None = None
+    window: int = 0
+    touched: float = 0.0
+    actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
+
+    def steering(self, run_id: str) -> list[Run]:
+        """The inputs that are to enter this run, in their order."""
+        return [run for run in self.queue if run.steers == run_id]
+
+    @property
+    def active(self) -> Run | None:
+        """The newest of its runs that go on."""
+        return self.running[-1] if self.running else None
+
+    @property
+    def idle(self) -> bool:
+        busy = self.queue or self.running or self.arriving or self.chores
+        return not (busy or self.unsaved)
