@@ -18,8 +18,8 @@ import trio
 from motet.actors.errors.summary import summarize
 from motet.actors.log import logger
 from motet.actors.tracing.otlp import body, endpoint, portions, rejected
-from motet.actors.tracing.post import Answer, PostFailed, post
-from motet.protocols.errors import MotetError
+from motet.actors.tracing.post import Answer, PostFailed, is_address, post
+from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.messages import Request
 from motet.protocols.traces import Trace
 from motet.runtime import Actor, handles
@@ -43,11 +43,20 @@ class ExportFailed(MotetError):
     """A collector did not take spans; the message says why."""
 
 
+def _is_address(_: object, __: object, url: str) -> None:
+    """Once, and not with every attempt: what is wrong with an address does not pass."""
+    if not is_address(url):
+        raise ConfigError(f"{url!r} is no http:// or https:// address")
+
+
 @attrs.frozen
 class Collector:
-    """Where traces go. ``url`` without a path gets OTLP's ``/v1/traces``."""
+    """Where traces go. ``url`` without a path gets OTLP's ``/v1/traces``.
 
-    url: str
+    Raises ``ConfigError`` for an address that is none.
+    """
+
+    url: str = attrs.field(validator=_is_address)
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
 
     async def send(self, traces: Sequence[Trace]) -> int:

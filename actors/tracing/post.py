@@ -36,11 +36,16 @@ class Answer:
     body: bytes
 
 
+def is_address(url: str) -> bool:
+    target = urlsplit(url)
+    return target.scheme in _PORTS and bool(target.hostname)
+
+
 async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout: float) -> Answer:
     """Send ``body`` and take the answer, within ``timeout`` seconds. Raises ``PostFailed``."""
-    target = urlsplit(url)
-    if target.scheme not in _PORTS or not target.hostname:
+    if not is_address(url):
         raise PostFailed(f"{url!r} is no http:// or https:// address")
+    target = urlsplit(url)
     try:
         with trio.fail_after(timeout):
             async with _connected(target) as stream:
