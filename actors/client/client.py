@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class _Said(msgspec.Struct, frozen=True):
-    status: str = ""
+    command: str | None = None
 
 
 @attrs.frozen
@@ -165,24 +165,29 @@ class Client:
         """
         key = key or secrets.token_hex(16)
         result = await self.call("chat.send", session=session, text=text, agent=agent, key=key)
-        if _of(result, _Said).status == "command":
-            return _of(result, wire.CommandAnswer)
-        return _of(result, wire.Sent)
+        is_command = _of(result, _Said).command is not None
+        return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
 
     async def stop(
         self,
         *,
         run_id: str | None = None,
         session: str | None = None,
-        all: bool | None = None,
+        room: str | None = None,
+        all: bool = False,
         grace: float = 5.0,
     ) -> StopReport:
-        """End one run, those of a session, or all. Returns when they have ended, or after
+        """End one run, those of a session or a room, or all. Returns when they have ended, or after
         ``grace`` seconds with those that still clean up.
         """
-        grace_ms = round(grace * 1000)
         result = await self.call(
-            "runs.stop", run_id=run_id, session=session, all=all, grace_ms=grace_ms
+            "runs.stop",
+            run_id=run_id,
+            session=session,
+            room=room,
+            all=all,
+            grace_ms=round(grace * 1000),
+            key=secrets.token_hex(16),
         )
         return _of(result, StopReport)
 

@@ -66,7 +66,10 @@ def run(
 
 
 @app.command(
-    epilog="motet chat   ·   motet chat helper -m openai:gpt-5.2   ·   echo hi | motet chat"
+    epilog=examples(
+        "motet chat   ·   motet chat helper -m openai:gpt-5.2   ·   echo hi | motet chat",
+        "motet chat --url ws://127.0.0.1:7878 --token-file token.txt",
+    )
 )
 def chat(
     agent: Annotated[
@@ -76,11 +79,26 @@ def chat(
     session: Session = None,
     config: Config = None,
     state: State = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Talk with an agent of a `motet serve` there."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="The token for --url is in it. Or set MOTET_TOKEN."
+        ),
+    ] = None,
 ) -> None:
     """Talk with an agent. Ctrl-C stops what it is doing, /help lists what else there is."""
     from motet.cli.chat import chat as talk
+    from motet.cli.chat import chat_away
     from motet.cli.setup import load_setup
 
+    if url is not None:
+        if model or config or state:
+            raise typer.BadParameter("the host at --url has its own model, config and state")
+        raise typer.Exit(chat_away(url, token_file, agent, session))
     setup = load_setup(config, state)
     name = setup.name(agent)
     raise typer.Exit(talk(setup.with_model(name, model), name, session))

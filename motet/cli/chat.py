@@ -3,39 +3,68 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
 from math import inf
+from pathlib import Path
 from secrets import token_hex
+from typing import TypeAlias
 
 import attrs
 import trio
 
-from motet.actors.events.subscription import subscribe
+from motet.cli.counterpart import Meeting, Tell, meet_away, meet_here
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
 from motet.cli.interrupts import Interrupts
 from motet.cli.logs import log_to_stderr
 from motet.cli.person import Bell, Person, remember, see_off
 from motet.cli.screen import Screen
-from motet.cli.setup import Setup, default_state, opened
+from motet.cli.setup import Setup, default_state
+from motet.protocols.errors import ConfigError
+
+TOKEN_VARIABLE = "MOTET_TOKEN"
+Meet: TypeAlias = Callable[[Tell], AbstractAsyncContextManager[Meeting]]
 
 
 def chat(setup: Setup, agent: str, session: str | None) -> int:
     """Talk until the person leaves; the exit code. Raises what ended the conversation."""
-    interactive = sys.stdin.isatty()
     key = session or new_session()
+    greeting = f"{agent} in {setup.workspace} · session {key}"
+    return _attended(partial(meet_here, setup, agent, key), greeting)
+
+
+def chat_away(url: str, token_file: Path | None, agent: str | None, session: str | None) -> int:
+    """The same with an agent of a host behind a gateway, which goes on when the person leaves."""
+    key = session or new_session()
+    greeting = f"{agent or 'an agent'} at {url} · session {key}"
+    return _attended(partial(meet_away, url, read_token(token_file), agent, key), greeting)
+
+
+def read_token(file: Path | None) -> str | None:
+    """The token in a file, else in the environment, if there is one."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    token = file.read_text("utf-8", "replace").strip()
+    if not token:
+        raise ConfigError(f"{file} is empty; `motet serve --token-file` writes such a file")
+    return token
+
+
+def _attended(meet: Meet, greeting: str) -> int:
+    interactive = sys.stdin.isatty()
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    talk = Talk(setup, agent, key, screen, Bell())
+    talk = Talk(meet, screen, Bell())
     if interactive:
         remember(default_state() / "chat_history")
-        screen.line(f"{agent} in {setup.workspace} · session {key}")
+        screen.line(greeting)
         screen.line("/help lists commands, Ctrl-C stops the agent, Ctrl-D leaves")
     thread = threading.Thread(target=talk.run, name="motet host")
     with Interrupts(talk.bell.rope) as interrupts:
@@ -64,9 +93,7 @@ def _nothing() -> None:
 class Talk:
     """The conversation as other threads see it: :meth:`run` is its thread."""
 
-    setup: Setup
-    agent: str
-    session: str
+    meet: Meet
     screen: Screen
     bell: Bell
     started: threading.Event = attrs.field(factory=threading.Event)
@@ -99,22 +126,17 @@ class Talk:
             signal.pthread_kill(_main_thread(), signal.SIGTERM)
 
     async def _converse(self) -> None:
-        def warn(message: str) -> None:
-            self.screen.line(f"warning: {message}", "warning")
-
-        stream = f"session:{self.session}"
         with self._scope:
             async with (
-                opened(self.setup, warn) as host,
-                subscribe(host.events, stream) as events,
+                self.meet(self.screen.line) as meeting,
                 trio.open_nursery() as nursery,
             ):
-                dialogue = Dialogue(host, self.agent, self.session, self.screen, self.bell.ring)
+                dialogue = Dialogue(meeting.counterpart, self.screen, self.bell.ring)
                 self._inbox, texts = trio.open_memory_channel[str](inf)
                 self._stop = partial(nursery.start_soon, dialogue.stop)
                 self._token = trio.lowlevel.current_trio_token()
                 self.started.set()
-                nursery.start_soon(dialogue.follow, events)
+                nursery.start_soon(dialogue.follow, meeting.events)
                 async for text in texts:
                     await dialogue.hear(text)
 

@@ -6,16 +6,13 @@ of it has ended and has been shown, or waits for the person's word.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 
 import attrs
 import trio
 
-from motet.actors.commands.answers import answer_command
-from motet.actors.commands.parse import Command, message_text, parse_command
 from motet.actors.commands.told import stop_text
-from motet.actors.events.subscription import Subscription
-from motet.actors.host import Host
+from motet.cli.counterpart import Counterpart
 from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
 from motet.protocols.approvals import ApprovalDecision
@@ -24,11 +21,14 @@ from motet.protocols.events import (
     AnyEvent,
     ApprovalRequested,
     ApprovalResolved,
+    EventRecord,
+    Gap,
     InputDropped,
     InputSteered,
     Terminal,
 )
-from motet.protocols.sessions import LOCAL
+from motet.protocols.gateway import CommandAnswer
+from motet.protocols.sessions import Ack
 
 ANSWERS: dict[str, ApprovalDecision] = {
     "y": "allow-once",
@@ -44,13 +44,12 @@ ANSWERS: dict[str, ApprovalDecision] = {
 class Dialogue:
     """``quiet`` is called with the number of texts heard whenever nothing is left to do."""
 
-    host: Host
-    agent: str
-    session: str
+    counterpart: Counterpart
     screen: Screen
     quiet: Callable[[int], None]
     _rendering: Rendering = attrs.field(init=False)
     _heard: int = 0
+    _restarts: int = 0
     _running: set[str] = attrs.field(factory=set[str])
     _ended: set[str] = attrs.field(factory=set[str])
     _asked: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -59,14 +58,14 @@ class Dialogue:
     def __attrs_post_init__(self) -> None:
         self._rendering = Rendering(self.screen.live)
 
-    async def follow(self, events: Subscription) -> None:
+    async def follow(self, events: AsyncIterable[EventRecord]) -> None:
         """Show what happens in the session, for ever, and first what waits from before."""
-        left = await self.host.approvals(session=self.session, state="pending")
-        for info in reversed(left):
+        for info in reversed(await self.counterpart.pending()):
             self.screen.line(f"? {info.tool}: {one_line(info.reason)}  [{info.id}]", "warning")
             self._ask(info.id, info.tool)
         self._reminded.set()
         async for record in events:
+            self._catch_up()
             self.screen.show(self._rendering.pieces(record.event))
             self._note(record.event)
             if record.run_id and isinstance(record.event, Terminal | InputDropped | InputSteered):
@@ -75,15 +74,12 @@ class Dialogue:
     async def hear(self, text: str) -> None:
         """Take up one text: a command is carried out, anything else is for the agent."""
         await self._reminded.wait()
-        command = parse_command(text)
         decision = ANSWERS.get(text.strip().lower()) if self._asked else None
         try:
             if decision is not None:
                 await self._answer(decision)
-            elif command is None:
-                await self._submit(message_text(text))
             else:
-                await self._obey(command)
+                await self._say(text)
         except MotetError as error:
             self.screen.line(str(error), "failed")
         self._heard += 1
@@ -92,16 +88,21 @@ class Dialogue:
     async def stop(self) -> None:
         """Stop what the session is doing; its own events say so, and this says what is left."""
         try:
-            report = await self.host.stop(session=self.session)
+            report = await self.counterpart.stop()
         except MotetError as error:
             self.screen.line(str(error), "failed")
             return
         if report.still_running:
             self.screen.line(f"{stop_text(report)}; Ctrl-C again to leave", "warning")
 
-    async def _submit(self, text: str) -> None:
-        mode = self.host.queue_mode(self.session)
-        ack = await self.host.submit(text, session=self.session, agent=self.agent, mode=mode)
+    async def _say(self, text: str) -> None:
+        answer = await self.counterpart.say(text)
+        if isinstance(answer, CommandAnswer):
+            await self._obeyed(answer)
+        else:
+            self._taken(answer)
+
+    def _taken(self, ack: Ack) -> None:
         self._expect(ack.run_id)
         match ack.status:
             case "queued" | "collected":
@@ -121,7 +122,7 @@ class Dialogue:
         """The oldest question is answered, whether this or somebody else's answer counts."""
         approval = next(iter(self._asked))
         try:
-            info = await self.host.approve(approval, decision)
+            info = await self.counterpart.approve(approval, decision)
         finally:
             self._asked.pop(approval, None)
         if info.blocked:
@@ -129,14 +130,20 @@ class Dialogue:
         else:
             self._expect(info.run_id)
 
-    async def _obey(self, command: Command) -> None:
-        answer = await answer_command(self.host, LOCAL, self.session, command)
+    async def _obeyed(self, answer: CommandAnswer) -> None:
         self.screen.line(answer.text)
-        if command.name == "approve":
-            left = await self.host.approvals(session=self.session, state="pending")
+        if answer.command == "approve":
+            left = await self.counterpart.pending()
             self._asked = {one.id: one.tool for one in reversed(left)}
-        if command.name == "help":
+        if answer.command == "help":
             self.screen.line("/quit: leave, as Ctrl-D does; Ctrl-C stops the agent")
+
+    def _catch_up(self) -> None:
+        """Of what a host was about to say when it was restarted, nothing counts."""
+        if self.counterpart.restarts() > self._restarts:
+            self._restarts = self.counterpart.restarts()
+            self.screen.end()
+            self._rendering = Rendering(self.screen.live)
 
     def _end(self, run_id: str) -> None:
         if run_id in self._running:
@@ -153,6 +160,10 @@ class Dialogue:
                 self._ask(approval, tool)
             case ApprovalResolved(id=approval):
                 self._asked.pop(approval, None)
+                self._report()
+            case Gap():
+                self._running.clear()
+                self.screen.line("[what was said meanwhile is in the history only]", "warning")
                 self._report()
             case _:
                 pass
