@@ -121,7 +121,16 @@ if TYPE_CHECKING:
     from motet.protocols.mcp import McpServer
     from motet.protocols.models import Model, Usage
     from motet.protocols.policy import Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
-    from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
+    from motet.protocols.queueing import QueueConfig, QueueMode
+    from motet.protocols.sessions import (
+        LOCAL,
+        Ack,
+        KeyConflict,
+        Principal,
+        QueueFull,
+        SessionBusy,
+        StopReport,
+    )
 
 
 _HOMES = {
@@ -253,10 +262,14 @@ _HOMES = {
         "ToolFacts",
         "ToolRules",
     ),
+    "motet.protocols.queueing": ("QueueConfig", "QueueMode"),
     "motet.protocols.sessions": (
         "LOCAL",
         "Ack",
+        "KeyConflict",
         "Principal",
+        "QueueFull",
+        "SessionBusy",
         "StopReport",
     ),
 }
@@ -310,6 +323,7 @@ __all__ = [
     "HostThread",
     "InputValidation",
     "Internal",
+    "KeyConflict",
     "Length",
     "LimitReached",
     "Limits",
@@ -330,6 +344,9 @@ __all__ = [
     "Policy",
     "PolicyRule",
     "Principal",
+    "QueueConfig",
+    "QueueFull",
+    "QueueMode",
     "Range",
     "Replace",
     "Replay",
@@ -352,6 +369,7 @@ __all__ = [
     "RunStream",
     "RunWaiting",
     "RunWarning",
+    "SessionBusy",
     "SessionEnd",
     "SessionStart",
     "StartedRun",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.transcript import violations
+from motet.actors.sessions import queue_sql
+from motet.actors.storage.errors import StorageError
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage, UserMessage
 from motet.protocols.models import UsageReport
@@ -336,3 +339,47 @@ async def test_the_name_of_a_sender_is_one_line_and_no_bracket() -> None:
         for name in ("a]b", "a\nb", "x" * 65):
             with pytest.raises(motet.InputValidation, match="no name of a sender"):
                 await host.submit("hi", session=GROUP, sender=name)
+
+
+# Crashes
+
+
+async def test_what_waits_or_is_held_is_answered_after_a_crash_once(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    desk = Desk(call(("hold", {})))
+    async with motet.open_host(first, agents=[desk.agent], config=config(debounce=60.0)) as host:
+        await host.submit("one", session="s")
+        await desk.entered.wait()
+        for text in ("two", "three"):
+            await host.submit(text, session="s", mode="collect")
+        await host.submit("held", session=DIRECT)
+        shutil.copytree(first, second)  # as a kill would leave it
+        await host.stop(everything=True)
+    after = motet.Agent("a", model=Scripted(*[say("ok")] * 5), tools=[Desk().hold])
+    async with motet.open_host(second, agents=[after]) as host:
+        while any(run.status in ("queued", "running") for run in await host.runs()):
+            await trio.sleep(0.01)
+        found = asked(await rows(host))
+        assert asked(await rows(host, DIRECT)) == ["held"]
+    assert found[0] == "one"
+    assert "\n".join(found[1:]) == "two\nthree"
+
+
+async def test_what_cannot_be_put_on_record_as_joined_is_stored_with_the_runs_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(call(("hold", {})), say("ok"), say("both"))
+
+    def fails(*_: object) -> tuple[()]:
+        raise StorageError("the disk is full")
+
+    async with motet.open_host(agents=[desk.agent]) as host:
+        await host.submit("one", session="s")
+        await desk.entered.wait()
+        for text in ("two", "three"):
+            await host.submit(text, session="s", mode="collect")
+        monkeypatch.setattr(queue_sql, "join", fails)
+        desk.leave.set()
+        await quiet(host)
+        assert asked(await rows(host)) == ["one", "two\nthree"]
+        assert await statuses(host) == {"one": "completed", "two": "completed", "three": "steered"}
