@@ -37,7 +37,7 @@ from motet.protocols.policy import Policy
 ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_GROUP}
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Equipment:
     """The plain objects that agents, sessions and the executor of tools share: a ``Kit``."""
 
@@ -53,6 +53,7 @@ class Equipment:
 
 def equipped(
     config: HostConfig,
+    *,
     stores: Stores,
     children: Children,
     table: RunTable,

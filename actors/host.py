@@ -12,17 +12,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-import attrs
-
 from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.config import configured
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
 from motet.actors.hooks.register import On
 from motet.actors.log import logger
 from motet.actors.options import RunOptions
+from motet.actors.origin import Origin
 from motet.actors.receiving import Receiving
+from motet.actors.reload.change import check_policy
+from motet.actors.reloading import Reloading
 from motet.actors.result import RunResult
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.handle import OpenRoom
@@ -53,7 +53,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Serving, Receiving, Stopping):
+class Host(Serving, Receiving, Reloading, Stopping):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -324,17 +324,40 @@ async def open_host(
     of ``agents``), or a workspace that holds the state. Cancellation ends
     everything in order: runs first, the database last.
     """
-    config, agents = configured(config or HostConfig(), agents)
-    config = attrs.evolve(config, mcp={**config.mcp, **(mcp or {})})
-    place = state or config.state
-    folder = workspace or config.workspace
+    origin, config = Origin.of(config or HostConfig(), mcp or {}, policy)
+    async with hosted(
+        origin,
+        config,
+        agents,
+        state=state,
+        workspace=workspace,
+        check_messages=check_messages,
+        memory=memory,
+    ) as host:
+        yield host
+
+
+@asynccontextmanager
+async def hosted(
+    origin: Origin,
+    config: HostConfig,
+    agents: Sequence[AnyAgent] = (),
+    *,
+    state: str | Path | None = None,
+    workspace: str | Path | None = None,
+    check_messages: bool = False,
+    memory: Memory | None = None,
+) -> AsyncGenerator[Host]:
+    """A host with a configuration that was read from its origin; see :func:`open_host`."""
+    described = origin.agents(config, agents)
+    place, folder = state or config.state, workspace or config.workspace
     async with grow(
-        place, folder, config, check_messages=check_messages, memory=memory, policy=policy
+        place, folder, config, origin, check_messages=check_messages, memory=memory
     ) as tree:
         host = Host(tree)
-        for agent in agents:
+        for agent in (*agents, *described):
             host.add(agent)
-        stored = await tree.resolver.records() if config.policy else ()
-        tree.services.policy.check([*tree.registry.names(), *(one.name for one in stored)])
+        tree.described = frozenset(agent.name for agent in described)
+        await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
         yield host

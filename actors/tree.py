@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -40,9 +40,11 @@ from motet.actors.log_tail import LogTail
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.models.directory import Models
 from motet.actors.models.providers import keys_of, providers_of
+from motet.actors.origin import Origin
 from motet.actors.recovery.recovery import Recovery
 from motet.actors.recovery.start import start_recoverer
 from motet.actors.registry import AgentRegistry
+from motet.actors.reload.ground import Ground
 from motet.actors.rooms.rooms import Open, Places, Rooms
 from motet.actors.rooms.store import RoomStoreMessage
 from motet.actors.services import Services
@@ -62,7 +64,6 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
-from motet.protocols.policy import Policy
 from motet.protocols.queueing import QueueModes
 from motet.protocols.sessions import EndsToTell, RunInfo
 from motet.protocols.tools import ExecuteCall
@@ -71,6 +72,7 @@ from motet.protocols.version import __version__
 from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
 
 if TYPE_CHECKING:
+    from motet.actors.gateway.server import Served
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
@@ -103,6 +105,9 @@ class Tree:
     readers: Readers
     tokens: TokenBook
     recovery: Recovery
+    ground: Ground
+    described: frozenset[str] = frozenset()
+    gateway: Served | None = None
     log_tail: LogTail = attrs.field(factory=LogTail)
     interrupted: tuple[RunInfo, ...] = ()
     instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
@@ -123,12 +128,15 @@ class Tree:
         )
 
     async def serve(self, host: HostApi, config: GatewayConfig) -> str:
-        from motet.actors.gateway.server import serve  # most hosts have no gateway
+        from motet.actors.gateway.server import open_gateway  # most hosts have no gateway
 
         redact_logs()  # the gateway's are there now
         self.log_tail.attach()
         await self.tokens.load()
-        return await serve(self.system, host, config, self.tokens)
+        self.gateway = await open_gateway(self.system, host, config, self.tokens)
+        known = self.config.gateway.tokens
+        self.gateway.extra = tuple(token for token in config.tokens if token not in known)
+        return self.gateway.url
 
 
 @asynccontextmanager
@@ -136,25 +144,26 @@ async def grow(
     state: str | Path | None,
     workspace: str | Path | None,
     config: HostConfig,
+    origin: Origin | None = None,
     *,
     check_messages: bool,
     memory: Memory | None,
-    policy: Policy | None = None,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
     place = Location.directory(state) if state is not None else Location.memory()
-    with hiding(_secrets(config)), place as location:
+    with ExitStack() as secrets, place as location:
+        secrets.enter_context(hiding(secrets_of(config)))
         redact_logs()
         folder = _workspace(location, workspace)
         readers = Readers(location)
-        models = ModelCatalog(providers_of(config.models))
+        ground = Ground(origin or Origin(), secrets, ModelCatalog(providers_of(config.models)))
         table = RunTable(config.queue)
         try:
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
                 tree = await _plant(
-                    system, location, readers, models, table, folder, config, memory, policy
+                    system, location, readers, ground, table, folder, config, memory
                 )
                 try:
                     yield tree
@@ -165,7 +174,7 @@ async def grow(
             table.close("the host has closed")
             # Awaits while being cancelled: connections and files have to be closed.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await models.aclose()
+                await ground.aclose()
                 await readers.aclose()
 
 
@@ -189,21 +198,23 @@ async def _plant(
     system: System,
     location: Location,
     readers: Readers,
-    models: ModelCatalog,
+    ground: Ground,
     table: RunTable,
     workspace: Path,
     config: HostConfig,
     memory: Memory | None,
-    engine: Policy | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     stores = await start_stores(system, location, readers, config, memory)
     hooks = await _start_hooks(system, stores.bus, workspace, config)
-    children = Children(table, hooks)
-    kit = equipped(config, stores, children, table, models, engine)
+    children, ground.hooks = Children(table, hooks), hooks.hooks.all()
+    equip = partial(equipped, stores=stores, children=children, table=table)
+    kit = ground.begin(equip, config)
     context = partial(_context, table, workspace, children)
-    services = await _attend(system, config, stores, kit, hooks, table, context)
-    services.workbench = Workbench(workspace, shelf=kit.shelf)
+    ground.gate = ApprovalGate(Desk(), stores.approvals, table, config.approvals)
+    services = await _attend(system, ground, stores, kit, hooks, table, context)
+    services.workbench, services.guard = Workbench(workspace), config.guard
+    services.adopt(kit)
     children.services = services
     router = await system.start(lambda: Router(services), name="router")
     places = Places()
@@ -235,6 +246,7 @@ async def _plant(
         readers=readers,
         tokens=stores.tokens,
         recovery=recovery,
+        ground=ground,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     table.modes |= await stores.sessions.ask(QueueModes())
@@ -246,7 +258,7 @@ async def _plant(
 
 async def _attend(
     system: System,
-    config: HostConfig,
+    ground: Ground,
     stores: Stores,
     kit: Equipment,
     hooks: HooksClient,
@@ -254,22 +266,21 @@ async def _attend(
     context: Callable[[ExecuteCall], Context[object]],
 ) -> Services:
     """Start what works for sessions: models, MCP servers, the executor of tools."""
-    directory = await system.start(lambda: Models(kit.registry.model), name="models")
+    directory = await system.start(lambda: Models(ground.find, ground.finders), name="models")
     await kit.mcp.start(system)
-    breakers, desk, warn = Breakers(), Desk(), partial(_publish, stores.bus, table)
+    gate, breakers, warn = ground.gate, Breakers(), partial(_publish, stores.bus, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
     executor = partial(ToolExecutor, kit.catalog, hooks, channel, context, policy=kit.policy)
-    gate = ApprovalGate(desk, stores.approvals, table, config.approvals)
+    executor = partial(executor, kit_of=table.kit_of)
     asking = partial(executor, results=stores.results, breakers=breakers, approvals=gate, warn=warn)
     tools = await system.start(asking, name="tools")
     services = Services(
         table, kit.catalog, stores.sessions, stores.bus, directory, tools, channel, hooks, breakers
     )
-    services.desk, services.policy, services.mcp = desk, kit.policy, kit.mcp
+    services.desk, services.policy, services.mcp = gate.desk, kit.policy, kit.mcp
     services.memory, services.tracer = stores.memory, stores.tracer
     services.fanout, services.journal = stores.fanout, stores.journal
-    services.contexts, services.find_model = stores.contexts, kit.registry.model
-    services.guard, services.shell = config.guard, config.tools.shell
+    services.contexts = stores.contexts
     return services
 
 
@@ -327,7 +338,7 @@ def _context(
     )
 
 
-def _secrets(config: HostConfig) -> list[str | None]:
+def secrets_of(config: HostConfig) -> list[str | None]:
     """The values of the configuration and its environment that nobody may be shown."""
     tokens = [token.token for token in config.gateway.tokens]
     servers = [secret for server in config.mcp.values() for secret in server.secrets]

@@ -16,6 +16,7 @@ from motet.protocols.chat import JsonObject, Outcome
 from motet.protocols.escalations import Answer
 from motet.protocols.messages import Message
 from motet.protocols.models import Usage
+from motet.protocols.reload import Change
 
 Role: TypeAlias = Literal["user", "assistant"]
 
@@ -276,6 +277,16 @@ class ErrorStoreFailed(Event, frozen=True, tag="error_store.failed"):
     message: str
 
 
+class ConfigChanged(Event, frozen=True, tag="config.changed"):
+    """The host has another configuration; what needs a restart is told and not in force.
+
+    ``hash``: of the one in force, as ``config.get`` tells it. Of the stream ``host``.
+    """
+
+    hash: str
+    changes: tuple[Change, ...] = ()
+
+
 class Tick(Event, frozen=True, tag="tick"):
     """Head of each subscribed stream, so that a client that lost the last event notices."""
 
@@ -333,6 +344,7 @@ AnyEvent: TypeAlias = (
     | SessionCompacted
     | Warned
     | ErrorStoreFailed
+    | ConfigChanged
     | Tick
     | Gap
     | Shutdown

@@ -95,6 +95,11 @@ class Resolver:
             own = self._registry.own(name)
         return own
 
+    def adopt(self, registry: AgentRegistry, limits: Limits) -> None:
+        """Resolve into another registry from now on; stored agents are looked up again."""
+        self._registry, self._limits = registry, limits
+        self.invalidate()
+
     def known(self, name: str) -> AnyAgent | None:
         """The agent of that name, if it is there without waiting."""
         kept = self._kept.get(name)

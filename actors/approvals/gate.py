@@ -118,20 +118,20 @@ class ApprovalGate:
         table: RunTable,
         config: ApprovalsConfig,
     ) -> None:
-        self._desk = desk
+        self.desk = desk
         self._store = store
         self._table = table
         self.config = config
 
     def timed(self, request: ExecuteCall, scope: trio.CancelScope) -> AbstractContextManager[None]:
         """A block in which a call works; its time stands still while a run below it waits."""
-        return self._desk.timed((request.run_id, request.call.id), scope)
+        return self.desk.timed((request.run_id, request.call.id), scope)
 
     async def passage(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> Passage:
         """Wait until the call may begin, or may not. Never raises but for a cancellation."""
-        standing = self._desk.standings.get(request.run_id)
+        standing = self.desk.standings.get(request.run_id)
         try:
             open_ones = await self._without_grants(request, asked) if asked else ()
             if not open_ones:
@@ -169,13 +169,13 @@ class ApprovalGate:
     ) -> ApprovalInfo:
         """The approval when it is settled, or when it was waited for long enough."""
         run, new = standing.run, self._new(standing, request, args, asked)
-        with self._desk.awaiting(new.id) as waiter:
+        with self.desk.awaiting(new.id) as waiter:
             # Before it is on record, so that whoever begins meanwhile is marked.
             standing.hold(request.call.id, new.id)
             info = await self._request(standing, new)
             hold = self.config.hold
             while info.state == "pending":
-                with self._desk.pausing(self._above(run)), trio.move_on_after(hold):
+                with self.desk.pausing(self._above(run)), trio.move_on_after(hold):
                     await waiter.answered.wait()
                 info = waiter.info or info
                 if standing.suspended is not None and not _has_children(run):
@@ -213,8 +213,8 @@ class ApprovalGate:
             settled = await self._store.ask(RequestApproval(new, suspended, standing.marks()))
             info = settled.info
             if settled.fresh:
-                self._desk.expect(info, self.config.expires)
-                await self._desk.emit(standing.run, _requested(info))
+                self.desk.expect(info, self.config.expires)
+                await self.desk.emit(standing.run, _requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
 

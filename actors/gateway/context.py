@@ -109,6 +109,14 @@ class Context:
         period = limits.connect_failures_ms / 1000
         self.failures = FailureWindow(limits.connect_failures, period)
 
+    def adopt(self, settings: Settings) -> None:
+        """Go on with other settings: what was counted so far is counted on where it can be."""
+        limits, before = settings.limits, self.settings.limits
+        self.settings = settings
+        if limits.messages_per_min != before.messages_per_min:
+            self.messages = Buckets(limits.messages_per_min / 60, limits.message_burst)
+        self.recheck()
+
     def refused_for(self, peer: str) -> float:
         """Seconds for which an address is refused after too many failed connects."""
         return self.failures.refused_for(peer, trio.current_time())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -36,11 +37,12 @@ from motet.actors.gateway.looks import looks
 from motet.actors.gateway.tls import TlsStream
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.tokens import TokenBook
-from motet.protocols.config import GatewayConfig
+from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.host import HostApi
-from motet.runtime import Actor, StartFailed, System, handles
+from motet.protocols.messages import Request
+from motet.runtime import Actor, ActorRef, StartFailed, System, handles
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
@@ -54,20 +56,67 @@ async def serve(
     ``tokens``: those that are stored, beside the configured ones.
     Raises :class:`ConfigError` when it may not or cannot listen there.
     """
-    settings = Settings.of(config, tokens)
+    return (await open_gateway(system, api, config, tokens)).url
+
+
+class LookAgain(Request[None], frozen=True, tag="gateway.look_again"):
+    """The settings are others now."""
+
+
+@attrs.define(eq=False)
+class Served:
+    """A gateway that was started, and the settings that it has, also when it is restarted.
+
+    Attributes:
+        extra: tokens that it was given beside those of the host's configuration.
+    """
+
+    settings: Settings
+    tokens: TokenBook | None
+    url: str = ""
+    extra: tuple[TokenConfig, ...] = ()
+    _ref: ActorRef[GetGatewayState | LookAgain] | None = None
+
+    def prepared(self, config: GatewayConfig) -> Settings:
+        """The settings that another configuration asks for, at the same address.
+
+        Raises :class:`ConfigError` when nobody may listen there with them.
+        """
+        config = attrs.evolve(
+            config, tokens=(*config.tokens, *self.extra), certificate=None, private_key=None
+        )
+        now, new = self.settings, Settings.of(config, self.tokens)
+        check_listen(now.host, new.tokens)
+        return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
+
+    async def adopt(self, settings: Settings) -> None:
+        """Go on with other settings; connections whose token is gone are closed."""
+        self.settings = settings
+        if self._ref is not None:
+            await self._ref.ask(LookAgain())
+
+
+async def open_gateway(
+    system: System, api: HostApi, config: GatewayConfig, tokens: TokenBook | None = None
+) -> Served:
+    """As :func:`serve`, for who may change its settings later."""
+    served = Served(Settings.of(config, tokens), tokens)
     try:
-        gateway = await system.start(lambda: Gateway(api, settings, tokens), name="gateway")
+        gateway = await system.start(
+            lambda: Gateway(api, served.settings, tokens, lambda: served.settings), name="gateway"
+        )
     except StartFailed as failed:
         if isinstance(failed.__cause__, ConfigError):
             raise failed.__cause__ from None
         raise
     state = await gateway.ask(GetGatewayState())
     # Restarted, it listens where its clients look for it, also when the port was any.
-    settings = attrs.evolve(settings, port=state.addresses[0][1])
-    return state.url
+    served.settings = attrs.evolve(served.settings, port=state.addresses[0][1])
+    served.url, served._ref = state.url, gateway
+    return served
 
 
-class Gateway(Actor[GetGatewayState]):
+class Gateway(Actor[GetGatewayState | LookAgain]):
     """Serves ``motet.v1`` for a host on one port.
 
     Raises :class:`ConfigError` at its start when it may not or cannot listen. Stopped, it tells
@@ -75,10 +124,15 @@ class Gateway(Actor[GetGatewayState]):
     """
 
     def __init__(
-        self, api: HostApi, settings: Settings | None = None, tokens: TokenBook | None = None
+        self,
+        api: HostApi,
+        settings: Settings | None = None,
+        tokens: TokenBook | None = None,
+        look: Callable[[], Settings] | None = None,
     ) -> None:
         self._context = Context(api, settings or Settings())
         self._tokens = tokens
+        self._look = look
         self._addresses: tuple[tuple[str, int], ...] = ()
 
     async def on_start(self) -> None:
@@ -99,6 +153,11 @@ class Gateway(Actor[GetGatewayState]):
                 await tokens.refresh()
         finally:
             leave()
+
+    @handles(LookAgain)
+    async def look_again(self, _request: LookAgain) -> None:
+        if self._look is not None:
+            self._context.adopt(self._look())
 
     @handles(GetGatewayState)
     async def state(self, _request: GetGatewayState) -> GatewayState:
