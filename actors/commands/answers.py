@@ -165,7 +165,7 @@ async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
 async def _queue(asked: Asked) -> Reply:
     api, wanted = asked.api, asked.argument.lower()
     if wanted:
-        mode = next((one for one in MODES if one == wanted), None)
+        mode = {str(one): one for one in MODES}.get(wanted)
         if mode is None:
             return f"{wanted!r} is no mode: {', '.join(MODES)}"
         await api.set_queue(asked.session, mode, principal=asked.principal)
