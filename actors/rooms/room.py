@@ -146,7 +146,7 @@ class RoomActor(Actor[RoomMessages]):
             _log.error("a round has failed", room=self.room.name, exc_info=error)
             await self.minutes.warn(f"the round has failed: {type(error).__name__}; see the log")
             await self._end(FAILED)
-            return True
+            return bool(self.minutes.unheard())
 
     async def _move(self) -> bool:
         """Whether there was something to do."""
@@ -212,6 +212,8 @@ class RoomActor(Actor[RoomMessages]):
 
     def _met(self) -> str:
         """The condition or the limit that ends the round."""
+        if not self.state.floor.going:
+            return ""
         if limit := self.place.speaker.exhausted():
             return limit
         return self.room.until.met(self._view()) if self.room.until else ""

@@ -1,0 +1,232 @@
+"""What a room does while its disk, its policies or its own actor fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+import motet
+from motet.actors.rooms.conditions import Condition
+from motet.actors.rooms.speakers import AskModel, Speakers
+from motet.actors.storage.errors import StorageError
+from motet.protocols.events import RoomIdle, RoomTurn
+from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
+from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
+
+
+def disk(state: Path, *, works: bool) -> None:
+    """Have the real disk refuse what a room says, or take it again."""
+    names = ("away", "room_messages") if works else ("room_messages", "away")
+    connection = apsw.Connection(str(state / "motet.db"))
+    connection.set_busy_timeout(5_000)
+    connection.execute("ALTER TABLE {} RENAME TO {}".format(*names))
+    connection.close()
+
+
+async def held(one: motet.Agent[None]) -> None:
+    while not model_of(one).requests:
+        await trio.lowlevel.checkpoint()
+
+
+def let_go(one: motet.Agent[None]) -> None:
+    gate, model_of(one).gate = model_of(one).gate, None
+    assert gate is not None
+    gate.set()
+
+
+def alone(one: motet.Agent[None]) -> motet.Room:
+    return motet.Room("r", members=[one], speakers=motet.mentions())
+
+
+async def test_what_an_agent_says_is_stored_when_the_disk_is_back(tmp_path: Path) -> None:
+    ann = agent("ann", "here I am")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(alone(ann))
+        async with opened.subscribe() as events:
+            await opened.post("@ann hello", user="alice")
+            await held(ann)
+            disk(tmp_path, works=False)
+            let_go(ann)
+            async for event in events:
+                if warnings([event]):
+                    break
+            with pytest.raises(StorageError):
+                await opened.post("are you there?", user="bob")
+            assert not opened.idle
+            disk(tmp_path, works=True)
+            seen = await until_idle(events)
+        assert said(seen)[0] == ("ann", "here I am")
+        assert [one.text for one in await opened.history()][:2] == ["@ann hello", "here I am"]
+
+
+async def test_a_stop_does_not_wait_for_a_disk_that_fails(tmp_path: Path) -> None:
+    ann = agent("ann", "here I am")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(alone(ann))
+        async with opened.subscribe() as events:
+            await opened.post("@ann hello", user="alice")
+            await held(ann)
+            disk(tmp_path, works=False)
+            let_go(ann)
+            async for event in events:
+                if warnings([event]):
+                    break
+            assert (await opened.stop()).still_running == []
+            seen = await until_idle(events)
+            assert "what ann said is lost: it could not be stored" in warnings(seen)
+            assert seen[-1] == RoomIdle(STOPPED)
+            disk(tmp_path, works=True)
+            await opened.post("@ann again", user="alice")
+            assert ("ann", "here I am") in said(await until_idle(events))
+
+
+class Broken(Condition):
+    def met(self, view: RoomView) -> str:
+        raise RuntimeError("secret detail")
+
+
+class Careless(Speakers):
+    """Picks members, and somebody else."""
+
+    async def pick(self, view: RoomView, ask: AskModel) -> list[str]:
+        return ["the intern"]
+
+
+def raises(_: RoomView) -> str:
+    raise RuntimeError("secret detail")
+
+
+async def test_a_condition_that_fails_ends_its_round_and_not_the_room() -> None:
+    room = motet.Room("r", members=[agent("ann", "yes")], until=Broken())
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        for _ in range(2):
+            async with opened.subscribe() as events:
+                await opened.post("@ann hello", user="alice")
+                seen = await until_idle(events)
+            assert seen[-1] == RoomIdle(FAILED)
+            assert warnings(seen) == ["the round has failed: RuntimeError; see the log"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (Careless(), "nobody here is called 'the intern': ann"),
+        (lambda _: "the intern", "nobody here is called 'the intern': ann"),
+        (raises, "nobody could be chosen: RuntimeError; see the log"),
+    ],
+)
+async def test_a_policy_that_fails_chooses_nobody(
+    policy: Speakers | Callable[[RoomView], str], told: str
+) -> None:
+    async with motet.open_host() as host:
+        room = motet.Room("r", members=[agent("ann", "yes")], speakers=policy)
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("hello", user="alice")
+            seen = await until_idle(events)
+        assert seen[-1] == RoomIdle(NOBODY)
+        assert warnings(seen) == [told]
+
+
+async def test_the_end_of_the_host_ends_a_round_in_the_middle() -> None:
+    ann = agent("ann", "never")
+    model_of(ann).gate = trio.Event()
+    with trio.fail_after(5):
+        async with motet.open_host() as host:
+            opened = await host.open_room(alone(ann))
+            await opened.post("@ann hello", user="alice")
+            await held(ann)
+        assert opened.idle
+
+
+async def test_a_room_whose_actor_has_crashed_goes_on() -> None:
+    ann = agent("ann", "yes")
+    async with motet.open_host() as host:
+        opened = await host.open_room(alone(ann))
+        actor = await opened._actor()  # nothing that is public crashes it
+
+        class Bug(Exception):
+            pass
+
+        async def crash() -> None:
+            raise Bug
+
+        actor._cell.life.start_soon(crash, name="crash")
+        with trio.fail_after(5):
+            await opened.post("@ann hello", user="alice")
+            await opened.wait()
+        assert [one.author for one in await opened.history()] == ["alice", "ann"]
+
+
+async def test_a_room_that_rests_is_taken_up_by_the_next_message(
+    autojump_clock: MockClock,
+) -> None:
+    async with motet.open_host() as host:
+        opened = await host.open_room(alone(agent("ann", "yes")))
+        await opened.post("@ann hello", user="alice")
+        await opened.wait()
+        await trio.sleep(2_000)
+        assert not [one for one in host.system.snapshot() if one.path.endswith("/rooms/r")]
+        await opened.post("@ann again", user="alice")
+        await opened.wait()
+        assert len(await opened.history()) == 4
+
+
+names = st.lists(st.sampled_from(["ann", "ben", "cid", "dot"]), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=15, deadline=None)
+@given(names, st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
+def test_members_who_always_call_each_other_end(
+    members: list[str], most: int, concurrency: int, people: int
+) -> None:
+    """Law: one message of a person leads to at most ``max_turns`` turns."""
+
+    async def main() -> int:
+        room = motet.Room(
+            "r",
+            members=[agent(name, "@all " + "@".join(members)) for name in members],
+            max_turns=most,
+            max_depth=1000,
+            concurrency=concurrency,
+        )
+        with trio.fail_after(10):
+            async with motet.open_host() as host:
+                opened = await host.open_room(room)
+                for number in range(people):
+                    await opened.post(f"@all {number}", user=f"user {number}")
+                await opened.wait()
+                stored = await host.events.read("room:r", 0, 10_000)
+        return sum(isinstance(one.event, RoomTurn) for one in stored)
+
+    assert 1 <= trio.run(main) <= most * people
+
+
+async def test_those_who_speak_at_once_see_the_same_and_hear_each_other_next() -> None:
+    ann, ben = agent("ann", "a"), agent("ben", "b")
+    model_of(ann).gate = trio.Event()
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions(), concurrency=2)
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@all first", user="alice")
+            await held(ann)
+            await held(ben)
+            let_go(ann)  # after ben has answered
+            first = await until_idle(events)
+            await opened.post("@all second", user="alice")
+            second = await until_idle(events)
+    assert said(first)[1:] == said(second)[1:] == [("ann", "a"), ("ben", "b")], "in their order"
+    assert turns(first) == ["ann", "ben"]
+    assert model_of(ann).told == ["[alice] @all first", "[ben] b\n[alice] @all second"]
+    assert model_of(ben).told == ["[alice] @all first", "[ann] a\n[alice] @all second"]

@@ -1,0 +1,80 @@
+"""A room whose host is killed in the middle of a round goes on, with what the round has left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+
+import motet
+from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
+from motet.protocols.rooms import INTERRUPTED, NOBODY
+from tests.actors.rooms.talk import said, turns, warnings
+from tests.actors.rooms.victim import room
+
+ROOT = Path(__file__).parents[3]
+
+
+def killed(state: Path, moment: str) -> None:
+    victim = [sys.executable, "-m", "tests.actors.rooms.victim", str(state), moment]
+    ran = subprocess.run(
+        victim, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False, env=os.environ
+    )
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+
+
+async def after(state: Path, *, tools: bool = False) -> list[AnyEvent]:
+    """All that the room's stream holds when it waits for a person again."""
+    async with motet.open_host(state) as host:
+        opened = await host.open_room(room(fresh=False, tools=tools))
+        events: list[AnyEvent] = []
+        with trio.fail_after(20):
+            while not (events and isinstance(events[-1], RoomIdle)):
+                await opened.wait()
+                events = [one.event for one in await host.events.read("room:r", 0, 500)]
+        again = await opened.post("@ann go", user="alice", key="k")
+        assert again.duplicate, "it is never answered twice"
+        return events
+
+
+async def test_an_acknowledged_message_is_answered_by_the_next_host(tmp_path: Path) -> None:
+    killed(tmp_path, "posted")
+    events = await after(tmp_path)
+    assert said(events) == [("alice", "@ann go"), ("ann", "@ben your turn"), ("ben", "I am ben")]
+    assert events[-1] == RoomIdle(NOBODY)
+
+
+async def test_who_had_the_floor_speaks_again_and_the_lost_turn_stays_used(tmp_path: Path) -> None:
+    killed(tmp_path, "speaking")
+    events = await after(tmp_path)
+    assert [one for one in events if isinstance(one, RoomTurn)][-1] == RoomTurn("ben", 3, 1)
+    assert said(events)[-1] == ("ben", "I am ben")
+
+
+@pytest.mark.slow
+async def test_who_has_used_tools_is_not_made_to_do_so_twice(tmp_path: Path) -> None:
+    killed(tmp_path, "acted")
+    events = await after(tmp_path, tools=True)
+    assert turns(events) == ["ann", "ben"]
+    assert warnings(events) == ["ben was cut off while it used its tools"]
+    assert events[-1] == RoomIdle(NOBODY)
+
+
+@pytest.mark.slow
+async def test_a_round_that_nobody_expects_any_more_is_listed_and_not_run(tmp_path: Path) -> None:
+    killed(tmp_path, "posted")
+    database = apsw.Connection(str(tmp_path / "motet.db"))
+    database.execute("UPDATE room_messages SET at = at - 3600")
+    database.execute("UPDATE rooms SET state = json_set(state, '$.opened', 0)")
+    database.close()
+    events = await after(tmp_path)
+    assert [one for one in events if not isinstance(one, MessageAdded)] == [
+        Warned("room", "the host was away for long: say it again to have it answered"),
+        RoomIdle(INTERRUPTED),
+    ]
