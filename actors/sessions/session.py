@@ -180,8 +180,11 @@ class Session(Actor[SessionMessage]):
             self.start_soon(self._execute, run, name=run.id)
 
     def _drop_steering(self, ended: Run) -> None:
-        """What was to enter a run that was stopped is stopped with it."""
+        """What its sender had enter a run that was stopped is stopped with it."""
         for run in self.slot.steering(ended.id):
+            if run.author != ended.author:
+                run.steers = None
+                continue
             self.slot.queue.remove(run)
             run.cancel(ended.stop_reason)
             self._drop(run)

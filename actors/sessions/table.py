@@ -30,7 +30,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.recovery import Given
-from motet.protocols.sessions import Principal, RunStatus, StopReport
+from motet.protocols.sessions import Principal, RunStatus, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 QUEUE = QueueConfig()
 QUEUE_CAPACITY = QUEUE.capacity
 CLOSING = "the host is closing"
+SHUTDOWN = "the host is shutting down"
+"""The same when the next host can go on with it."""
 
 
 @attrs.define(eq=False)
@@ -168,6 +170,12 @@ class Run:
     def ending(self) -> bool:
         return bool(self.stop_reason)
 
+    @property
+    def is_for_the_next(self) -> bool:
+        """Whether it is cut off so that the next host goes on with it."""
+        cut_off = self.stop_reason == SHUTDOWN and not self.by_user and self.caller is None
+        return cut_off and (self.durable or self.key is not None)
+
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now; whether nobody had before.
 
@@ -253,6 +261,7 @@ class RunTable:
         self.slots: dict[str, Slot] = {}
         self.parked: dict[str, dict[str, Parked]] = {}
         self.held: set[str] = set()
+        self.draining = trio.Event()
         self.arrivals = Arrivals()
         self._admitted = 0
 
@@ -285,8 +294,11 @@ class RunTable:
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored.
 
-        Raises ``QueueFull``, and ``SessionBusy`` when it is not to wait.
+        Raises ``QueueFull``, ``SessionBusy`` when it is not to wait, and ``ShuttingDown`` when the
+        host is draining, unless it is a part of what goes on.
         """
+        if self.draining.is_set() and run.budget is None:
+            raise ShuttingDown("the host is shutting down: try again when it is back")
         slot = self.slot(run.session)
         waits = run.session in self.parked or run.session in self.held
         busy = bool(slot.queue or slot.running or slot.arriving) or waits
@@ -347,7 +359,7 @@ class RunTable:
         Inputs that it answers too have ended, as far as this table knows.
         """
         slot = self.slot(session)
-        if session in self.held:
+        if session in self.held or self.draining.is_set():
             return None
         batch = lineup.take(slot, self._most(slot), trio.current_time())
         if not batch:
@@ -415,7 +427,7 @@ class RunTable:
         return self.cancel_runs(runs, reason, by_user=by_user)
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel one run; it is dropped if it was queued, and so is what was to enter it."""
+        """Cancel one run; it is dropped if it was queued, and so is what its sender had enter it."""
         return self.cancel_runs([run], reason, by_user=by_user)
 
     def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:
@@ -427,7 +439,7 @@ class RunTable:
             queued = [run] if run in slot.queue else []
             if not queued and _is_at_work(run):
                 active.append(run)
-                queued = slot.steering(run.id)
+                queued = [one for one in slot.steering(run.id) if one.author == run.author]
             for one in queued:
                 slot.queue.remove(one)
             dropped += queued

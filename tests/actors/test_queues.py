@@ -383,3 +383,22 @@ async def test_what_cannot_be_put_on_record_as_joined_is_stored_with_the_runs_en
         await quiet(host)
         assert asked(await rows(host)) == ["one", "two\nthree"]
         assert await statuses(host) == {"one": "completed", "two": "completed", "three": "steered"}
+
+
+async def test_who_stops_a_run_drops_nothing_of_what_others_had_enter_it(
+    autojump_clock: MockClock,
+) -> None:
+    desk = Desk(call(("hold", {})), say("for bob"))
+    rules = config(debounce=0.0, concurrent=1, group="steer")
+    async with motet.open_host(agents=[desk.agent], config=rules) as host:
+        first = await host.submit("long", session=GROUP, sender="ann")
+        await desk.entered.wait()
+        for name in ("ann", "bob"):
+            assert (await host.submit(f"{name}'s", session=GROUP, sender=name)).status == "steered"
+        await host.stop(run_id=first.run_id)
+        await quiet(host)
+        assert await statuses(host) == {
+            "[ann] long": "cancelled",
+            "[ann] ann's": "dropped",
+            "[bob] bob's": "completed",
+        }

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import get_args
 
 import attrs
 import trio
@@ -56,7 +57,7 @@ PLANS = st.lists(
 CONFIGS = st.builds(
     QueueConfig,
     capacity=st.just(CAPACITY),
-    overflow=st.sampled_from(Overflow.__args__),
+    overflow=st.sampled_from(get_args(Overflow)),
     concurrent=st.sampled_from([1, 2, 3]),
     throttle=st.sampled_from([0.6, 0.6, 0.000_1]),
 )
