@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from typing import Final, cast
+from typing import Final
 
 from motet.actors.errors.redact import redact_text
 from motet.actors.log import STANDARD_FIELDS
@@ -70,4 +70,4 @@ def _plain(value: object) -> object:
     """Numbers as they are, all else as a short text."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    return redact_text(str(cast("object", value)))[:_TEXT]
+    return redact_text(str(value))[:_TEXT]

@@ -16,11 +16,10 @@ from motet.actors.answering import Answering
 from motet.actors.config_view import view_of
 from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.store_sql import storable
-from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import EventRecord, MessageAdded
 from motet.protocols.host_records import ConfigView, LogLine
-from motet.protocols.injections import InjectRow
+from motet.protocols.injections import InjectRows, exchange
 from motet.protocols.sessions import FINAL, LOCAL, Ack, GetRun, Principal, Role, RunInfo
 from motet.protocols.tokens import NewToken, TokenInfo
 
@@ -70,9 +69,10 @@ class Serving(Answering):
     ) -> Ack:
         """Put a row at the end of a session's transcript; no run comes of it.
 
-        A model is shown it from the next run on. On disk when this returns, once per ``key``.
-        Raises ``NotFound``, ``KeyConflict``, and ``InputValidation`` for an empty text or one that
-        the guard blocks.
+        With it goes a row of the other side, which people are not shown, so that the transcript
+        stays valid (G7). A model is shown both from the next run on. On disk when this returns,
+        once per ``key``. Raises ``NotFound``, ``KeyConflict``, and ``InputValidation`` for an empty
+        text or one that the guard blocks.
         """
         info = await self.session(session, principal=principal)
         if not text.strip():
@@ -81,9 +81,9 @@ class Serving(Answering):
         if finding is not None and finding.blocked:
             raise InputValidation(finding.told)
         text, row_id = storable(text), f"inj_{token_hex(6)}"
-        row = UserMessage(text) if role == "user" else AssistantMessage(text)
         hashed = body_hash(session, role, text)
-        request = InjectRow(row_id, session, principal.user, row, key, hashed)
+        rows = exchange(text, role)
+        request = InjectRows(row_id, session, principal.user, rows, key, hashed)
         accepted = await self._tree.store.ask(request)
         if accepted.duplicate:
             return Ack(accepted.run_id, "duplicate")

@@ -1,12 +1,12 @@
 """Rows that are put into a transcript without a run, as transactions. Pure.
 
-Invariant: the row and its key are stored together or not at all.
+Invariant: the rows and their key are stored together or not at all.
 """
 
 from __future__ import annotations
 
 from motet.actors.sessions import store_sql as sql
-from motet.protocols.injections import InjectRow
+from motet.protocols.injections import InjectRows
 from motet.protocols.storage import Statement
 
 METHOD = "chat.inject"
@@ -22,13 +22,19 @@ RETURNING 1"""
 TOUCH = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
 
 
-def inject(request: InjectRow, now: float) -> tuple[Statement, ...]:
+def inject(request: InjectRows, now: float) -> tuple[Statement, ...]:
     """``CLAIM_KEY`` fails for a key that was used, :data:`ADD_ROW` for an unknown session."""
     claim = (request.user, METHOD, request.key, request.body_hash, request.id, now)
-    row = (request.session, request.id, now, sql.role(request.row), sql.encode(request.row))
     return (
         Statement(sql.FORGET_KEYS, (now - sql.KEY_LIFE,)),
         Statement(sql.CLAIM_KEY, claim, expect=1),
-        Statement(ADD_ROW, row, expect=1),
+        *(
+            Statement(
+                ADD_ROW,
+                (request.session, request.id, now, sql.role(row), sql.encode(row)),
+                expect=1,
+            )
+            for row in request.rows
+        ),
         Statement(TOUCH, (request.session, now)),
     )

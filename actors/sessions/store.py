@@ -36,7 +36,7 @@ from motet.protocols.escalations import (
     ListEscalations,
 )
 from motet.protocols.events import RunInterrupted
-from motet.protocols.injections import InjectRow
+from motet.protocols.injections import InjectRows
 from motet.protocols.queueing import JoinInputs, QueueMode, QueueModes, SetQueueMode
 from motet.protocols.sessions import (
     FINAL,
@@ -73,7 +73,7 @@ from motet.runtime import Actor, handles
 
 SessionStoreMessage: TypeAlias = (
     AcceptInput
-    | InjectRow
+    | InjectRows
     | RecordIntent
     | EnterRun
     | FinishRun
@@ -167,15 +167,15 @@ class SessionStore(Actor[SessionStoreMessage]):
             if first is not None:
                 return first
 
-    @handles(InjectRow, concurrent=AT_ONCE)
-    async def inject(self, request: InjectRow) -> Accepted:
+    @handles(InjectRows, concurrent=AT_ONCE)
+    async def inject(self, request: InjectRows) -> Accepted:
         while True:
             statements = injections.inject(request, self._clock())
             with self._contexts.changing(request.session) as change:
                 refused = await self._refused(statements)
                 if refused is None:
-                    body = sql.encode(request.row)
-                    change.add([rows.decode(body)], len(body))
+                    bodies = [sql.encode(row) for row in request.rows]
+                    change.add([rows.decode(body) for body in bodies], sum(map(len, bodies)))
                     return Accepted(request.id)
             if refused.sql is not sql.CLAIM_KEY:
                 raise NotFound(f"no session {request.session!r}")

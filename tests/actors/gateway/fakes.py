@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -35,7 +35,6 @@ from motet.protocols.escalations import (
 )
 from motet.protocols.events import (
     AnyEvent,
-    EventRecord,
     InputAccepted,
     MessageAdded,
     RunCancelled,
@@ -44,9 +43,8 @@ from motet.protocols.events import (
     TextDelta,
     ToolCall,
     ToolResult,
-    is_durable,
 )
-from motet.protocols.host import AgentInfo, Expected, HostStatus, StreamHead
+from motet.protocols.host import AgentInfo, Expected, HostStatus
 from motet.protocols.models import Usage
 from motet.protocols.policy import Effect, Judged
 from motet.protocols.queueing import QueueMode
@@ -61,39 +59,8 @@ from motet.protocols.sessions import (
     SessionInfo,
     StopReport,
 )
-
-Sink = Callable[[EventRecord], None]
-
-
-class FakeJournal:
-    def __init__(self) -> None:
-        self.records: dict[str, list[EventRecord]] = defaultdict(list)
-        self.sinks: dict[str, list[Sink]] = defaultdict(list)
-        self.oldest = 1
-        self.reads = 0
-
-    def publish(self, stream: str, event: AnyEvent, run_id: str | None = None) -> EventRecord:
-        seq = len(self.records[stream]) + 1 if is_durable(event) else None
-        record = EventRecord(stream=stream, event=event, ts=1.0, seq=seq, run_id=run_id)
-        if seq is not None:
-            self.records[stream].append(record)
-        for sink in tuple(self.sinks[stream]):
-            sink(record)
-        return record
-
-    def attach(self, stream: str, sink: Sink) -> Callable[[], None]:
-        self.sinks[stream].append(sink)
-        return lambda: self.sinks[stream].remove(sink)
-
-    async def read(self, stream: str, after: int, limit: int = 200) -> tuple[EventRecord, ...]:
-        await trio.lowlevel.checkpoint()
-        self.reads += 1
-        start = max(after, self.oldest - 1)
-        return tuple(self.records[stream][start : start + limit])
-
-    async def head(self, stream: str) -> StreamHead:
-        await trio.lowlevel.checkpoint()
-        return StreamHead(len(self.records[stream]), self.oldest)
+from tests.actors.gateway.fake_journal import FakeJournal
+from tests.actors.gateway.fake_records import FakeRecords
 
 
 @attrs.define(eq=False)
@@ -103,7 +70,7 @@ class FakeRun:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
 
-class FakeHost:
+class FakeHost(FakeRecords):
     """Echoes each input in words, after a tool call. The text ``hang`` runs until stopped.
 
     Without a nursery nothing runs and an input is journalled only. ``submit_gate`` holds up

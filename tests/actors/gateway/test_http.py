@@ -173,6 +173,9 @@ async def test_a_failure_of_the_gateway_itself_ends_that_connection_only(
         def find(self, token_digest: str, now: float) -> Principal | None:
             raise LookupError(f"{token_digest} at {now}")
 
+        def impersonates(self, token_digest: str, now: float) -> bool:
+            return False
+
     context = context_of(FakeHost(), Settings(tokens=Broken()))
     request = upgrade(Authorization=f"Bearer {new_token()}")
     assert await exchange(request, context=context) == b""

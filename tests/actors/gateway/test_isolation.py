@@ -91,20 +91,17 @@ ROWS: dict[str, Row] = {
 COMMANDS = ("/status", "/stop", "stop", "/new", "/approve {approval} allow-once", "/stopall")
 
 
-def filled(value: object, names: dict[str, str]) -> object:
+def filled(params: JsonObject, names: dict[str, str]) -> JsonObject:
     """The same with the names put in."""
-    if isinstance(value, str):
-        for name, text in names.items():
-            value = value.replace(f"{{{name}}}", text)
-        return value
-    if isinstance(value, dict):
-        return {str(filled(key, names)): filled(item, names) for key, item in value.items()}
-    return value
+    text = msgspec.json.encode(params).decode()
+    for name, known in names.items():
+        text = text.replace(f"{{{name}}}", known)
+    return msgspec.json.decode(text, type=JsonObject)
 
 
 async def asked(client: Client, method: str, params: JsonObject, names: dict[str, str]) -> str:
     """The answer as it came over the wire, without the names that Bob has said himself."""
-    given = msgspec.convert(filled(params, names), JsonObject)
+    given = filled(params, names)
     if "key" in given:
         given["key"] = token_hex(4)
     answer = await client.ask(method, **given)

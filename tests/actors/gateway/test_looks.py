@@ -9,6 +9,7 @@ import re
 import ssl
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from trio_websocket import wrap_client_stream
@@ -167,12 +168,12 @@ async def received(stream: trio.SocketStream) -> bytes:
 
 @pytest.mark.parametrize("missing", ["certificate", "key", "both"])
 async def test_a_gateway_that_cannot_speak_tls_does_not_start(tmp_path: Path, missing: str) -> None:
-    chain, key = certificate(tmp_path)
+    chain, key = map(str, certificate(tmp_path))
     given = {
-        "certificate": {"certificate": None, "private_key": str(key)},
-        "key": {"certificate": str(chain), "private_key": None},
-        "both": {"certificate": str(tmp_path / "no.pem"), "private_key": None},
+        "certificate": motet.GatewayConfig(private_key=key),
+        "key": motet.GatewayConfig(certificate=chain),
+        "both": motet.GatewayConfig(certificate=str(tmp_path / "no.pem")),
     }[missing]
     async with motet.open_host() as host:
         with pytest.raises(ConfigError, match=r"gateway\.certificate"):
-            await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", **given))
+            await host.serve(attrs.evolve(given, listen="127.0.0.1:0"))

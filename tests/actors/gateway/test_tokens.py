@@ -16,9 +16,11 @@ import motet
 from motet.actors.gateway.auth import StaticTokens, digest, new_token, token_entry
 from motet.actors.gateway.context import Settings
 from motet.actors.tokens import TokenBook
+from motet.cli.stored import writing_together
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Role
+from tests.actors.approvals.ops import tree_of
 from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
 
 BRIDGE, PLAIN, ROOT = new_token(), new_token(), new_token()
@@ -96,12 +98,11 @@ async def test_a_token_that_another_program_revoked_ends_at_the_next_tick(
     """As the command line does, which writes beside the host."""
     async with motet.open_host(tmp_path) as host:
         made = await host.new_token("alice")
-        tree = host._tree
+        tree = tree_of(host)
         context = context_of(FakeHost(), Settings(tokens=tree.tokens))
-        book = TokenBook(tree.tokens._transact, tree.readers)
         tree.tokens.watch(context.recheck)
-        async with connected(context, made.token) as client:
-            await book.revoke(made.info.id)
+        async with writing_together(tmp_path) as transact, connected(context, made.token) as client:
+            await TokenBook(transact, tree.readers).revoke(made.info.id)
             await tree.tokens.refresh()
             assert await client.close_code() == wire.CLOSE_REVOKED
 

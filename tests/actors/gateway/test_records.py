@@ -1,0 +1,199 @@
+"""The methods about records, of a real host, over a connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+import trio
+
+import motet
+from motet.actors.agent.transcript import violations
+from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.context import Context, Settings
+from motet.actors.log_tail import LogTail
+from motet.protocols.chat import UserMessage
+from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
+from motet.protocols.sessions import HistoryRow
+from tests.actors.approvals.ops import tree_of
+from tests.actors.gateway.fakes import Client, connected
+from tests.scripted import Scripted, call, say
+
+ALICE, ROOT = new_token(), new_token()
+TOKENS = StaticTokens((token_entry(ALICE, "alice"), token_entry(ROOT, "root", "admin")))
+CONFIG = HostConfig(gateway=GatewayConfig(tokens=(TokenConfig(token=ALICE, user="alice"),)))
+
+
+@asynccontextmanager
+async def talk(
+    *agents: motet.Agent[None, str], token: str = ALICE
+) -> AsyncGenerator[tuple[motet.Host, Client]]:
+    """A host with these agents, and a client of it."""
+    async with motet.open_host(config=CONFIG, agents=agents) as host:
+        context = Context(host, Settings(tokens=TOKENS))
+        async with connected(context, token) as client:
+            yield host, client
+
+
+async def said(client: Client, text: str = "hi", *, key: str = "k1") -> str:
+    """Send a text; the id of the run that answers it, which has ended."""
+    sent = await client.result("chat.send", session="s", text=text, key=key)
+    waited = await client.result("runs.wait", run_id=sent["run_id"])
+    assert waited["ended"] is True
+    return str(sent["run_id"])
+
+
+async def test_a_run_is_waited_for_and_looked_up() -> None:
+    agent = motet.Agent("a", model=Scripted(say("one")))
+    async with talk(agent) as (_, client):
+        run_id = await said(client)
+        run = await client.result("runs.get", run_id=run_id)
+        assert (run["status"], run["text"]) == ("completed", "hi")
+        assert (await client.error("runs.get", run_id="run_x")).code == "not_found"
+
+
+async def test_waiting_ends_in_time_and_ends_no_run() -> None:
+    agent = motet.Agent("a", model=Scripted(None))
+    async with talk(agent) as (_, client):
+        sent = await client.result("chat.send", session="s", text="hi", key="k")
+        waited = await client.result("runs.wait", run_id=sent["run_id"], timeout_ms=20)
+        assert waited["ended"] is False
+        waiting = await client.post("runs.wait", run_id=sent["run_id"])
+        stopped = await client.result("runs.stop", run_id=sent["run_id"], key="k2")
+        assert stopped["stopped"] == [sent["run_id"]]
+        assert (await client.answer(waiting)).ok
+
+
+async def test_a_row_is_put_in_once_and_the_model_is_shown_it_next() -> None:
+    model = Scripted(say("one"), say("two"))
+    async with talk(motet.Agent("a", model=model)) as (host, client):
+        await said(client)
+        await client.result("subscribe", stream="session:s")
+        row = {"session": "s", "text": "the build is green", "key": "k9"}
+        first = await client.result("chat.inject", **row)
+        assert first["status"] == "accepted"
+        again = await client.result("chat.inject", **row)
+        assert again == {"row_id": first["row_id"], "status": "duplicate"}
+        other = await client.error("chat.inject", **{**row, "text": "red"})
+        assert other.code == "key_conflict"
+        told = await client.event()
+        assert (told.event, told.run_id) == ("message", first["row_id"])
+        await client.result("chat.inject", session="s", text="I know", role="assistant", key="k10")
+        await said(client, "and?", key="k2")
+        rows = [item.row for item in await host.history("s")]
+        shown = await client.result("sessions.history", session="s")
+    assert violations(rows) == ()
+    texts = ["hi", "one", "the build is green", "I know", "and?", "two"]
+    assert [one for one in (row.text for row in rows) if one in texts] == texts
+    assert len(rows) == len(texts) + 2
+    listed = msgspec.convert(shown["rows"], list[HistoryRow])
+    assert [item.row.text for item in listed] == texts
+    assert "the build is green" in str(model.requests[-1].messages)
+
+
+async def test_a_row_that_comes_during_a_run_stands_before_it() -> None:
+    """Rows of a run are stored together: nothing comes between them (G7)."""
+    gate = trio.Event()
+    model = Scripted(call(("wait", {})), say("done"))
+    agent = motet.Agent("a", model=model)
+
+    @agent.tool
+    async def wait() -> str:
+        await gate.wait()
+        return "waited"
+
+    async with talk(agent) as (host, client):
+        sent = await client.result("chat.send", session="s", text="go", key="k")
+        await model.asked.wait()
+        await client.result("chat.inject", session="s", text="meanwhile", key="k2")
+        gate.set()
+        await client.result("runs.wait", run_id=sent["run_id"])
+        rows = [item.row for item in await host.history("s")]
+    assert violations(rows) == ()
+    assert rows[0] == UserMessage("meanwhile", note="injected")
+    assert rows[2] == UserMessage("go")
+
+
+async def test_errors_and_traces_are_listed_and_shown_whole() -> None:
+    agent = motet.Agent("a", model=Scripted(call(("fail", {})), say("it failed")))
+
+    @agent.tool
+    def fail() -> None:
+        raise RuntimeError("no route")
+
+    async with talk(agent) as (_, client):
+        run_id = await said(client)
+        listed = msgspec.convert(
+            (await client.result("errors.list", tool="fail"))["errors"], list[dict[str, object]]
+        )
+        assert [(one["tool"], one["session"]) for one in listed] == [("fail", "s")]
+        whole = await client.result("errors.get", id=listed[0]["id"])
+        assert "no route" in str(whole["raw_error"])
+        traces = msgspec.convert(
+            (await client.result("traces.list", session="s"))["traces"], list[dict[str, object]]
+        )
+        assert [trace["run_id"] for trace in traces] == [run_id]
+        trace = await client.result("traces.get", run_id=run_id)
+        assert '"fail"' in msgspec.json.encode(trace["spans"]).decode()
+
+
+async def test_a_session_is_reset_compacted_and_deleted() -> None:
+    async with talk(motet.Agent("a", model=Scripted(say("one")))) as (host, client):
+        await said(client)
+        assert await client.result("sessions.reset", session="s") == {"session": "s"}
+        compacted = await client.result("sessions.compact", session="s")
+        assert compacted == {"session": "s", "start": None, "end": None}
+        assert await client.result("sessions.delete", session="s") == {"session": "s", "rows": 2}
+        assert await host.sessions() == ()
+
+
+async def test_an_admin_sees_the_configuration_without_its_secrets() -> None:
+    async with talk(token=ROOT) as (_, client):
+        first = await client.result("config.get")
+        text = msgspec.json.encode(first).decode()
+        assert ALICE not in text
+        assert '"token":"[hidden]"' in text
+        assert '"user":"alice"' in text
+        assert await client.result("config.get") == first
+
+
+async def test_an_admin_reads_the_end_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with talk(token=ROOT) as (host, client):
+        tail = tree_of(host).log_tail
+        tail.attach()
+        host.log.info("first", detail=ALICE)
+        host.log.warning("second", number=7)
+        lines = msgspec.convert(
+            (await client.result("logs.tail"))["lines"], list[dict[str, object]]
+        )
+        assert [(line["level"], line["message"]) for line in lines[-2:]] == [
+            ("info", "first"),
+            ("warning", "second"),
+        ]
+        assert lines[-1]["fields"] == {"number": 7}
+        assert ALICE not in str(lines)
+        rest = await client.result("logs.tail", after=lines[-2]["number"])
+        assert msgspec.convert(rest["lines"], list[dict[str, object]]) == lines[-1:]
+
+
+def test_a_log_is_held_to_its_room_and_nothing_makes_it_fail() -> None:
+    class Odd:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    tail = LogTail(room=3)
+    for number in range(5):
+        tail.handle(logging.makeLogRecord({"msg": "n %d", "args": (number,), "name": "motet"}))
+    assert [line.message for line in tail.lines(10)] == ["n 2", "n 3", "n 4"]
+    assert [line.number for line in tail.lines(2)] == [4, 5]
+    assert tail.lines(0) == ()
+    logging.raiseExceptions, before = False, logging.raiseExceptions
+    try:
+        tail.handle(logging.makeLogRecord({"msg": "odd", "thing": Odd()}))
+    finally:
+        logging.raiseExceptions = before
+    assert len(tail.lines(10)) == 3
