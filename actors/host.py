@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
 from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.durable import Durable
 from motet.actors.events.subscription import subscribe
 from motet.actors.hooks.command import add_command
 from motet.actors.hooks.hookset import HookOptions
@@ -45,7 +46,6 @@ from motet.protocols.sessions import (
     LOCAL,
     DeleteSession,
     Principal,
-    RunInfo,
 )
 from motet.runtime import System
 
@@ -53,7 +53,7 @@ D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Serving, Receiving, Reloading, Stopping):
+class Host(Serving, Receiving, Reloading, Stopping, Durable):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
@@ -79,16 +79,6 @@ class Host(Serving, Receiving, Reloading, Stopping):
     def system(self) -> System:
         """The actors underneath: what each does and waits for, dead letters, statistics."""
         return self._tree.system
-
-    @property
-    def interrupted(self) -> tuple[RunInfo, ...]:
-        """Runs that the end of the last host on this state cut off."""
-        return self._tree.interrupted
-
-    @property
-    def resumed(self) -> tuple[RunInfo, ...]:
-        """Runs that the last host on this state left unfinished, and that this one takes up."""
-        return self._tree.recovery.resumed
 
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""

@@ -92,6 +92,10 @@ class QueueFull(MotetError):
     """The session's queue of inputs is full; nothing was stored. Try again when a run has ended."""
 
 
+class ShuttingDown(MotetError):
+    """The host takes no inputs any more; nothing was stored. Try again when it is back."""
+
+
 class AcceptInput(Request[Accepted], frozen=True, tag="sessions.accept"):
     """Make an input durable, with its key, its session row and its run row, in one transaction.
 

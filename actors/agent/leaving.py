@@ -13,10 +13,11 @@ from motet.actors.agent.resume import suspended
 from motet.actors.agent.turn import Turn
 from motet.actors.agent.voice import Voice
 from motet.actors.services import Services
-from motet.actors.sessions.table import CLOSING, Run
+from motet.actors.sessions.table import CLOSING, SHUTDOWN, Run
 from motet.actors.tracing.recorder import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalInfo, ListApprovals, Suspended
+from motet.protocols.sessions import EnterRun
 
 LEAVE_BUDGET = 5.0
 
@@ -35,6 +36,7 @@ class Leaving:
         self._voice = voice
         self._trace = trace
         self._failed = False
+        self._handed_on = False
 
     def batch(self, calls: Batch) -> Batch:
         """Let it be left, unless it is a part of another run, which needs its result now."""
@@ -54,7 +56,7 @@ class Leaving:
     @property
     def _is_free(self) -> bool:
         """Whether nobody wants its end."""
-        return not self._run.by_user and self._run.stop_reason in ("", CLOSING)
+        return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
 
     async def leave(self, batch: Batch | None) -> bool:
         """Put all of it on disk and say so; False: it must be ended. Shielded, with a budget."""
@@ -72,6 +74,15 @@ class Leaving:
             self._run.stop_reason = self._run.stop_reason or "it could not be parked"
         return self.done
 
+    async def hand_on(self) -> None:
+        """Leave the run to the next host, with all that is journalled of it on disk. Shield it."""
+        self.done = self._handed_on = True
+        try:
+            await self._services.store.ask(EnterRun(self._run.id, 0, (), ()))
+        except Exception as error:  # then it is what is there that the next host goes on from
+            message = f"the last rows of a run for the next host are not on disk: {error}"
+            await self._services.warn(self._run, "transcript", message)
+
     async def _leave(self, batch: Batch) -> bool:
         parking, run = self._services.parking, self._run
         assert parking is not None
@@ -85,7 +96,7 @@ class Leaving:
 
     def left(self) -> None:
         """Its task ends here, without an await in between: what waits for it finds it parked."""
-        if self.done and self._services.parking is not None:
+        if self.done and not self._handed_on and self._services.parking is not None:
             self._services.parking.left(self._run)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:

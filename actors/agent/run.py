@@ -124,6 +124,8 @@ class TurnRunner:
                 finish = self._stop()  # also what was stopped while it was leaving
                 deadline = trio.current_time() + FINISH_BUDGET
             with trio.CancelScope(shield=True, deadline=deadline):
+                if finish.status == "interrupted":
+                    await self.leaving.hand_on()
                 if not self.leaving.done:
                     await self._conclude(finish)
             if self.hooks.watch_end and not self.leaving.done:
@@ -152,6 +154,8 @@ class TurnRunner:
         """End the turn at once, and say in its last row who or what has ended it."""
         if self.leaving.is_due(self._batch):
             return Finish("waiting")
+        if self.run.is_for_the_next and self.turn.state != "ended":
+            return Finish("interrupted", detail=self._why)
         cause = "" if self.run.by_user else self._why
         return self.turn.stop(self.voice.partial, self._known(), cause)
 
@@ -251,8 +255,7 @@ class TurnRunner:
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
         self._ended_beside = self.slot.ended
-        beside = self.slot.most > 1
-        async with self.slot.storing if beside else nullcontext():  # or rows may be found twice
+        async with self.slot.storing if self.slot.group else nullcontext():  # or rows come twice
             found = await self.services.context(self.run.session)
             late = tuple(row for end in self.slot.unsaved for row in end.rows)
         self.thinker.view = self.thinker.view.rebased(found.rows + late, found.summary)

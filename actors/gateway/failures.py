@@ -17,7 +17,7 @@ from motet.protocols.approvals import ApprovalAnswered
 from motet.protocols.errors import InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
-from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy
+from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy, ShuttingDown
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (KeyConflict, "key_conflict"),
     (QueueFull, "queue_full"),
     (SessionBusy, "session_busy"),
+    (ShuttingDown, "unavailable"),
     (EscalationAnswered, "already_answered"),
     (ApprovalAnswered, "already_answered"),
 )

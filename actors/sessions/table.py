@@ -271,8 +271,7 @@ class RunTable:
     def slot(self, session: str) -> Slot:
         slot = self.slots.get(session)
         if slot is None:
-            most = lineup.most_runs(session, self.rules)
-            slot = self.slots[session] = Slot(session, most=most)
+            slot = self.slots[session] = Slot(session, group=lineup.is_group(session))
         return slot
 
     def active(self, session: str, author: str = "") -> Run | None:
@@ -427,7 +426,7 @@ class RunTable:
         return self.cancel_runs(runs, reason, by_user=by_user)
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel one run; it is dropped if it was queued, and so is what its sender had enter it."""
+        """Cancel one run; one that was queued is dropped, and so is what its sender had enter it."""
         return self.cancel_runs([run], reason, by_user=by_user)
 
     def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:

@@ -1,0 +1,162 @@
+"""What must hold in a state directory after every kill, read by the database's own means.
+
+Each law is a sentence; what breaks it is a line that names the run or the effect.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+
+from motet.actors.agent.transcript import violations
+from motet.actors.sessions.store_rows import decode
+from motet.actors.storage.location import DATABASE_FILE
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from tests.crash.workload import INPUT, ONCE, lines
+
+FINAL = ("completed", "failed", "cancelled", "limited", "escalated", "interrupted", "dropped")
+LIVE = ("queued", "running", "waiting")
+ENDS = (
+    *("run.completed", "run.failed", "run.cancelled"),
+    *("run.limited", "run.escalated", "run.interrupted"),
+)
+
+
+@attrs.define
+class Checker:
+    """Reads on where it has stopped before; only while no host has the directory open.
+
+    ``known``: by session, the last row that was looked at; ``ends``: by run, how often it was told.
+    """
+
+    folder: Path
+    known: dict[str, int] = attrs.field(factory=dict[str, int])
+    ends: Counter[str] = attrs.field(factory=Counter[str])
+    finals: Counter[str] = attrs.field(factory=Counter[str])
+    _events: dict[str, int] = attrs.field(factory=dict[str, int])
+    _acks: int = 0
+
+    def problems(self, *, quiet: bool = False) -> list[str]:
+        """``quiet``: the host has ended by itself, with nothing left to do."""
+        file = self.folder / "state" / DATABASE_FILE
+        if not file.exists():
+            return []
+        with closing(_opened(file)) as db:
+            return [
+                *self._lost(db),
+                *self._effects(),
+                *self._transcripts(db),
+                *self._told(db),
+                *self._posts(db),
+                *(self._left(db) if quiet else ()),
+            ]
+
+    def _lost(self, db: sqlite3.Connection) -> Iterator[str]:
+        """No acknowledged input is missing, and each key has started one run."""
+        acks = lines(self.folder / "acks")
+        for line in acks[self._acks :]:
+            key, run_id = line.split(" ")
+            found = db.execute("SELECT status, text FROM runs WHERE run_id = ?", (run_id,))
+            row = found.fetchone()
+            if row is None:
+                yield f"input {key} was acknowledged as {run_id} and is lost"
+            elif not str(row[1]).startswith(f"{key} "):
+                yield f"input {key} was acknowledged as {run_id}, which is {row[1]!r}"
+        self._acks = len(acks)
+        for text, times in db.execute(
+            "SELECT text, count(*) FROM runs WHERE session LIKE 's%' "
+            "GROUP BY text HAVING count(*) > 1"
+        ):
+            yield f"input {text!r} has started {times} runs"
+
+    def _effects(self) -> Iterator[str]:
+        """No effect of a tool that is not idempotent has happened twice."""
+        for line, times in Counter(lines(self.folder / "effects")).items():
+            if times > 1 and line.split(" ")[0] in ONCE:
+                yield f"effect {line!r} has happened {times} times"
+
+    def _transcripts(self, db: sqlite3.Connection) -> Iterator[str]:
+        """Every transcript is valid, and answers each input once."""
+        rows: dict[str, list[tuple[str, ChatMessage]]] = {}
+        for (session,) in db.execute("SELECT session FROM sessions"):
+            found = db.execute(
+                "SELECT pos, run_id, body FROM messages WHERE session = ? AND pos > ? ORDER BY pos",
+                (session, self.known.get(session, 0)),
+            )
+            for pos, run_id, body in found:
+                rows.setdefault(session, []).append((run_id, decode(body)))
+                if pos != self.known.get(session, 0) + 1:
+                    yield f"session {session} has a gap before row {pos}"
+                self.known[session] = pos
+        for session, new in rows.items():
+            for problem in violations([row for _, row in new]):
+                yield f"session {session}: {problem}"
+            yield from self._answers(session, new)
+
+    def _answers(self, session: str, new: list[tuple[str, ChatMessage]]) -> Iterator[str]:
+        for run_id, row in new:
+            if isinstance(row, AssistantMessage) and not row.calls:
+                self.finals[run_id] += 1
+                if self.finals[run_id] > 1:
+                    yield f"run {run_id} of session {session} is answered twice"
+        for (run_id, asked), (other, answer) in zip(new, new[1:], strict=False):
+            if isinstance(asked, UserMessage) and isinstance(answer, AssistantMessage):
+                found = INPUT.search(asked.text)
+                said = answer.text.startswith("answer to ") and not answer.calls
+                if run_id != other or (said and found and answer.text != f"answer to {found[1]}"):
+                    yield f"run {run_id}: {asked.text!r} is answered by {answer.text!r}"
+
+    def _told(self, db: sqlite3.Connection) -> Iterator[str]:
+        """The end of a run is told once, and none is told that has not ended."""
+        for run_id in self._new_ends(db):
+            self.ends[run_id] += 1
+            if self.ends[run_id] > 1:
+                yield f"the end of run {run_id} is told {self.ends[run_id]} times"
+            row = db.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if row is None or row[0] not in FINAL:
+                yield f"the end of run {run_id} is told, which is {row and row[0]}"
+
+    def _new_ends(self, db: sqlite3.Connection) -> Iterator[str]:
+        marks = ", ".join("?" * len(ENDS))
+        for stream, head in db.execute("SELECT stream, head FROM streams").fetchall():
+            given = (stream, self._events.get(stream, 0), head, *ENDS)
+            found = db.execute(
+                "SELECT run_id FROM events WHERE stream = ? AND seq > ? AND seq <= ? "
+                f"AND event IN ({marks})",
+                given,
+            )
+            yield from [str(run_id) for (run_id,) in found]
+            self._events[stream] = head
+
+    def _posts(self, db: sqlite3.Connection) -> Iterator[str]:
+        """What was said in the room is there, once."""
+        said = Counter(
+            str(text)
+            for (text,) in db.execute("SELECT text FROM room_messages WHERE author = 'carl'")
+        )
+        for line in lines(self.folder / "posts"):
+            text = f"words {line.split(' ')[0]}"
+            if said[text] != 1:
+                yield f"{text!r} was acknowledged and is in the room {said[text]} times"
+
+    def _left(self, db: sqlite3.Connection) -> Iterator[str]:
+        """In the end nothing is left undone, and all of it is told."""
+        for run_id, status in db.execute("SELECT run_id, status FROM runs"):
+            if status in LIVE:
+                yield f"run {run_id} is {status} for ever"
+            elif self.ends[run_id] != 1 and status not in ("dropped", "steered"):
+                yield f"the end of run {run_id} ({status}) is told {self.ends[run_id]} times"
+
+    def counts(self) -> Counter[str]:
+        with closing(_opened(self.folder / "state" / DATABASE_FILE)) as db:
+            return Counter(dict(db.execute("SELECT status, count(*) FROM runs GROUP BY status")))
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    """Read only, so that what a kill has left is for the next host to mend."""
+    return sqlite3.connect(f"file:{file}?mode=ro", uri=True)

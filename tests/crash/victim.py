@@ -1,0 +1,122 @@
+"""The host that is killed: fifty people, one who approves, and a room.
+
+``python -m tests.crash.victim FOLDER SEED LIFE [quiet]``; the last life is ``quiet``: nobody says
+anything new, and it ends by itself when nothing is left to be done.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from random import Random
+from zlib import crc32
+
+import trio
+
+import motet
+from motet.protocols.errors import MotetError
+from motet.protocols.recovery import RecoveryConfig
+from motet.protocols.sessions import QueueFull
+from tests.crash.workload import Diary, lines, plans, worker
+
+SESSIONS = 50
+BUSY = ("queued", "running", "waiting")
+
+
+class Life:
+    """One life of the host, from its start to its kill."""
+
+    def __init__(self, folder: Path, seed: int, life: int, *, quiet: bool) -> None:
+        self.folder, self.seed, self.quiet = folder, seed, quiet
+        self.random = Random(f"{seed}:{life}")
+        self.acks = Diary(folder / "acks")
+        self.posts = Diary(folder / "posts")
+        self.starts = Diary(folder / "starts")
+        self.began = time.monotonic()
+        self.served = False
+
+    async def live(self) -> None:
+        agent = worker(self.random, Diary(self.folder / "effects"))
+        config = motet.HostConfig(
+            approvals=motet.ApprovalsConfig(hold=0.05),
+            recovery=RecoveryConfig(quarantine_after=4),
+        )
+        async with motet.open_host(self.folder / "state", config=config, agents=[agent]) as host:
+            for one in await host.quarantined():
+                self.starts.write(f"released {one.session}")
+                await host.release(one.session)
+            self.starts.write(f"resumed {len(host.resumed)}")
+            self.starts.write(f"interrupted {len(host.interrupted)}")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.approve, host)
+                nursery.start_soon(self.gather, host, agent)
+                if self.quiet:
+                    await self.wait_quiet(host)
+                    nursery.cancel_scope.cancel()
+                else:
+                    acked = lines(self.folder / "acks")
+                    for session in range(SESSIONS):
+                        nursery.start_soon(self.talk, host, session, acked)
+
+    async def talk(self, host: motet.Host, session: int, acked: list[str]) -> None:
+        """Say one thing after the other; what was not acknowledged is said again."""
+        done = sum(1 for line in acked if line.startswith(f"{session}/"))
+        for text in islice(plans(self.seed, session), done, None):
+            key = text.split(" ")[0]
+            ack = await self.insist(host, text, session, key)
+            self.acks.write(f"{key} {ack.run_id}")
+            if not self.served:
+                self.served = True
+                self.starts.write(f"serving {time.monotonic() - self.began:.4f}")
+                print("serving", flush=True)
+            await trio.sleep(self.random.expovariate(1 / 0.5))
+
+    async def insist(self, host: motet.Host, text: str, session: int, key: str) -> motet.Ack:
+        while True:
+            try:
+                return await host.submit(text, session=f"s{session}", agent="worker", key=key)
+            except QueueFull:
+                await trio.sleep(0.05)
+
+    async def approve(self, host: motet.Host) -> None:
+        """Two of three calls are allowed, always the same ones."""
+        while True:
+            for info in await host.approvals(state="pending", limit=100):
+                decision = "deny" if crc32(info.id.encode()) % 3 == 0 else "allow-once"
+                try:
+                    await host.approve(info.id, decision)
+                except MotetError:
+                    continue  # its run has ended meanwhile
+            await trio.sleep(0.03)
+
+    async def gather(self, host: motet.Host, agent: motet.Agent[None, str]) -> None:
+        """A room in which a person says something now and then, and two agents answer."""
+        members = [motet.Agent(name, model=agent.model) for name in ("ann", "ben")]
+        room = await host.open_room(motet.Room("hall", members=members, max_turns=2))
+        posted = len(lines(self.folder / "posts"))
+        while not self.quiet:
+            said = await room.post(f"words {posted}", user="carl", key=f"post-{posted}")
+            self.posts.write(f"{posted} {said.seq}")
+            posted += 1
+            await trio.sleep(self.random.expovariate(1 / 0.4))
+
+    async def wait_quiet(self, host: motet.Host) -> None:
+        with trio.fail_after(120):
+            while True:
+                found = [await host.runs(status=status, limit=1) for status in BUSY]
+                if not any(found):
+                    return
+                await trio.sleep(0.05)
+
+
+def main(folder: str, seed: str, life: str, quiet: str = "") -> None:
+    logging.disable(logging.CRITICAL)
+    one = Life(Path(folder), int(seed), int(life), quiet=bool(quiet))
+    trio.run(one.live)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

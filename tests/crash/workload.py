@@ -1,0 +1,132 @@
+"""What the host of the crash test does: people, a model that plans ahead, and tools with effects.
+
+All that must not be believed of the database is written beside it, by single appends that outlive
+a SIGKILL: which inputs were acknowledged, and which effects have happened. Inputs say what is to
+be done with them (``3/17 rwp`` is input 17 of session 3: read, write, then calls in parallel), so
+that every life of the host asks for the same effects under the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import msgspec
+import trio
+
+import motet
+from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextPart,
+    Usage,
+    UsageReport,
+)
+
+PLANS = ("", "r", "w", "rw", "wr", "p", "pw", "i", "ri", "a", "wa", "rrr")
+BATCHES = {
+    "r": ("read",),
+    "w": ("write",),
+    "i": ("put",),
+    "a": ("delete",),
+    "p": ("read", "write", "read", "put"),
+}
+INPUT = re.compile(r"(\d+/\d+) ([a-z]*)$")
+ONCE = ("write", "delete")
+"""Tools whose effect may not happen twice."""
+
+
+class Diary:
+    """A file of lines, each appended at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, line: str) -> None:
+        os.write(self._file, f"{line}\n".encode())
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+class Planner:
+    """A model: it does what the last input says, one batch of calls for each letter."""
+
+    name = "planner"
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        await trio.sleep(self._random.expovariate(1 / 0.005))
+        yield _parts(_answer(request))
+
+
+def _answer(request: ModelRequest) -> list[ModelEvent]:
+    rows = request.messages
+    at = max(i for i, row in enumerate(rows) if isinstance(row, UserMessage) and not row.note)
+    found = INPUT.search(rows[at].text)
+    done = sum(1 for row in rows[at:] if isinstance(row, AssistantMessage) and row.calls)
+    end: list[ModelEvent] = [UsageReport(Usage(10, 5))]
+    if found is None or done >= len(found[2]):
+        said = f"answer to {found[1]}" if found else "I have heard it"
+        return [TextPart(said), *end, Finished("stop")]
+    calls: list[ModelEvent] = []
+    for index, name in enumerate(BATCHES[found[2][done]]):
+        args = msgspec.json.encode({"effect": f"{found[1]}.{done}.{index}"}).decode()
+        calls += [CallStart(index, f"c{done}_{index}", name), CallArguments(index, args)]
+    return [*calls, *end, Finished("tool_calls")]
+
+
+async def _parts(events: list[ModelEvent]) -> AsyncGenerator[ModelEvent]:
+    for event in events:
+        await trio.lowlevel.checkpoint()
+        yield event
+
+
+def worker(random: Random, effects: Diary) -> motet.Agent[None, str]:
+    """An agent whose tools write down what they do; a kill may come before, between and after."""
+    agent = motet.Agent("worker", model=Planner(random))
+
+    async def happens(tool: str, effect: str) -> str:
+        await trio.sleep(random.expovariate(1 / 0.005))
+        effects.write(f"{tool} {effect}")
+        await trio.sleep(random.expovariate(1 / 0.005))
+        return f"{tool} {effect}"
+
+    @agent.tool(effects="read")
+    async def read(effect: str) -> str:
+        return await happens("read", effect)
+
+    @agent.tool(effects="write")
+    async def write(effect: str) -> str:
+        return await happens("write", effect)
+
+    @agent.tool(effects="write", idempotent=True)
+    async def put(effect: str) -> str:
+        return await happens("put", effect)
+
+    @agent.tool(effects="write", approval=True)
+    async def delete(effect: str) -> str:
+        return await happens("delete", effect)
+
+    return agent
+
+
+def plans(seed: int, session: int) -> Iterator[str]:
+    """The inputs of one person, the same in every life of the host."""
+    random = Random(f"{seed}/{session}")
+    number = 0
+    while True:
+        yield f"{session}/{number} {random.choice(PLANS)}"
+        number += 1
