@@ -19,7 +19,7 @@ class ApprovalsListParams(msgspec.Struct, frozen=True):
 
 
 class ApprovalsResolveParams(msgspec.Struct, frozen=True):
-    """The same answer may be given again, so that ``key`` is not needed; it is taken and unused."""
+    """The same answer may be given again; with a ``key`` it gets the first one's result."""
 
     id: _Id
     decision: ApprovalDecision

@@ -18,6 +18,7 @@ from motet.actors.gateway.methods_records import RECORDS
 from motet.actors.gateway.methods_stop import STOPS, command_answer
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
+from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.policy import ToolsList, ToolsListParams
@@ -186,9 +187,15 @@ async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> A
 
 
 async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> Answer:
-    info = await caller.api.approve(
-        params.id, params.decision, note=params.note, principal=caller.principal
-    )
+    async def work() -> ApprovalInfo:
+        return await caller.api.approve(
+            params.id, params.decision, note=params.note, principal=caller.principal
+        )
+
+    if not params.key:
+        return Answer(await work())
+    whose = (caller.principal.user, "approvals.resolve", params.key)
+    info, _ = await caller.once.do(whose, params, ApprovalInfo, work)
     return Answer(info)
 
 

@@ -382,6 +382,10 @@ async def test_an_approval_is_listed_and_answered_once() -> None:
             "approvals.resolve", id="apr_1", decision="allow-once", key="k-1"
         )
         assert (answered["state"], answered["resolved_by"]) == ("allowed", "local")
+        resent = {"id": "apr_1", "decision": "allow-once", "key": "k-1"}
+        assert await client.result("approvals.resolve", **resent) == answered
+        other = await client.error("approvals.resolve", **{**resent, "decision": "deny"})
+        assert other.code == "key_conflict"
         again = await client.error("approvals.resolve", id="apr_1", decision="deny")
         assert (again.code, again.retryable) == ("already_answered", False)
         foreign = await client.error("approvals.resolve", id="apr_2", decision="deny")
