@@ -118,7 +118,7 @@ def _commit(tree: Tree, new: Prepared) -> None:
     ground.hooks, ground.gate.config = hooks, config.approvals
     ground.adopt(new.kit)
     services.adopt(new.kit)
-    services.guard = config.guard
+    services.guard, services.table.rules = config.guard, config.queue
     tree.config, tree.registry = config, new.kit.registry
     tree.described = frozenset(agent.name for agent in new.described)
     tree.resolver.adopt(new.kit.registry, config.limits)

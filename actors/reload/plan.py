@@ -17,7 +17,6 @@ from motet.protocols.reload import Change, How
 PLANS: Final[Mapping[str, How]] = {
     "state": "restart",
     "workspace": "restart",
-    "queue": "restart",
     "recovery": "restart",
     "errors": "restart",
     "tracing": "restart",
@@ -31,6 +30,7 @@ PLANS: Final[Mapping[str, How]] = {
     "mcp": "drain",
     "tools.shell": "drain",
     "tools.http": "drain",
+    "queue": "hot",
     "guard": "hot",
     "policy": "hot",
     "hooks": "hot",

@@ -47,13 +47,14 @@ def is_chat(session: str) -> bool:
     return chat is not None and chat.channel != ROOM_CHANNEL
 
 
-def most_runs(session: str, rules: QueueConfig) -> int:
-    return rules.concurrent if is_group(session) else 1
+def most_runs(rules: QueueConfig, *, group: bool) -> int:
+    return rules.concurrent if group else 1
 
 
 def limit(slot: Slot, rules: QueueConfig, parked: int) -> int:
     """Runs of the session that may go on at once, beside those that are parked."""
-    return queueing.allowed(slot.most, slot.tokens, slot.window, rules.throttle) - parked
+    most = most_runs(rules, group=slot.group)
+    return queueing.allowed(most, slot.tokens, slot.window, rules.throttle) - parked
 
 
 def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:

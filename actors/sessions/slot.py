@@ -23,7 +23,7 @@ class Slot:
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
         storing: held by who stores what is unsaved.
-        running: its runs that go on, the newest last; at most ``most``.
+        running: its runs that go on, the newest last; several in a ``group``.
         ended: how many of its runs have ended, for who works beside them.
         tokens: of its last request, in a window of ``window``; None: nobody knows.
         actor: the session's actor, as the router has answered last.
@@ -32,7 +32,7 @@ class Slot:
     session: str
     queue: deque[Run] = attrs.field(factory=deque["Run"])
     running: list[Run] = attrs.field(factory=list["Run"])
-    most: int = 1
+    group: bool = False
     arriving: int = 0
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list["FinishRun"])

@@ -402,3 +402,21 @@ async def test_who_stops_a_run_drops_nothing_of_what_others_had_enter_it(
             "[ann] ann's": "dropped",
             "[bob] bob's": "completed",
         }
+
+
+async def test_a_running_host_takes_other_rules(tmp_path: Path, autojump_clock: MockClock) -> None:
+    file = tmp_path / "motet.toml"
+    file.write_text("[queue]\ncapacity = 1\n")
+    desk = Desk(call(("hold", {})), *[say("ok")] * 3)
+    async with motet.open_host(config=file, agents=[desk.agent]) as host:
+        await host.submit("one", session="s")
+        await desk.entered.wait()
+        await host.submit("two", session="s")
+        with pytest.raises(QueueFull):
+            await host.submit("three", session="s")
+        file.write_text("[queue]\ncapacity = 2\n")
+        await host.reload()
+        await host.submit("three", session="s")
+        desk.leave.set()
+        await quiet(host)
+        assert asked(await rows(host)) == ["one", "two", "three"]

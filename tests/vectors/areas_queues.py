@@ -11,12 +11,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
 from motet.actors.sessions.keys import Chat, session_key
-from motet.actors.sessions.lineup import most_runs
+from motet.actors.sessions.lineup import is_group, most_runs
 from motet.actors.sessions.queueing import allowed
 from motet.protocols.events import EventRecord, InputDropped
 from motet.protocols.queueing import Overflow, QueueConfig, QueueMode
-from motet.protocols.sessions import QueueFull, RunInfo
-from motet.runtime import MotetRuntimeError
+from motet.protocols.sessions import QueueFull, RunInfo, ShuttingDown
 from tests.scripted import Scripted, call, say
 from tests.vectors.cases import Facts, Given, NotUnderstood
 
@@ -36,7 +35,8 @@ def schedules(given: Given) -> Facts:
         known = tokens if isinstance(tokens, int) else None
         return {"effective": allowed(most, known, given.number("window"), QueueConfig().throttle)}
     if "peer" in given:
-        return {"max_concurrent": most_runs(_key("x", given.text("peer")), QueueConfig())}
+        group = is_group(_key("x", given.text("peer")))
+        return {"max_concurrent": most_runs(QueueConfig(), group=group)}
     if "submit" in given:
         return _run(_withdrawn)
     if given.value == {}:
@@ -223,19 +223,19 @@ async def _stop_empties_what_is_held() -> Facts:
     return {"good": "m1 is dropped or reported" if dropped else status}
 
 
-async def _closed() -> Facts:
+async def _draining() -> Facts:
     agent = motet.Agent("a", model=Scripted())
     async with motet.open_host(agents=[agent]) as host:
-        pass
-    try:
-        await host.submit("r1", session="s")
-    except MotetRuntimeError:
-        return {"r1": "error gateway draining"}
+        await host.drain()
+        try:
+            await host.submit("r1", session="s")
+        except ShuttingDown:
+            return {"r1": "error gateway draining"}
     return {"r1": "accepted"}
 
 
 _SCENARIOS: dict[str, Callable[[], Awaitable[Facts]]] = {
-    "mark_draining": _closed,
+    "mark_draining": _draining,
     "while r1 runs": _interrupted,
     "cancel_one": _stop_is_not_early,
     "cancel_all on B": _stop_answers_at_once,
