@@ -12,7 +12,7 @@ from motet.actors.log import logger
 from motet.actors.reload.change import change
 from motet.actors.reload.plan import changes, in_force
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import ConfigChanged, Publish, Warned
 from motet.protocols.reload import Reloaded
 from motet.runtime import ActorDead
@@ -43,7 +43,7 @@ class Reloading(Answering):
             try:
                 self._expect(expect_hash)
                 return await self._reload(self._asked(config))
-            except ConfigError as error:
+            except MotetError as error:
                 _log.error("the configuration stays as it is", problem=str(error))
                 await self._tell(Warned("config", str(error)))
                 raise

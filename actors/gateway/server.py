@@ -75,7 +75,7 @@ class Served:
     tokens: TokenBook | None
     url: str = ""
     extra: tuple[TokenConfig, ...] = ()
-    _ref: ActorRef[GetGatewayState | LookAgain] | None = None
+    ref: ActorRef[GetGatewayState | LookAgain] | None = None
 
     def prepared(self, config: GatewayConfig) -> Settings:
         """The settings that another configuration asks for, at the same address.
@@ -92,8 +92,8 @@ class Served:
     async def adopt(self, settings: Settings) -> None:
         """Go on with other settings; connections whose token is gone are closed."""
         self.settings = settings
-        if self._ref is not None:
-            await self._ref.ask(LookAgain())
+        if self.ref is not None:
+            await self.ref.ask(LookAgain())
 
 
 async def open_gateway(
@@ -112,7 +112,7 @@ async def open_gateway(
     state = await gateway.ask(GetGatewayState())
     # Restarted, it listens where its clients look for it, also when the port was any.
     served.settings = attrs.evolve(served.settings, port=state.addresses[0][1])
-    served.url, served._ref = state.url, gateway
+    served.url, served.ref = state.url, gateway
     return served
 
 

@@ -1,0 +1,306 @@
+"""A configuration that changes under load: a real file, a real state directory, real runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import motet
+from motet import Host
+from motet.actors.tree import Tree
+from motet.protocols.config import AgentConfig, GatewayConfig, HostConfig, TokenConfig
+from motet.protocols.errors import ConfigError
+from motet.protocols.events import AnyEvent, ConfigChanged, Warned
+from motet.protocols.hooks import Allow, BeforeModel, BeforeTool
+from motet.protocols.policy import PolicyRule
+from motet.protocols.reload import Change
+
+# The load, and edits of the file
+
+EDITS = {
+    "tools": ('tools = ["group:fs"]', 'tools = ["group:fs", "group:shell", "group:web"]'),
+    "guard": ('guard = "warn"', 'guard = "off"'),
+    "turns": ("turns = 20", "turns = 9"),
+    "window": ("window = 128000", "window = 64000"),
+    "hour": ("calls_per_hour = 0", "calls_per_hour = 999"),
+    "url": ("", '[models.openai]\nbase_url = "http://127.0.0.1:9/v1"'),
+    "other": ("", '[agents.other]\nmodel = "openai:x"'),
+    "policy": ("", '[[policy]]\ntool = "http_fetch"\neffect = "deny"'),
+    "token": ("", '[[gateway.tokens]]\ntoken = "mtt_0123456789abcdef0123456789abcdef"'),
+    "listen": ('listen = "127.0.0.1:0"', 'listen = "127.0.0.1:1"'),
+    "mcp": ("", '[mcp.spare]\ncommand = ["true"]'),
+}
+"""Two texts for each place of the file."""
+
+DENIED = "http_fetch"
+"""What a rule may take from a run at any time."""
+
+BROKEN = ("nonsense =", "[agents.helper.nothing]", '[agents.z]\ntools = ["no_such_tool"]')
+
+LOAD = (
+    "write a.txt: hello",
+    "list files and then write b.txt: x and then read b.txt",
+    "write c.txt: 1 and write d.txt: 2 and then wait 0.02",
+)
+
+
+@attrs.frozen
+class Edit:
+    """Another value of some keys, and always of the agent's instructions."""
+
+    places: frozenset[str]
+    broken: str | None = None
+
+
+@attrs.frozen
+class Say:
+    session: str
+    text: str
+
+
+@attrs.frozen
+class Wait:
+    """Let everything else go on for some steps."""
+
+    steps: int
+
+
+Step: TypeAlias = Edit | Say | Wait
+
+STEPS = st.lists(
+    st.one_of(
+        st.builds(
+            Edit,
+            st.frozensets(st.sampled_from(sorted(EDITS)), max_size=4),
+            st.one_of(st.none(), st.none(), st.sampled_from(BROKEN)),
+        ),
+        st.builds(Say, st.sampled_from(["a", "b", "c"]), st.sampled_from(LOAD)),
+        st.builds(Wait, st.integers(1, 60)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+def text_of(value: int, edit: Edit) -> str:
+    """The file with the value ``value`` in the instructions of its agent."""
+    chosen = {place: two[place in edit.places] for place, two in EDITS.items()}
+    return "\n".join(
+        [
+            'state = "state"',
+            chosen["guard"],
+            "[limits]",
+            chosen["turns"],
+            "[gateway]",
+            chosen["listen"],
+            chosen["token"],
+            "[tools]",
+            chosen["hour"],
+            "[agents.helper]",
+            'model = "demo"',
+            f'instructions = "The value is {value}."',
+            chosen["tools"],
+            chosen["window"],
+            *(chosen[place] for place in ("url", "other", "policy", "mcp")),
+            edit.broken or "",
+        ]
+    )
+
+
+@attrs.define
+class Seen:
+    """What the models of each run were told, in order: the value, and the names of the tools."""
+
+    requests: dict[str, list[tuple[int, tuple[str, ...]]]] = attrs.field(
+        factory=lambda: defaultdict[str, list[tuple[int, tuple[str, ...]]]](list)
+    )
+
+    async def look(self, event: BeforeModel) -> Allow:
+        value = int(event.request.system.partition("The value is ")[2].partition(".")[0])
+        names = tuple(tool.name for tool in event.request.tools if tool.name != DENIED)
+        self.requests[event.run_id].append((value, names))
+        return Allow()
+
+
+async def under_load(steps: list[Step], folder: Path) -> None:
+    file, seen = folder / "motet.toml", Seen()
+    file.write_text(text_of(0, Edit(frozenset())))
+    value, asked = 0, dict[str, int]()
+    async with motet.open_host(config=file) as host:
+        host.on("before_model", fail_open=False)(seen.look)
+        for step in steps:
+            match step:
+                case Say():
+                    ack = await host.submit(step.text, session=step.session)
+                    asked[ack.run_id] = value
+                case Wait():
+                    for _ in range(step.steps):
+                        await trio.lowlevel.checkpoint()
+                case Edit(broken=None):
+                    file.write_text(text_of(value + 1, step))
+                    await host.reload()
+                    value += 1
+                case Edit():
+                    file.write_text(text_of(value + 1, step))
+                    before = host.configuration()
+                    with pytest.raises((ConfigError, motet.UnknownName)):
+                        await host.reload()
+                    assert host.configuration() == before
+        last = await host.run("helper", "write last.txt: x")
+        for run_id in asked:
+            assert (await host.wait_run(run_id)).status == "completed"
+    assert {one for one, _ in seen.requests[last.run_id]} == {value}
+    for run_id, least in asked.items():
+        told = seen.requests[run_id]
+        assert len(set(told)) == 1, "one run, one configuration"
+        assert least <= told[0][0] <= value
+
+
+@given(STEPS)
+@settings(max_examples=8, deadline=None)
+def test_no_run_fails_while_the_configuration_changes(steps: list[Step]) -> None:
+    """Law: whatever is edited while runs go on and wait, each completes with the values and tools
+    that it began with, no run sees older values than those in force when its input came, the next
+    one sees the newest, and a broken file changes nothing.
+    """
+    with TemporaryDirectory() as folder:
+        trio.run(under_load, steps, Path(folder))
+
+
+# Single keys
+
+
+def agents(**instructions: str) -> HostConfig:
+    named = {name: AgentConfig(instructions=text) for name, text in instructions.items()}
+    return HostConfig(agents=named)
+
+
+async def test_a_run_that_goes_on_keeps_its_tools_and_the_next_one_has_the_new(
+    tmp_path: Path,
+) -> None:
+    before = HostConfig(agents={"a": AgentConfig(tools=("group:fs",))})
+    after = HostConfig(agents={"a": AgentConfig()})
+    async with motet.open_host(config=before, workspace=tmp_path) as host:
+        gate = Held()
+        host.on("before_tool")(gate.hold)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_into, host, gate.answers)
+            await gate.reached.wait()
+            plan = await host.reload(after)
+            gate.free.set()
+        assert plan.changes == (Change("agents.a", "drain"),)
+        assert (tmp_path / "x.txt").read_text() == "1"
+        assert "x.txt" in gate.answers[0], "it went on to list the files"
+        assert await host.tools("a") == ()
+        ask = await host.run("a", "list files")
+        assert "x.txt" not in ask.text
+
+
+@attrs.define
+class Held:
+    reached: trio.Event = attrs.field(factory=trio.Event)
+    free: trio.Event = attrs.field(factory=trio.Event)
+    answers: list[str] = attrs.field(factory=list[str])
+
+    async def hold(self, _: BeforeTool) -> Allow:
+        self.reached.set()
+        await self.free.wait()
+        return Allow()
+
+
+async def run_into(host: Host, answers: list[str]) -> None:
+    result = await host.run("a", "write x.txt: 1 and then list files")
+    answers.append(result.text)
+
+
+async def test_what_guards_counts_at_once() -> None:
+    """Given a run that is at work, when a rule denies its next tool, then it is denied."""
+    config = HostConfig(agents={"a": AgentConfig(tools=("group:fs",))})
+    rule = PolicyRule(tool="list_files", effect="deny")
+    async with motet.open_host(config=config) as host:
+        gate = Held()
+        host.on("before_tool", match="write_file")(gate.hold)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_into, host, gate.answers)
+            await gate.reached.wait()
+            await host.reload(attrs.evolve(config, policy=(rule,)))
+            gate.free.set()
+        judged = {one.name: one.effect for one in await host.tools("a")}
+        assert judged["list_files"] == "deny"
+        assert "list_files, which I am not offered" in gate.answers[0]
+
+
+async def test_everybody_is_told_of_a_change_and_of_a_refused_one() -> None:
+    told: list[AnyEvent] = []
+    async with motet.open_host(config=agents(a="x")) as host:
+        leave = host.events.attach("host", lambda record: told.append(record.event))
+        await host.reload(agents(a="y"))
+        broken = HostConfig(agents={"a": AgentConfig(tools=("nothing",))})
+        with pytest.raises((ConfigError, motet.UnknownName)):
+            await host.reload(broken)
+        await until(lambda: len(told) == 2)
+        leave()
+        changed = ConfigChanged(host.configuration().hash, (Change("agents.a", "drain"),))
+        assert told[0] == changed
+        assert isinstance(told[1], Warned)
+        assert "nothing" in told[1].message
+
+
+async def test_a_hash_that_is_not_in_force_refuses() -> None:
+    async with motet.open_host(config=agents(a="x")) as host:
+        known = host.configuration().hash
+        await host.reload(agents(a="y"), expect_hash=known)
+        with pytest.raises(ConfigError, match="look at it again"):
+            await host.reload(agents(a="z"), expect_hash=known)
+
+
+async def test_agents_of_the_program_stay() -> None:
+    own = motet.Agent("own", model="demo")
+    async with motet.open_host(config=agents(a="x"), agents=[own]) as host:
+        await host.reload(agents(b="x"))
+        assert [agent.name for agent in host.agents()] == ["own", "b"]
+        assert (await host.run(own, "hi")).status == "completed"
+        with pytest.raises(motet.UnknownName):
+            await host.run("a", "hi")
+
+
+async def test_former_models_and_kits_are_let_go() -> None:
+    """Given reloads with nothing at work, when they are done, then only the last kit is kept."""
+    async with motet.open_host(config=agents(a="x")) as host:
+        for text in "yz":
+            await host.reload(agents(a=text))
+        await until(lambda: len(inside(host).ground.kits) == 1)
+
+
+def inside(host: Host) -> Tree:
+    """What no public call tells."""
+    return host._tree  # pyright: ignore[reportPrivateUsage]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with trio.fail_after(5):
+        while not holds():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
+    listen = GatewayConfig(listen="127.0.0.1:0")
+    token = TokenConfig(token="mtt_" + "5" * 32)
+    async with motet.open_host(config=HostConfig(gateway=listen)) as host:
+        url = await host.serve()
+        gateway = inside(host).gateway
+        assert gateway is not None
+        await host.reload(HostConfig(gateway=attrs.evolve(listen, tokens=(token,))))
+        assert gateway.settings.tokens.has_tokens()
+        assert gateway.url == url
+        await host.reload(HostConfig(gateway=listen))
+        assert not gateway.settings.tokens.has_tokens()
