@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from motet.actors.agent.act import Batch
 from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.definition import AnyAgent
+from motet.actors.agent.ending import terminal
 from motet.actors.agent.leaving import Leaving
 from motet.actors.agent.loops import Loops
 from motet.actors.agent.output.run import RunOutput
@@ -38,7 +39,6 @@ from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
-from motet.protocols.escalations import escalation_id
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.sessions import (
@@ -404,7 +404,15 @@ class TurnRunner:
         last = self.turn.rows[-1] if self.turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.voice.say("assistant", self.run.agent.name, last.text)
-        end, pending = self._terminal(finish), await self.leaving.pending()
+        end = terminal(
+            self.run.id,
+            finish,
+            self.turn.spent,
+            why=self._why,
+            failure=self.failure,
+            error_id=self.error_id,
+        )
+        pending = await self.leaving.pending()
         await self._flush(finish, end)
         await self.leaving.withdrawn(pending)
         if finish.status == "completed":
@@ -460,23 +468,6 @@ class TurnRunner:
 
     def _detail(self, finish: Finish) -> str:
         return self._why if finish.status == "cancelled" else finish.detail
-
-    def _terminal(self, finish: Finish) -> events.Terminal:
-        usage = self.turn.spent
-        match finish.status:
-            case "completed":
-                return events.RunCompleted(usage)
-            case "limited":
-                return events.RunLimited(usage, finish.detail)
-            case "escalated":
-                assert finish.escalation is not None
-                tool, by = finish.escalation.tool, escalation_id(self.run.id)
-                return events.RunEscalated(usage, finish.detail, tool, by)
-            case "failed":
-                kind = type(self.failure).__name__ if self.failure else "Internal"
-                return events.RunFailed(usage, kind, finish.detail, self.error_id)
-            case _:
-                return events.RunCancelled(usage, self._why)
 
     def _result(self, finish: Finish) -> RunResult[Any]:
         run, turn = self.run, self.turn

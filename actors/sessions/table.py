@@ -426,7 +426,7 @@ class RunTable:
         return self.cancel_runs(runs, reason, by_user=by_user)
 
     def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
-        """Cancel one run; one that was queued is dropped, and so is what its sender had enter it."""
+        """Cancel one run; one that was queued is dropped, as is what its sender had enter it."""
         return self.cancel_runs([run], reason, by_user=by_user)
 
     def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:
