@@ -10,7 +10,7 @@ SOURCES := protocols runtime actors motet tests bench examples
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test guarantees lint typecheck bench clean
+.PHONY: help install run test guarantees crash lint typecheck bench clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
@@ -27,6 +27,9 @@ test: $(VENV)/.dev node_modules/.installed  ## run the test suite
 
 guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for planted defects
 	@PYTHONPATH=. $(BIN)/python -m tests.guarantees.report $(ARGS)
+
+crash: $(VENV)/.dev  ## kill a busy host 1,000 times, and check what is left each time
+	@PYTHONPATH=. $(BIN)/python -m tests.crash $(ARGS)
 
 lint: $(VENV)/.dev  ## check format, style and the import layers
 	@failed=0; \

@@ -9,7 +9,7 @@ Guarantees: G14, G15.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -117,6 +117,8 @@ class Recovery:
         return [await self._read(info, more[info.run_id]) for info in infos]
 
     async def _read(self, info: RunInfo, row: Row) -> LeftRun:
+        if info.status == "queued" or rows.never_again(row):
+            return rows.left_run(info, row)
         read = self.readers.read
         return rows.left_run(
             info,
@@ -178,16 +180,16 @@ class Recovery:
             with trio.move_on_at(deadline):
                 while self._kept:
                     self.news = trio.Event()
-                    for session in tuple(self._kept):
-                        if await self._is_known(session):
-                            await self._release(session, router, nursery)
+                    known = [key for key in tuple(self._kept) if await self._is_known(key)]
+                    await self._release(known, router, nursery)
                     if self._kept:
                         await self.news.wait()
-            for session in tuple(self._kept):
+            late = tuple(self._kept)
+            for session in late:
                 why = f"the host ended during this run: {self.waits.get(session, '')}"
                 for one in self._kept[session]:
                     await self._interrupt(one, why)
-                await self._release(session, router, nursery)
+            await self._release(late, router, nursery)
 
     async def _is_known(self, session: str) -> bool:
         """Whether all agents of a session are; else it says who is missing."""
@@ -205,42 +207,46 @@ class Recovery:
         return True
 
     async def _release(
-        self, session: str, router: ActorRef[RouterMessage], nursery: trio.Nursery
+        self, sessions: Iterable[str], router: ActorRef[RouterMessage], nursery: trio.Nursery
     ) -> None:
-        """Count the try, interrupt what may not be repeated, and let the others begin."""
+        """Count the tries, interrupt what may not be repeated, and let the others begin."""
+        statements: list[Statement] = []
+        begins: dict[str, list[_Kept]] = {}
+        for session in sessions:
+            fit = begins[session] = await self._fit(session)
+            if fit:
+                statements += rows.take_up(session, map(self._refreshed, fit))
+        await self._count(statements)
+        for session, fit in begins.items():
+            if fit:
+                nursery.start_soon(self._settle, session, [one.run for one in fit])
+            self.table.held.discard(session)
+            nursery.start_soon(_begin, session, router)
+
+    async def _fit(self, session: str) -> list[_Kept]:
         fit: list[_Kept] = []
         for one in self._kept.pop(session):
             if one.run.state == "queued" and not one.run.stop_reason:
-                why = self._unrepeatable(one)
-                if why:
+                if why := self._unrepeatable(one):
                     await self._interrupt(one, why)
                 else:
                     fit.append(one)
-        journals = [self._refresh(one) for one in fit if one.run.resumption is not None]
-        if fit:
-            await self._count(session, journals)
-            nursery.start_soon(self._settle, session, [one.run for one in fit])
-        self.table.held.discard(session)
-        while True:
-            actor = await router.ask(Resolve(session))
-            try:
-                return await actor.ask(TakeUp(""))
-            except ActorDead:
-                await trio.lowlevel.checkpoint()  # passivated in between
+        return fit
 
-    def _refresh(self, one: _Kept) -> tuple[str, tuple[ChatMessage, ...]]:
-        """Where it goes on, now that its agent is known."""
+    def _refreshed(self, one: _Kept) -> tuple[str, tuple[ChatMessage, ...]]:
+        """Its rows, if it has begun; where it goes on, now that its agent is known."""
+        if one.run.resumption is None:
+            return one.run.id, ()
         journal, one.run.resumption = self._resumption(one.left, one.given, one.run)
         return one.run.id, journal
 
-    async def _count(
-        self, session: str, journals: list[tuple[str, tuple[ChatMessage, ...]]]
-    ) -> None:
+    async def _count(self, statements: list[Statement]) -> None:
         """A disk that does not take it must not keep what was promised from being done."""
         try:
-            await self.transact(tuple(rows.take_up(session, journals)))
+            if statements:
+                await self.transact(tuple(statements))
         except Exception as error:
-            log.error("a session is taken up uncounted", session=session, why=str(error))
+            log.error("sessions are taken up uncounted", why=str(error))
 
     def _unrepeatable(self, one: _Kept) -> str:
         agent, catalog = one.run.agent.name, self.services.catalog
@@ -296,3 +302,13 @@ class Recovery:
         except ExpectationFailed:
             return False
         return True
+
+
+async def _begin(session: str, router: ActorRef[RouterMessage]) -> None:
+    """Have a session look at its queue."""
+    while True:
+        actor = await router.ask(Resolve(session))
+        try:
+            return await actor.ask(TakeUp(""))
+        except ActorDead:
+            await trio.lowlevel.checkpoint()  # passivated in between

@@ -86,12 +86,17 @@ def given_text(given: Given) -> str:
     return msgspec.json.encode(given).decode()
 
 
+def never_again(row: Row) -> bool:
+    """Whether it is known of a row of :data:`LEFT` that it is not taken up."""
+    return not row[1]
+
+
 def left_run(
     info: RunInfo,
     row: Row,
-    steps: Iterable[Row],
-    heard: Iterable[Row],
-    trace: Sequence[Row],
+    steps: Iterable[Row] = (),
+    heard: Iterable[Row] = (),
+    trace: Sequence[Row] = (),
 ) -> LeftRun:
     """From a row of :data:`LEFT`, and what was read of it besides."""
     _, text, seen, tries, aside, is_child = row
@@ -113,9 +118,11 @@ def left_run(
 
 
 def take_up(session: str, runs: Iterable[tuple[str, Sequence[ChatMessage]]]) -> list[Statement]:
-    """Count a try, and let the journal of each run be these rows, numbered without gaps."""
+    """Count a try, and let the journal of each run that has begun be these rows, without gaps."""
     statements = [Statement(TRY, (session,))]
     for run_id, rows in runs:
+        if not rows:
+            continue
         numbered = tuple((run_id, at, encode(row)) for at, row in enumerate(rows))
         statements += [Statement(FORGET_STEPS, (run_id,)), Statement(ADD_STEP, each=numbered)]
     return statements

@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -104,7 +105,7 @@ class Checker:
                 self.finals[run_id] += 1
                 if self.finals[run_id] > 1:
                     yield f"run {run_id} of session {session} is answered twice"
-        for (run_id, asked), (other, answer) in zip(new, new[1:], strict=False):
+        for (run_id, asked), (other, answer) in pairwise(new):
             if isinstance(asked, UserMessage) and isinstance(answer, AssistantMessage):
                 found = INPUT.search(asked.text)
                 said = answer.text.startswith("answer to ") and not answer.calls

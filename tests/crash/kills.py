@@ -20,10 +20,9 @@ from tests.crash.workload import lines
 ROOT = Path(__file__).parents[2]
 EARLY = 0.15
 """Share of the kills that come while the host starts."""
-START = 1.0
+START = 0.3
 BUSY = 0.4
 """Seconds within which a kill comes: from the start of the process; from when it serves."""
-PATIENCE = 120.0
 
 
 @attrs.define
@@ -33,6 +32,7 @@ class Outcome:
     kills: list[float] = attrs.field(factory=list[float])
     problems: list[str] = attrs.field(factory=list[str])
     serving: list[float] = attrs.field(factory=list[float])
+    cpu: list[float] = attrs.field(factory=list[float])
     notes: Counter[str] = attrs.field(factory=Counter[str])
     runs: Counter[str] = attrs.field(factory=Counter[str])
     acked: int = 0
@@ -43,15 +43,13 @@ class Outcome:
 
     def summary(self) -> str:
         runs = ", ".join(f"{count} {status}" for status, count in sorted(self.runs.items()))
-        times = sorted(self.serving) or [0.0]
-        p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
         return (
             f"{self.line()}\n"
             f"runs: {runs}\n"
             f"taken up: {self.notes['resumed']} runs; put aside and released: "
             f"{self.notes['released']} sessions\n"
-            f"serving again after {p50 * 1e3:.0f} ms (median), {p99 * 1e3:.0f} ms (99 %), "
-            f"{times[-1] * 1e3:.0f} ms (most), of {len(times)} starts"
+            f"serving again after {_spread(self.serving)}\n"
+            f"of which on the processor {_spread(self.cpu)}"
         )
 
 
@@ -67,9 +65,29 @@ class Kills:
         self._random = Random(seed)
         self._checker = Checker(folder)
         self._told = told
+        self._status = 0
 
     def run(self, kills: int) -> Outcome:
         """Ends early at the first kill that breaks a law."""
+        with (self._folder / "stderr").open("a") as errors:
+            command = [sys.executable, "-m", "tests.crash.stable", str(self._folder)]
+            self._stable = subprocess.Popen(
+                [*command, str(self._seed)],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                start_new_session=True,
+            )
+        try:
+            return self._run(kills)
+        finally:
+            os.killpg(self._stable.pid, signal.SIGKILL)
+            self._stable.communicate()
+
+    def _run(self, kills: int) -> Outcome:
         for life in range(kills):
             self._one(life)
             if self.outcome.problems:
@@ -80,40 +98,26 @@ class Kills:
     def _one(self, life: int) -> None:
         random = self._random
         early, at = random.random() < EARLY, random.random()
-        victim = self._start(life)
-        try:
-            began = time.monotonic()
-            if early:
-                time.sleep(at * START)
-            else:
-                assert victim.stdout is not None
-                if not victim.stdout.readline():
-                    self.outcome.problems.append(f"life {life} has ended by itself: {_of(victim)}")
-                time.sleep(at * BUSY)
-        finally:
-            self._end(victim)
+        began = time.monotonic()
+        pid, serves = self._start(f"{life}"), True
+        if not early:
+            serves = self._hears("serving")
+        if serves:
+            time.sleep(at * (START if early else BUSY))
+            os.kill(pid, signal.SIGKILL)
+            serves = self._hears("ended")
+        if not serves or self._status != signal.SIGKILL:
+            self.outcome.problems.append(f"life {life} has ended by itself: {self._why()}")
         self.outcome.kills.append(time.monotonic() - began)
         self._look()
         if self._told is not None:
             self._told(self.outcome)
 
-    def _end(self, victim: subprocess.Popen[str]) -> None:
-        if victim.poll() is not None and victim.returncode != -signal.SIGKILL:
-            self.outcome.problems.append(f"it ended by itself: {_of(victim)}")
-        victim.kill()
-        victim.communicate()
-
     def _quiet(self, life: int) -> None:
-        victim = self._start(life, "quiet")
-        try:
-            _, error = victim.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            victim.kill()
-            self.outcome.problems.append("the last life does not end: something is left undone")
-            victim.communicate()
-            return
-        if victim.returncode:
-            self.outcome.problems.append(f"the last life has failed: {error[-2000:]}")
+        self._start(f"{life} quiet")
+        self._hears("ended")
+        if self._status:
+            self.outcome.problems.append(f"the last life has failed: {self._why()}")
         self._look(quiet=True)
 
     def _look(self, *, quiet: bool = False) -> None:
@@ -124,24 +128,39 @@ class Kills:
         for line in lines(self._folder / "starts"):
             what, value = line.split(" ", 1)
             if what == "serving":
-                self.outcome.serving.append(float(value))
+                elapsed, cpu = map(float, value.split())
+                self.outcome.serving.append(elapsed)
+                self.outcome.cpu.append(cpu)
             else:
                 self.outcome.notes[what] += int(value) if value.isdigit() else 1
         self.outcome.runs = self._checker.counts()
         return self.outcome
 
-    def _start(self, life: int, *more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.crash.victim", str(self._folder)]
-        return subprocess.Popen(
-            [*command, str(self._seed), str(life), *more],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+    def _start(self, life: str) -> int:
+        assert self._stable.stdin is not None
+        self._stable.stdin.write(f"{life}\n")
+        self._stable.stdin.flush()
+        return self._hears("pid")
+
+    def _hears(self, word: str) -> int:
+        """What is said behind this word; 0 when the host, or all of them, have ended before."""
+        assert self._stable.stdout is not None
+        for line in self._stable.stdout:
+            what, _, value = line.strip().partition(" ")
+            if what == "ended":
+                self._status = int(value)
+            if what == word:
+                return int(value or 1) or 1
+            if what == "ended":
+                return 0
+        raise RuntimeError(f"no host can be started: {self._why()}")
+
+    def _why(self) -> str:
+        errors = (self._folder / "stderr").read_text("utf-8")
+        return errors[-3000:] or f"status {self._status}"
 
 
-def _of(victim: subprocess.Popen[str]) -> str:
-    _, error = victim.communicate()
-    return error[-2000:] or f"exit code {victim.returncode}"
+def _spread(seconds: list[float]) -> str:
+    times = [one * 1e3 for one in sorted(seconds)] or [0.0]
+    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    return f"{p50:.0f} ms (median), {p99:.0f} ms (99 %), {times[-1]:.0f} ms (most)"

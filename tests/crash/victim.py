@@ -35,14 +35,14 @@ class Life:
         self.acks = Diary(folder / "acks")
         self.posts = Diary(folder / "posts")
         self.starts = Diary(folder / "starts")
-        self.began = time.monotonic()
+        self.began, self.cpu = time.monotonic(), time.process_time()
         self.served = False
 
     async def live(self) -> None:
         agent = worker(self.random, Diary(self.folder / "effects"))
         config = motet.HostConfig(
             approvals=motet.ApprovalsConfig(hold=0.05),
-            recovery=RecoveryConfig(quarantine_after=4),
+            recovery=RecoveryConfig(quarantine_after=12),
         )
         async with motet.open_host(self.folder / "state", config=config, agents=[agent]) as host:
             for one in await host.quarantined():
@@ -70,7 +70,8 @@ class Life:
             self.acks.write(f"{key} {ack.run_id}")
             if not self.served:
                 self.served = True
-                self.starts.write(f"serving {time.monotonic() - self.began:.4f}")
+                elapsed, cpu = time.monotonic() - self.began, time.process_time() - self.cpu
+                self.starts.write(f"serving {elapsed:.4f} {cpu:.4f}")
                 print("serving", flush=True)
             await trio.sleep(self.random.expovariate(1 / 0.5))
 
