@@ -6,9 +6,10 @@ A person's message opens a round; agents' messages never do. Source: API specifi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -123,13 +124,42 @@ class RoomState(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
+class RoomPlan(msgspec.Struct, frozen=True):
+    """A room as a person asks for it, of agents that the host knows by name.
+
+    Attributes:
+        called: those of its members that speak only when they are called.
+        until: a text that ends the round when an agent says it.
+        max_turns: agents' turns for one message of a person.
+        max_depth: calls from agent to agent in a row.
+    """
+
+    members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
+    called: tuple[str, ...] = ()
+    speakers: Annotated[tuple[Literal["mentions", "round_robin"], ...], Meta(min_length=1)] = (
+        "mentions",
+        "round_robin",
+    )
+    until: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    max_turns: Annotated[int, Meta(ge=1, le=50)] = 8
+    max_depth: Annotated[int, Meta(ge=0, le=50)] = 3
+
+
 class RoomRecord(msgspec.Struct, frozen=True):
-    """A room as it is stored; ``messages`` are its last ones, oldest first."""
+    """A room as it is stored; ``messages`` are its last ones, oldest first.
+
+    Attributes:
+        owner: whose it is; empty: the host's.
+        people: users who may see it and speak in it beside its owner.
+        plan: what it is, if a person has made it.
+    """
 
     name: str
     owner: str
     state: RoomState = RoomState()
     messages: tuple[RoomMessage, ...] = ()
+    people: tuple[str, ...] = ()
+    plan: RoomPlan | None = None
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -157,6 +187,15 @@ class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
 
     name: str
     owner: str
+    people: tuple[str, ...] = ()
+    plan: RoomPlan | None = None
+
+
+class SetPeople(Request[None], frozen=True, tag="rooms.people"):
+    """Who may see a room beside its owner."""
+
+    name: str
+    people: tuple[str, ...]
 
 
 class KeepState(Request[None], frozen=True, tag="rooms.keep"):

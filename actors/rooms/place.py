@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from motet.actors.rooms.access import may_see
 from motet.actors.rooms.speaker import Speaker
 from motet.actors.rooms.voice import RoomVoice
 from motet.protocols.rooms import Floor
+from motet.protocols.sessions import Principal
 from motet.runtime import ActorRef
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class Place:
         stopped: set by the next stop.
         posting: messages that are on their way to disk.
         touched: when something happened last, by trio's clock.
-        owner: the user who may stop it.
+        owner: whose it is; empty: the host's.
+        people: who may see it too.
     """
 
     room: Room
@@ -54,10 +57,15 @@ class Place:
     posting: int = 0
     touched: float = attrs.field(factory=trio.current_time)
     owner: str = ""
+    people: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
         return self.room.name
+
+    def open_to(self, who: Principal) -> bool:
+        """Whether there is such a room, for whoever asks."""
+        return may_see(who, self.owner, self.people)
 
     @property
     def rests(self) -> bool:

@@ -23,31 +23,36 @@ from motet.protocols.rooms import (
     ListRooms,
     ReadRoom,
     RoomMessage,
+    RoomPlan,
     RoomRecord,
     RoomState,
     Said,
     Say,
+    SetPeople,
 )
 from motet.protocols.sessions import KeyConflict
 from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
 
-RoomStoreMessage: TypeAlias = FindRoom | ListRooms | CreateRoom | KeepState | Say | ReadRoom
+RoomStoreMessage: TypeAlias = (
+    FindRoom | ListRooms | CreateRoom | SetPeople | KeepState | Say | ReadRoom
+)
 
 METHOD = "rooms.post"
 
-_ROOM = "SELECT name, owner, state FROM rooms WHERE name = ?"
-_ROOMS = "SELECT name, owner, state FROM rooms ORDER BY name"
+_ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
+_ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
 _UNFINISHED = (
-    "SELECT name, owner, state FROM rooms WHERE json_extract(state, '$.floor.going')"
+    "SELECT name, owner, state, people, plan FROM rooms WHERE json_extract(state, '$.floor.going')"
     " OR EXISTS (SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'"
     " AND seq > coalesce(json_extract(state, '$.heard'), 0)) ORDER BY name"
 )
 _CREATE = (
-    "INSERT INTO rooms (name, owner, state, created, updated) VALUES (?1, ?2, '{}', ?3, ?3)"
-    " ON CONFLICT (name) DO NOTHING"
+    "INSERT INTO rooms (name, owner, state, created, updated, people, plan)"
+    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
 )
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+_PEOPLE = "UPDATE rooms SET people = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
 _SAY = (
     "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -102,8 +107,15 @@ class RoomStore(Actor[RoomStoreMessage]):
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:
-        params = (storable(request.name), request.owner, self._clock())
+        people, plan = _json(request.people), _json(request.plan) if request.plan else None
+        name, owner = storable(request.name), storable(request.owner)
+        params = (name, owner, self._clock(), people, plan)
         await self._database.ask(Transact((Statement(_CREATE, params),)))
+
+    @handles(SetPeople, concurrent=4)
+    async def set_people(self, request: SetPeople) -> None:
+        params = (storable(request.name), _json(request.people), self._clock())
+        await self._database.ask(Transact((Statement(_PEOPLE, params, expect=1),)))
 
     @handles(KeepState, concurrent=16)
     async def keep(self, request: KeepState) -> None:
@@ -131,8 +143,7 @@ class RoomStore(Actor[RoomStoreMessage]):
         return Said(one.seq)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
-        body = msgspec.json.encode(state).decode()
-        return Statement(_KEEP, (storable(name), body, self._clock()), expect=1)
+        return Statement(_KEEP, (storable(name), _json(state), self._clock()), expect=1)
 
     async def _first_use(self, user: str, key: str, digest: str) -> Said:
         for seq, known in await self._readers.read(_USED, (user, key)):
@@ -146,8 +157,18 @@ def _digest(room: str, message: RoomMessage) -> str:
 
 
 def _record(row: Row) -> RoomRecord:
-    name, owner, state = row
-    return RoomRecord(str(name), str(owner), msgspec.json.decode(str(state), type=RoomState))
+    name, owner, state, people, plan = row
+    return RoomRecord(
+        str(name),
+        str(owner),
+        msgspec.json.decode(str(state), type=RoomState),
+        people=msgspec.json.decode(str(people), type=tuple[str, ...]),
+        plan=msgspec.json.decode(str(plan), type=RoomPlan) if plan is not None else None,
+    )
+
+
+def _json(body: object) -> str:
+    return storable(msgspec.json.encode(body).decode())
 
 
 def _messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:

@@ -337,6 +337,11 @@ CREATE TABLE resumptions (
 ) WITHOUT ROWID;
 """
 
+_ROOM_PEOPLE = """
+ALTER TABLE rooms ADD COLUMN people TEXT NOT NULL DEFAULT '[]';  -- users who may see it, as JSON
+ALTER TABLE rooms ADD COLUMN plan TEXT;                          -- NULL: not made by a person
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -352,6 +357,7 @@ MIGRATIONS: tuple[str, ...] = (
     _TOKENS,
     _QUEUES,
     _RECOVERY,
+    _ROOM_PEOPLE,
 )
 VERSION = len(MIGRATIONS)
 
