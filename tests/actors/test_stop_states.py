@@ -15,6 +15,7 @@ from motet.actors.storage.errors import StorageError
 from motet.actors.storage.transactions import Rows, Transaction
 from motet.actors.storage.writer import Writer
 from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import NotFound
 from motet.protocols.host import Expected
@@ -124,10 +125,9 @@ async def _parked(cast: Cast) -> None:
 async def _with_children(cast: Cast) -> None:
     worker = Paced()
     cast.host.add(worker.agent())
-    spawn = call(*[("spawn", {"agent": "worker", "task": "never ends"})] * 2)
-    lead = motet.Agent(
-        "lead", model=Scripted(spawn, say("I wait"), name="lead"), tools=["group:agents"]
-    )
+    task: JsonObject = {"agent": "worker", "task": "never ends"}
+    model = Scripted(call(("spawn", task), ("spawn", task)), say("I wait"), name="lead")
+    lead = motet.Agent("lead", model=model, tools=["group:agents"])
     cast.host.add(lead)
     ack = await cast.host.submit("go", session="s", agent="lead", principal=ALICE)
     cast.ids.append(ack.run_id)
@@ -221,9 +221,8 @@ async def test_a_stop_ends_it_and_names_it(
         cast = Cast(host, nursery, disk)
         await state(cast)
         await wait_all_tasks_blocked()
-        for stranger in ({"session": cast.session}, {"everything": True}):
-            report = await host.stop(**stranger, principal=BOB)  # type: ignore[arg-type]
-            assert report == StopReport()
+        assert await host.stop(session=cast.session, principal=BOB) == StopReport()
+        assert await host.stop(everything=True, principal=BOB) == StopReport()
         with pytest.raises(NotFound):
             await host.stop(run_id=cast.ids[-1], principal=BOB)
         began = trio.current_time()

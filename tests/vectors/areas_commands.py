@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import motet
 from motet.actors.commands.answers import answer_command
 from motet.actors.commands.parse import Command, is_bare_stop, parse_command
+from motet.protocols.chat import JsonObject
 from motet.protocols.sessions import StopReport
 from tests.paced import Paced
 from tests.scripted import Scripted, call, say
@@ -105,8 +106,9 @@ async def _shared(users: list[str]) -> Facts:
 async def _cascade() -> Facts:
     """A run starts two sub-agents that work beside it, and is stopped."""
     worker = Paced()
-    spawn = call(*[("spawn", {"agent": "worker", "task": "never ends"})] * 2)
-    lead = motet.Agent("lead", model=Scripted(spawn, say("I wait")), tools=["group:agents"])
+    task: JsonObject = {"agent": "worker", "task": "never ends"}
+    model = Scripted(call(("spawn", task), ("spawn", task)), say("I wait"))
+    lead = motet.Agent("lead", model=model, tools=["group:agents"])
     async with motet.open_host(agents=[worker.agent()]) as host:
         async with host.stream(lead, "go", session="s") as run:
             while worker.working < 2:
