@@ -1,4 +1,4 @@
-"""The part of a host that changes its configuration while it runs."""
+"""The part of a host that its operator uses: a look at its actors, another configuration."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from motet.actors.reload.change import change
 from motet.actors.reload.plan import changes, in_force
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
-from motet.protocols.events import ConfigChanged, Publish, Warned
+from motet.protocols.events import HOST_STREAM, ConfigChanged, Publish, Warned
+from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Reloaded
 from motet.runtime import ActorDead
 
 if TYPE_CHECKING:
     from motet.protocols.events import AnyEvent
-
-HOST_STREAM = "host"
-"""The stream of what concerns no session."""
 
 _log = logger("motet.config")
 
@@ -51,6 +49,13 @@ class Reloading(Answering):
     def plan_reload(self, config: HostConfig | str | Path | None = None) -> Reloaded:
         """What :meth:`reload` would change; nothing is changed. Raises ``ConfigError``."""
         return self._plan(self._asked(config))
+
+    def actors(self) -> tuple[LiveActor, ...]:
+        """Every actor that is there now, parents first, siblings in start order."""
+        return tuple(
+            LiveActor(one.path, one.state, one.queued, one.age_s, one.waiting_on, one.paused)
+            for one in self._tree.system.snapshot()
+        )
 
     def _plan(self, asked: HostConfig) -> Reloaded:
         before = self._tree.config

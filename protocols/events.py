@@ -277,6 +277,10 @@ class ErrorStoreFailed(Event, frozen=True, tag="error_store.failed"):
     message: str
 
 
+HOST_STREAM = "host"
+"""The stream of what concerns no session."""
+
+
 class ConfigChanged(Event, frozen=True, tag="config.changed"):
     """The host has another configuration; what needs a restart is told and not in force.
 

@@ -12,6 +12,7 @@ import msgspec
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import StoredError
 from motet.protocols.events import SessionCompacted
+from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, RunStatus
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.protocols.traces import Trace, TraceInfo
@@ -22,6 +23,17 @@ class ConfigView(msgspec.Struct, frozen=True):
 
     hash: str
     config: JsonObject
+
+
+class LiveActor(msgspec.Struct, frozen=True):
+    """One actor as it is now: ``age_s`` in seconds; ``waiting_on``: what it has asked."""
+
+    path: str
+    state: str
+    queued: int
+    age_s: float
+    waiting_on: str | None = None
+    paused: bool = False
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -97,6 +109,18 @@ class HostRecords(Protocol):
     async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace: ...
 
     def configuration(self) -> ConfigView: ...
+
+    async def reload(self, *, expect_hash: str | None = None) -> Reloaded:
+        """Put in force what the file of the configuration says now. Raises ``ConfigError``."""
+        ...
+
+    def plan_reload(self) -> Reloaded:
+        """What :meth:`reload` would change. Raises ``ConfigError``."""
+        ...
+
+    def actors(self) -> tuple[LiveActor, ...]:
+        """Every actor that is there now, parents first."""
+        ...
 
     def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
         """The newest lines, oldest first."""

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import UNSET
 
 from motet.protocols.approvals import ApprovalAnswered
-from motet.protocols.errors import InputValidation, MotetError, NotFound, UnknownName
+from motet.protocols.errors import ConfigError, InputValidation, MotetError, NotFound, UnknownName
 from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
 from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy, ShuttingDown
@@ -35,6 +35,7 @@ class Refusal(MotetError):
 _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (FrameError, "invalid_params"),
     (InputValidation, "invalid_params"),
+    (ConfigError, "invalid_params"),
     (NotFound, "not_found"),
     (KeyConflict, "key_conflict"),
     (QueueFull, "queue_full"),

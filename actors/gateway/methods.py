@@ -14,6 +14,7 @@ from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.gateway.auth import may
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
+from motet.actors.gateway.methods_operations import OPERATIONS
 from motet.actors.gateway.methods_records import RECORDS
 from motet.actors.gateway.methods_stop import STOPS, command_answer
 from motet.protocols import gateway as wire
@@ -21,6 +22,7 @@ from motet.protocols import gateway_approvals as approvals
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
+from motet.protocols.gateway_records import RunsResendParams
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import Principal, Role
 
@@ -112,6 +114,12 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
         key=params.key,
         expected=caller.expected,
     )
+    return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
+
+
+async def _resend(caller: Caller, params: RunsResendParams) -> Answer:
+    caller.spend_message()
+    ack = await caller.api.resend(params.run_id, principal=caller.principal)
     return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
 
 
@@ -224,6 +232,7 @@ METHODS: Final[dict[str, Method]] = {
         method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
         method("runs.list", "viewer", wire.RunsListParams, _runs),
         *STOPS,
+        method("runs.resend", "operator", RunsResendParams, _resend),
         method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
         method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
         method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
@@ -231,5 +240,6 @@ METHODS: Final[dict[str, Method]] = {
         method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
         method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
         *RECORDS,
+        *OPERATIONS,
     )
 }

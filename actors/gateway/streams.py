@@ -21,7 +21,7 @@ from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.outbox import Outbox, Published
 from motet.actors.gateway.subscription import Subscription
 from motet.protocols.errors import NotFound
-from motet.protocols.events import EventRecord
+from motet.protocols.events import HOST_STREAM, EventRecord
 from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
 from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import Principal
@@ -112,7 +112,8 @@ class Streams:
     # -- the parts ------------------------------------------------------------------------------
 
     def _open(self, stream: str, principal: Principal) -> Subscription:
-        if not stream.startswith(SESSION_STREAM) or stream == SESSION_STREAM:
+        known = stream.startswith(SESSION_STREAM) and stream != SESSION_STREAM
+        if not known and not _is_hosts(stream, principal):
             raise NotFound(f"no stream {stream!r}; streams are named session:<session key>")
         if stream in self._subscriptions:
             self._close(self._subscriptions[stream])
@@ -138,6 +139,8 @@ class Streams:
             self._outbox.withdraw(subscription.stream)
 
     async def _is_ours(self, subscription: Subscription) -> bool:
+        if _is_hosts(subscription.stream, subscription.principal):
+            return True
         key = subscription.stream.removeprefix(SESSION_STREAM)
         try:
             await self._api.session(key, principal=subscription.principal)
@@ -241,3 +244,8 @@ def _state(head: StreamHead, after: int | None) -> StreamState:
     if after < head.head and after + 1 < head.oldest:
         return StreamState(head.head, head.oldest, resumed=False, reason="too_old")
     return StreamState(head.head, head.oldest, resumed=True)
+
+
+def _is_hosts(stream: str, principal: Principal) -> bool:
+    """Whether it is the stream of the host itself, and the principal may have it."""
+    return stream == HOST_STREAM and principal.role == "admin"

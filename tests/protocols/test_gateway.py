@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from motet.actors.gateway.methods import METHODS
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
+from motet.protocols import gateway_operations as operations
 from motet.protocols import gateway_records as records
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
@@ -171,6 +172,8 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "traces.list": records.TracesListParams,
     "traces.get": records.TracesGetParams,
     "config.get": wire.NoParams,
+    "config.reload": operations.ConfigReloadParams,
+    "actors.list": wire.NoParams,
     "logs.tail": records.LogsTailParams,
     "tokens.list": wire.NoParams,
     "tokens.new": records.TokensNewParams,

@@ -6,7 +6,8 @@ from typing import Literal
 
 from motet.protocols.errors import NotFound, StoredError
 from motet.protocols.events import SessionCompacted
-from motet.protocols.host_records import ConfigView, LogLine
+from motet.protocols.host_records import ConfigView, LiveActor, LogLine
+from motet.protocols.reload import Reloaded
 from motet.protocols.sessions import LOCAL, Ack, Principal, Role, RunInfo, RunStatus
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.protocols.traces import Trace, TraceInfo
@@ -76,6 +77,15 @@ class FakeRecords:
 
     def configuration(self) -> ConfigView:
         return ConfigView("", {})
+
+    async def reload(self, *, expect_hash: str | None = None) -> Reloaded:
+        raise NotImplementedError("this host has no file")
+
+    def plan_reload(self) -> Reloaded:
+        raise NotImplementedError("this host has no file")
+
+    def actors(self) -> tuple[LiveActor, ...]:
+        return ()
 
     def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
         return ()

@@ -83,6 +83,7 @@ ROWS: dict[str, Row] = {
     "traces.get": Row("not_found", ({"run_id": "{run_id}"},)),
     "config.get": Row("forbidden"),
     "config.reload": Row("forbidden"),
+    "actors.list": Row("forbidden"),
     "logs.tail": Row("forbidden"),
     "tokens.list": Row("forbidden"),
     "tokens.new": Row("forbidden", ({"user": "alice"},)),
