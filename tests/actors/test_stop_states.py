@@ -250,7 +250,10 @@ async def test_a_stop_ends_it_and_names_it(
         result = await host.run(again, "x", session=cast.session, principal=ALICE)
         assert result.output == "back"
         infos = {run.run_id: run.status for run in await host.runs()}
-        assert {infos[run_id] for run_id in named} <= {"cancelled", "dropped"}
+        assert {infos[run_id] for run_id in {*report.stopped, *report.still_running}} <= {
+            "cancelled"
+        }
+        assert {infos[run_id] for run_id in report.dropped_inputs} <= {"dropped"}
         for run in await host.runs():
             rows = [item.row for item in await host.history(run.session)]
             assert violations(rows) == ()
