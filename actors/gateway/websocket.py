@@ -14,6 +14,7 @@ import attrs
 import trio
 import trio_websocket
 from trio_websocket import ConnectionClosed, WebSocketConnection
+from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
@@ -83,16 +84,30 @@ async def serve_websocket(
     Raises what the session raises; when cancelled it closes first, as the session says.
     """
     replaying = ReplayingStream(stream, handshake)
-    async with _cancelled_inside() as scope, trio.open_nursery() as pump:
-        socket: WebSocketConnection | None = None
-        with scope:
-            socket = await _accepted(pump, replaying, frame_limit, subprotocol)
-            if socket is not None:
-                await session.run(socket)
-        ending = session.ending()
-        if socket is not None and not ending.broken:
-            await _close(socket, replaying, ending)
-        pump.cancel_scope.cancel()
+    async with _cancelled_inside() as scope:
+        closing = None
+        try:
+            async with trio.open_nursery() as pump:
+                socket: WebSocketConnection | None = None
+                with scope:
+                    socket = await _accepted(pump, replaying, frame_limit, subprotocol)
+                    if socket is not None:
+                        await session.run(socket)
+                ending = session.ending()
+                if socket is not None and not ending.broken:
+                    closing = trio.current_time() + CLOSE_SECONDS
+                    with trio.move_on_at(closing):
+                        await _close(socket, ending)
+                pump.cancel_scope.cancel()
+        except* (ConnectionClosed, LocalProtocolError):
+            # The client went before it was let in; or trio-websocket answers a ping of it though
+            # it has said good-bye.
+            pass
+        if closing is not None:
+            # Closed by trio-websocket itself (frame too large): the stream is still open. By now
+            # nobody else uses it.
+            with trio.move_on_at(closing):
+                await linger(stream)
 
 
 async def _accepted(
@@ -106,17 +121,14 @@ async def _accepted(
     return None
 
 
-async def _close(socket: WebSocketConnection, stream: ReplayingStream, ending: Ending) -> None:
-    with trio.move_on_after(CLOSE_SECONDS):
-        try:
-            if ending.farewell is not None:
-                await socket.send_message(ending.farewell)
-        except ConnectionClosed:
-            pass
-        reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
-        await socket.aclose(ending.code, reason)
-        # Closed by trio-websocket itself (frame too large): the stream is still open.
-        await linger(stream)
+async def _close(socket: WebSocketConnection, ending: Ending) -> None:
+    try:
+        if ending.farewell is not None:
+            await socket.send_message(ending.farewell)
+    except ConnectionClosed:
+        pass
+    reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
+    await socket.aclose(ending.code, reason)
 
 
 @asynccontextmanager
