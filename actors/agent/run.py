@@ -255,7 +255,7 @@ class TurnRunner:
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
         self._ended_beside = self.slot.ended
-        async with self.slot.storing if self.slot.group else nullcontext():  # or rows come twice
+        async with self.slot.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
             late = tuple(row for end in self.slot.unsaved for row in end.rows)
         self.thinker.view = self.thinker.view.rebased(found.rows + late, found.summary)
@@ -455,7 +455,7 @@ class TurnRunner:
         unsaved = self.slot.unsaved
         unsaved.append(last)
         try:
-            async with self.slot.storing:
+            async with self.slot.storing():
                 while unsaved:
                     await self.services.store.ask(unsaved[0])
                     del unsaved[0]

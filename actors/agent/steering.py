@@ -87,7 +87,7 @@ class Steering:
             self._unheard.append((one.principal.user, self._text(one)))
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
-                async with self._slot.storing:
+                async with self._slot.storing():
                     await self._store(taken)
         finally:
             for one in taken:

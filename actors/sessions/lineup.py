@@ -53,7 +53,9 @@ def most_runs(rules: QueueConfig, *, group: bool) -> int:
 
 def limit(slot: Slot, rules: QueueConfig, parked: int) -> int:
     """Runs of the session that may go on at once, beside those that are parked."""
-    most = most_runs(rules, group=slot.group)
+    if not slot.group:
+        return 1 - parked
+    most = most_runs(rules, group=True)
     return queueing.allowed(most, slot.tokens, slot.window, rules.throttle) - parked
 
 
@@ -81,10 +83,11 @@ def arrive(slot: Slot, run: Run, rules: QueueConfig, most: int, now: float) -> A
         run.burst = queueing.held_with(slot.queue, run, now, run.pause)
         shared = run.burst.began < now or any(one.burst is run.burst for one in slot.queue)
     slot.queue.append(run)
-    over = queueing.surplus(slot.queue, rules)
-    drops = _dropped(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
-    if run in drops:
-        return Arrived("drop", drops)
+    drops: tuple[Run, ...] = ()
+    if over := queueing.surplus(slot.queue, rules):
+        drops = _dropped(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
+        if run in drops:
+            return Arrived("drop", drops)
     if run.burst is not None and queueing.is_held(run, now):
         return Arrived("join" if shared else "wait", drops)
     way, more = _place(slot, run, most)
@@ -127,7 +130,7 @@ def _place(slot: Slot, run: Run, most: int) -> tuple[Way, tuple[Run, ...]]:
         run.deps = placed.into.deps if run.deps is None else run.deps
     for one in placed.frees:
         one.steers = None
-    drops = _dropped(slot, placed.drops, SUPERSEDED)
+    drops = _dropped(slot, placed.drops, SUPERSEDED) if placed.drops else ()
     for one in placed.ends:
         one.cancel(INTERRUPTED)
     return placed.way, drops

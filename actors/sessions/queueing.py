@@ -104,6 +104,8 @@ def held_with(queue: Iterable[In], new: In, now: float, pause: float) -> Burst:
 
 def place(new: In, queue: Sequence[In], running: Sequence[In], limit: int) -> Placed[In]:
     """What becomes of an input that is not held any more; ``queue`` has it already."""
+    if not running and len(queue) == 1:
+        return Placed("wait")
     others = [one for one in queue if one is not new and not _one_burst(one, new)]
     if new.mode == "steer" and (target := entered(new, running, limit)) is not None:
         return Placed("enter", target)
@@ -146,7 +148,7 @@ def next_batch(
     queue: Sequence[In], running: Sequence[In], limit: int, now: float
 ) -> tuple[In, ...]:
     """What starts next, to be answered as one; empty when nothing may."""
-    if len(running) >= limit:
+    if not queue or len(running) >= limit:
         return ()
     at_work = {one.id for one in running}
     waiting = [one for one in queue if one.steers not in at_work]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,7 +23,6 @@ class Slot:
     Attributes:
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
-        storing: held by who stores what is unsaved.
         running: its runs that go on, the newest last; several in a ``group``.
         ended: how many of its runs have ended, for who works beside them.
         tokens: of its last request, in a window of ``window``; None: nobody knows.
@@ -36,12 +36,21 @@ class Slot:
     arriving: int = 0
     chores: int = 0
     unsaved: list[FinishRun] = attrs.field(factory=list["FinishRun"])
-    storing: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
     ended: int = 0
     tokens: int | None = None
     window: int = 0
     touched: float = 0.0
     actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
+
+    _lock: trio.Lock | None = attrs.field(default=None, init=False, repr=False)
+
+    def storing(self) -> AbstractAsyncContextManager[None]:
+        """Held by who stores, or reads, what is unsaved: several runs may do so at once."""
+        if not self.group:
+            return nullcontext()
+        if self._lock is None:
+            self._lock = trio.Lock()
+        return self._lock
 
     def steering(self, run_id: str) -> list[Run]:
         """The inputs that are to enter this run, in their order."""

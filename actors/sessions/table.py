@@ -337,7 +337,9 @@ class RunTable:
         """Place inputs that were held, in case their senders type on; what they supersede."""
         slot = self.slot(session)
         held = [run for run in slot.queue if run.burst and not run.placed]
-        drops = lineup.ripen(slot, self._most(slot), trio.current_time()) if held else ()
+        if not held:
+            return ()
+        drops = lineup.ripen(slot, self._most(slot), trio.current_time())
         for run in held:
             self._nudge(run)
         return drops
@@ -358,7 +360,7 @@ class RunTable:
         Inputs that it answers too have ended, as far as this table knows.
         """
         slot = self.slot(session)
-        if session in self.held or self.draining.is_set():
+        if not slot.queue or session in self.held or self.draining.is_set():
             return None
         batch = lineup.take(slot, self._most(slot), trio.current_time())
         if not batch:

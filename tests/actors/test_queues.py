@@ -60,8 +60,10 @@ async def rows(host: motet.Host, session: str = "s") -> tuple[ChatMessage, ...]:
 
 
 async def quiet(host: motet.Host) -> None:
-    while host.status().running or host.status().queued:
+    """Until every input has its end, and that is told."""
+    while {run.status for run in await host.runs(limit=100)} & {"queued", "running"}:
         await trio.sleep(0.01)
+    await trio.sleep(1)
 
 
 async def statuses(host: motet.Host) -> dict[str, str]:
@@ -264,9 +266,11 @@ async def test_a_stop_empties_what_is_held(autojump_clock: MockClock) -> None:
         assert await statuses(host) == {"one": "dropped"}
 
 
-async def test_what_is_held_is_on_disk(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_what_is_held_is_on_disk(tmp_path: Path) -> None:
     agent = motet.Agent("a", model=Scripted(say("ok")))
-    async with motet.open_host(tmp_path / "state", agents=[agent]) as host:
+    async with motet.open_host(
+        tmp_path / "state", agents=[agent], config=config(debounce=60.0)
+    ) as host:
         await host.submit("one", session=DIRECT)
         (run,) = await host.runs()
         assert (run.status, run.text) == ("queued", "one")
