@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from secrets import randbelow
 
+import msgspec
 import pytest
+import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
 import motet
@@ -65,3 +67,58 @@ async def test_a_second_connection_stops_the_run_of_the_first(
             assert run.status == "cancelled"
             assert violations([item.row for item in await host.history("s")]) == ()
             assert (await host.run(agent, "again", session="s")).output == "back"
+
+
+async def sent(socket: WebSocketConnection, *texts: str) -> dict[str, JsonObject]:
+    """Send these, one right after the other; the answers by text."""
+    for text in texts:
+        params = {"session": "s", "text": text, "key": f"key of {text}"}
+        request = {"type": "req", "id": text, "method": "chat.send", "params": params}
+        await socket.send_message(json.dumps(request))
+    answers: dict[str, JsonObject] = {}
+    while len(answers) < len(texts):
+        frame: JsonObject = json.loads(await socket.get_message())
+        answers[str(frame["id"])] = frame
+    return answers
+
+
+async def test_a_stop_covers_what_was_sent_before_it_also_what_is_not_registered_yet() -> None:
+    """Law: of inputs that were sent before a stop on the same connection none goes on after it."""
+    agent = motet.Agent("a", model=Scripted(*[None] * 9))
+    async with motet.open_host(agents=[agent]) as host:
+        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+        address = url.replace("http", "ws") + "/ws"
+        for number in range(3):
+            async with open_websocket_url(address, subprotocols=["motet.v1"]) as socket:
+                await connected(socket)
+                texts = [f"{number} {word}" for word in ("one", "two", "three")]
+                answers = await sent(socket, *texts, f" /stopall {number}")
+            assert all(answer["ok"] for answer in answers.values()), answers
+            with trio.fail_after(5):
+                while host.status().running or host.status().queued:
+                    await trio.sleep(0.01)
+        assert {run.status for run in await host.runs()} <= {"dropped", "cancelled", "steered"}
+        assert len(await host.runs()) == 9
+
+
+async def test_a_stop_that_is_sent_again_ends_nothing_that_has_begun_since() -> None:
+    agent = motet.Agent("a", model=Scripted(None, None, None))
+    async with motet.open_host(agents=[agent]) as host:
+        url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+        address = url.replace("http", "ws") + "/ws"
+        async with open_websocket_url(address, subprotocols=["motet.v1"]) as socket:
+            await connected(socket)
+            run_ids: list[object] = []
+            for name, stop in STOPS.items():
+                params = {"session": "s", "text": f"go {name}", "key": name}
+                first = await ask(socket, {"method": "chat.send", "params": params})
+                run_ids.append(msgspec.convert(first["result"], JsonObject)["run_id"])
+                answer = await ask(socket, stop)
+                assert "duplicate" not in json.dumps(answer) or name == "word"
+            params = {"session": "s", "text": "go on", "key": "last"}
+            assert (await ask(socket, {"method": "chat.send", "params": params}))["ok"]
+
+            again = [await ask(socket, stop) for stop in STOPS.values()]
+
+        assert host.status().running == 1
+    assert all("duplicate" in json.dumps(answer) for answer in again)
