@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.transcript import violations
-from motet.actors.sessions import queue_sql
+from motet.actors.sessions import queue_sql, store_sql
 from motet.actors.storage.errors import StorageError
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage, UserMessage
@@ -424,3 +424,28 @@ async def test_a_running_host_takes_other_rules(tmp_path: Path, autojump_clock: 
         desk.leave.set()
         await quiet(host)
         assert asked(await rows(host)) == ["one", "two", "three"]
+
+
+async def test_what_one_run_cannot_store_the_one_beside_it_sees_and_stores_first(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(call(("hold", {})), say("for bob"), say("for ann"))
+    whole = store_sql.finish
+
+    def fails(*_: object) -> tuple[()]:
+        monkeypatch.setattr(store_sql, "finish", whole)
+        raise StorageError("the disk is full")
+
+    async with motet.open_host(agents=[desk.agent], config=config(debounce=0.0)) as host:
+        await host.submit("long", session=GROUP, sender="ann")
+        await desk.entered.wait()
+        monkeypatch.setattr(store_sql, "finish", fails)
+        await host.submit("short", session=GROUP, sender="bob")
+        while host.status().running > 1:
+            await trio.sleep(0.01)
+        assert await rows(host, GROUP) == ()
+        desk.leave.set()
+        await quiet(host)
+        assert asked(await rows(host, GROUP)) == ["[bob] short", "[ann] long"]
+    last = [message.text for message in desk.model.requests[-1].messages]
+    assert last[:2] == ["[bob] short", "for bob"]
