@@ -109,9 +109,10 @@ class Session(Actor[SessionMessage]):
             return Ack(run.id, "dropped")
         if run not in self.slot.queue:
             return Ack(run.id, "accepted" if run.state == "running" else "collected")
-        if run.steers in self.services.table.runs:
+        waiting = [one for one in self.slot.queue if one.steers not in self.services.table.runs]
+        if run not in waiting:
             return Ack(run.id, "steered")
-        position = self.slot.queue.index(run) + 1
+        position = waiting.index(run) + 1
         return Ack(run.id, "collected" if way == "join" else "queued", position)
 
     async def _store(self, run: Run) -> Accepted:
