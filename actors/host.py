@@ -26,6 +26,7 @@ from motet.actors.reload.change import check_policy
 from motet.actors.reloading import Reloading
 from motet.actors.result import RunResult
 from motet.actors.rooms.definition import Room
+from motet.actors.rooms.desk import RoomDesk
 from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.opening import open_room
 from motet.actors.serving import Serving
@@ -266,6 +267,11 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         self._tree.table.modes.pop(session, None)
         return await self._tree.store.ask(DeleteSession(session))
 
+    @property
+    def rooms(self) -> RoomDesk:
+        """The rooms by name, for whoever is connected: to list, make, post to and read."""
+        return RoomDesk(self._tree, self._intake)
+
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
         """A room, at work: what was said is there, and an unfinished round goes on.
 
@@ -274,12 +280,15 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         """
         return await open_room(self._tree, self._intake, room, principal)
 
-    async def serve(self, config: GatewayConfig | None = None) -> str:
+    async def serve(
+        self, config: GatewayConfig | None = None, *, operator: str | None = None
+    ) -> str:
         """Start the gateway, by default as the host is configured; the URL it listens on.
 
-        Raises ``ConfigError``, ``OSError``.
+        ``operator``: a token of an admin that is good as long as this gateway runs; it does not
+        make others need one. Raises ``ConfigError``, ``OSError``.
         """
-        return await self._tree.serve(self, config or self._tree.config.gateway)
+        return await self._tree.serve(self, config or self._tree.config.gateway, operator)
 
 
 @asynccontextmanager
@@ -349,5 +358,7 @@ async def hosted(
             host.add(agent)
         tree.described = frozenset(agent.name for agent in described)
         await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
+        tree.interrupted += await tree.recovery.sift()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
+        host.rooms.begin()
         yield host

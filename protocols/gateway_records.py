@@ -65,6 +65,12 @@ class RunsGetParams(msgspec.Struct, frozen=True):
     run_id: _Id
 
 
+class RunsResendParams(msgspec.Struct, frozen=True):
+    """``run_id``: of a run that was interrupted or dropped. It is sent again once."""
+
+    run_id: _Id
+
+
 class RunsWaitParams(msgspec.Struct, frozen=True):
     run_id: _Id
     timeout_ms: Annotated[int, Meta(ge=0, le=30_000)] = 30_000

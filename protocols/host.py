@@ -14,6 +14,7 @@ from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalSt
 from motet.protocols.escalations import Answer, EscalationInfo, EscalationState
 from motet.protocols.events import EventRecord
 from motet.protocols.host_records import HostRecords
+from motet.protocols.host_rooms import HostRooms
 from motet.protocols.policy import Judged
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import (
@@ -88,7 +89,18 @@ class HostApi(HostRecords, Protocol):
     @property
     def events(self) -> Journal: ...
 
+    @property
+    def rooms(self) -> HostRooms: ...
+
     def agents(self) -> tuple[AgentInfo, ...]: ...
+
+    async def closing(self) -> None:
+        """Return when the host has begun to shut down: it takes no inputs any more."""
+        ...
+
+    async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
+        """Send the input of an interrupted or dropped run again, once."""
+        ...
 
     async def tools(
         self, agent: str, *, session: str = "", principal: Principal = LOCAL

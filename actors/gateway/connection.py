@@ -60,6 +60,7 @@ class Connection:
         self._streams: Streams
         self._ending: Ending | None = None
         self._writing = False
+        self._told = False
         self._pinging = False
         self._wake = trio.Event()
         self._written = trio.Event()
@@ -166,7 +167,8 @@ class Connection:
         """How to close the socket; without a reason of its own the server is going away."""
         if self._ending is not None:
             return self._ending
-        farewell = wire.encode(wire.event_frame(self._notice(Shutdown())))
+        told = wire.encode(wire.event_frame(self._notice(Shutdown())))
+        farewell = None if self._told else told
         return Ending(wire.CLOSE_GOING_AWAY, "server going away", farewell, self._writing)
 
     def close(self, code: int, reason: str) -> None:
@@ -310,6 +312,13 @@ class Connection:
             self._nursery.start_soon(self._ping)
             tick = self._notice(Tick(self._streams.heads()))
             self._outbox.notice(wire.encode(wire.event_frame(tick)))
+            self._stir()
+
+    def farewell(self) -> None:
+        """Tell the client that the host shuts down; what it has going may still end."""
+        if self._ending is None:
+            self._told = True
+            self._outbox.notice(wire.encode(wire.event_frame(self._notice(Shutdown()))))
             self._stir()
 
     def recheck(self) -> None:

@@ -14,10 +14,12 @@ from typing import Protocol
 import attrs
 import trio
 
+from motet.actors.edges.conversations import Conversations
 from motet.actors.gateway.auth import (
     JoinedTokens,
     StaticTokens,
     TokenStore,
+    WithOperator,
     digest,
     token_entry,
 )
@@ -42,6 +44,10 @@ class Beating(Protocol):
         """Tokens have changed."""
         ...
 
+    def farewell(self) -> None:
+        """The host begins to shut down."""
+        ...
+
 
 @attrs.frozen
 class Settings:
@@ -61,10 +67,15 @@ class Settings:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, config: GatewayConfig, stored: TokenBook | None = None) -> Settings:
+    def of(
+        cls,
+        config: GatewayConfig,
+        stored: TokenBook | None = None,
+        operator: str | None = None,
+    ) -> Settings:
         """The settings that a configuration asks for. Raises :class:`ConfigError`.
 
-        ``stored``: tokens beside those of the configuration.
+        ``stored``: tokens beside those of the configuration; ``operator``: another one.
         """
         host, port = split_listen(config.listen)
         tokens: TokenStore = StaticTokens(
@@ -73,6 +84,8 @@ class Settings:
         )
         if stored is not None:
             tokens = JoinedTokens(tokens, stored)
+        if operator is not None:
+            tokens = WithOperator(tokens, digest(operator))
         limits = Limits(
             connections=config.connections,
             connections_per_user=config.connections_per_user,
@@ -95,6 +108,8 @@ class Context:
     connections: set[Beating] = attrs.field(init=False, factory=set[Beating])
     open_sockets: int = attrs.field(init=False, default=0)
     websockets: int = attrs.field(init=False, default=0)
+    edges: int = attrs.field(init=False, default=0)
+    conversations: Conversations = attrs.field(init=False, factory=Conversations)
     evicted: int = attrs.field(init=False, default=0)
     failed: int = attrs.field(init=False, default=0)
     refused_connects: int = attrs.field(init=False, default=0)
@@ -172,6 +187,12 @@ class Context:
         if wait > 0:
             rate = self.settings.limits.messages_per_min
             raise Refusal("rate_limited", f"{rate} messages per minute", retry_after=wait)
+
+    async def watch_closing(self) -> None:
+        """Tell every client as soon as the host begins to shut down."""
+        await self.api.closing()
+        for connection in tuple(self.connections):
+            connection.farewell()
 
     def beat(self) -> None:
         """The one timer's tick: greet every connection, forget what is at rest."""

@@ -16,6 +16,7 @@ from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
 from motet.actors.gateway.methods_operations import OPERATIONS
 from motet.actors.gateway.methods_records import RECORDS
+from motet.actors.gateway.methods_rooms import ROOMS
 from motet.actors.gateway.methods_stop import STOPS, command_answer
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
@@ -240,6 +241,7 @@ METHODS: Final[dict[str, Method]] = {
         method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
         method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
         *RECORDS,
+        *ROOMS,
         *OPERATIONS,
     )
 }

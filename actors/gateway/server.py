@@ -68,11 +68,13 @@ class Served:
     """A gateway that was started, and the settings that it has, also when it is restarted.
 
     Attributes:
+        operator: a token of the person at this machine.
         extra: tokens that it was given beside those of the host's configuration.
     """
 
     settings: Settings
     tokens: TokenBook | None
+    operator: str | None = None
     url: str = ""
     extra: tuple[TokenConfig, ...] = ()
     ref: ActorRef[GetGatewayState | LookAgain] | None = None
@@ -85,7 +87,7 @@ class Served:
         config = attrs.evolve(
             config, tokens=(*config.tokens, *self.extra), certificate=None, private_key=None
         )
-        now, new = self.settings, Settings.of(config, self.tokens)
+        now, new = self.settings, Settings.of(config, self.tokens, self.operator)
         check_listen(now.host, new.tokens)
         return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
 
@@ -97,10 +99,17 @@ class Served:
 
 
 async def open_gateway(
-    system: System, api: HostApi, config: GatewayConfig, tokens: TokenBook | None = None
+    system: System,
+    api: HostApi,
+    config: GatewayConfig,
+    tokens: TokenBook | None = None,
+    operator: str | None = None,
 ) -> Served:
-    """As :func:`serve`, for who may change its settings later."""
-    served = Served(Settings.of(config, tokens), tokens)
+    """As :func:`serve`, for who may change its settings later.
+
+    ``operator``: a token that is good beside all others, for the person at this machine.
+    """
+    served = Served(Settings.of(config, tokens, operator), tokens, operator)
     try:
         gateway = await system.start(
             lambda: Gateway(api, served.settings, tokens, lambda: served.settings), name="gateway"
@@ -142,6 +151,7 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
         if self._tokens is not None:
             self.start_soon(self._watch, self._tokens)
+        self.start_soon(self._context.watch_closing)
         self.start_soon(serve_listeners, self._context, listeners)
 
     async def _watch(self, tokens: TokenBook) -> None:

@@ -170,6 +170,25 @@ class Recovery:
         journal = whole(left, run.limits)
         return journal, resumption(left, given, journal, run.limits)
 
+    async def sift(self) -> tuple[RunInfo, ...]:
+        """Interrupt what is known already not to go on, now that the first agents are there."""
+        cut_off: list[RunInfo] = []
+        for session, kept in tuple(self._kept.items()):
+            for one in tuple(kept):
+                agent = self.resolver.known(one.left.info.agent)
+                if agent is None:
+                    continue
+                one.run.agent = agent
+                if why := self._unrepeatable(one):
+                    kept.remove(one)
+                    cut_off += await self._interrupt(one, why)
+            if not kept:
+                del self._kept[session]
+                self.table.held.discard(session)
+        ids = {info.run_id for info in cut_off}
+        self.resumed = tuple(one for one in self.resumed if one.run_id not in ids)
+        return tuple(cut_off)
+
     # When the host is open
 
     async def attend(self, router: ActorRef[RouterMessage]) -> None:
@@ -261,12 +280,12 @@ class Recovery:
         name = unrepeatable(one.left, is_repeatable)
         return f"the host ended while {name} was run: its effect may have happened" if name else ""
 
-    async def _interrupt(self, one: _Kept, why: str) -> None:
-        """It does not go on after all."""
-        run = one.run
+    async def _interrupt(self, one: _Kept, why: str) -> tuple[RunInfo, ...]:
+        """It does not go on after all; its record."""
+        run, ended = one.run, tuple[RunInfo, ...]()
         slot = self.table.slot(run.session)
         if run not in slot.queue:
-            return
+            return ()
         slot.queue.remove(run)
         try:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
@@ -275,6 +294,7 @@ class Recovery:
         except Exception as error:
             log.error("an input is not on record as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))
+        return ended
 
     async def _settle(self, session: str, runs: list[Run]) -> None:
         for run in runs:

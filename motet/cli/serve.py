@@ -18,7 +18,9 @@ from motet.actors.gateway.auth import new_token
 from motet.actors.host import Host
 from motet.cli.exits import OK
 from motet.cli.logs import log_to_stderr, starting
+from motet.cli.reloads import reload_on, reload_when_changed
 from motet.cli.render import cut, one_line
+from motet.cli.running import announced
 from motet.cli.setup import Setup, opened
 from motet.protocols.config import GatewayConfig, TokenConfig, split_listen
 from motet.protocols.errors import ConfigError
@@ -26,12 +28,17 @@ from motet.protocols.errors import ConfigError
 TOKEN_VARIABLE = "MOTET_TOKEN"
 
 
-def serve(setup: Setup, listen: str | None, token_file: Path | None) -> int:
-    """Serve until SIGINT or SIGTERM; a second one ends the process at once."""
+def serve(
+    setup: Setup, listen: str | None, token_file: Path | None, *, watch: bool = False
+) -> int:
+    """Serve until SIGINT or SIGTERM, and drain; a second one ends the process at once.
+
+    SIGHUP reads the configuration again; with ``watch`` so does a change of its file.
+    """
     gateway = gateway_config(setup.config.gateway, listen, token_file)
     log_to_stderr(logging.INFO)
     # A server never keeps its state in memory because the right place happens to be in use.
-    trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway))
+    trio.run(partial(_serve, attrs.evolve(setup, chosen=True), gateway, watch))
     return OK
 
 
@@ -80,16 +87,27 @@ def _read_or_make(file: Path) -> str:
         return token
 
 
-async def _serve(setup: Setup, config: GatewayConfig) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
+        trio.open_signal_receiver(signal.SIGHUP) as hangups,
+    ):
         async with trio.open_nursery() as nursery:
             leaving = trio.Event()
             nursery.start_soon(_watch, signals, leaving)
             async with opened(setup, _never) as host:
+                operator = new_token()
                 with starting():
-                    url = await host.serve(config)
+                    url = await host.serve(config, operator=operator)
+                nursery.start_soon(reload_on, hangups, host)
+                if watch and setup.file is not None:
+                    nursery.start_soon(reload_when_changed, setup.file, host)
                 _announce(setup, host, config, url)
-                await leaving.wait()
+                with announced(setup.state, url, operator, config.certificate):
+                    await leaving.wait()
+                left = await host.drain()
+                if left:
+                    structlog.get_logger("motet").info("left for the next host", runs=list(left))
             nursery.cancel_scope.cancel()
     structlog.get_logger("motet").info("stopped")
 
@@ -98,7 +116,10 @@ async def _watch(signals: AsyncIterator[int], leaving: trio.Event) -> None:
     """The first signal asks for an orderly end, the second one does not wait for it."""
     log = structlog.get_logger("motet")
     name = signal.Signals(await anext(signals)).name
-    log.info("stopping: runs are ended and clients told; once more ends at once", signal=name)
+    log.info(
+        "stopping: runs get some time to end and clients are told; once more ends at once",
+        signal=name,
+    )
     leaving.set()
     os._exit(128 + await anext(signals))
 
@@ -115,6 +136,8 @@ def _announce(setup: Setup, host: Host, config: GatewayConfig, url: str) -> None
     print(f"  state    {setup.state}")
     needed = "clients need one" if config.tokens else "not needed, only this machine is served"
     print(f"  token    {needed}")
+    if host.resumed:
+        print(f"  resumed  {len(host.resumed)} runs that the last host left unfinished")
     for run in host.interrupted:
         text = cut(one_line(run.text), 60)
         print(f"  interrupted by the end of the last host: {run.run_id} {run.session}: {text}")

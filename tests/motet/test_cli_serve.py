@@ -53,7 +53,7 @@ def test_a_token_file_is_made_once_and_needed_from_then_on(tmp_path: Path) -> No
         assert (right["ok"], wrong["ok"]) == (True, False)
         assert (tmp_path / "token.txt").stat().st_mode & 0o777 == 0o600
         server.signal(signal.SIGINT)
-        server.expect("stopping: runs are ended")
+        server.expect("stopping: runs get some time to end")
         assert server.end() == 0
     kept = gateway_config(GatewayConfig(), None, tmp_path / "token.txt")
     assert kept.tokens == (TokenConfig(token=token, role="admin"),)
@@ -61,7 +61,7 @@ def test_a_token_file_is_made_once_and_needed_from_then_on(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: Path) -> None:
-    (tmp_path / "motet.toml").write_text(UNSAFE_APART)
+    (tmp_path / "motet.toml").write_text(f"{UNSAFE_APART}[recovery]\nresume_within = 0\n")
     send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
     with started("serve", *LISTEN, cwd=tmp_path) as server:
         _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
@@ -81,6 +81,51 @@ def test_after_kill_9_the_next_server_names_the_run_that_was_cut_off(tmp_path: P
 
     assert "1 cut off by the end of their host" in doctor.out
     assert '"wait 600"' in json.dumps(rows)
+
+
+@pytest.mark.slow
+def test_after_kill_9_the_next_server_answers_what_was_acknowledged(tmp_path: Path) -> None:
+    send = ("chat.send", {"session": "s", "text": "hello", "key": "k"})
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        _, sent = asyncio.run(ask(url(server), ("connect", {}), send))
+        server.signal(signal.SIGKILL)
+        server.end()
+    run_id = _field(sent, "run_id")
+
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        wait = ("runs.wait", {"run_id": run_id, "timeout_ms": 20_000})
+        again = asyncio.run(ask(url(server), ("connect", {}), wait, send))
+        server.signal(signal.SIGTERM)
+        assert server.end() == 0
+
+    run = _field(again[1], "run")
+    assert isinstance(run, dict)
+    assert run["status"] == "completed"
+    assert (_field(again[2], "status"), _field(again[2], "run_id")) == ("duplicate", run_id)
+
+
+@pytest.mark.slow
+def test_a_signal_lets_what_goes_on_end_and_a_second_one_does_not(tmp_path: Path) -> None:
+    (tmp_path / "motet.toml").write_text(UNSAFE_APART)
+    send = ("chat.send", {"session": "s", "text": "wait 600", "key": "k"})
+    late = ("chat.send", {"session": "s", "text": "too late", "key": "l"})
+    with started("serve", *LISTEN, cwd=tmp_path) as server:
+        address = url(server)
+        asyncio.run(ask(address, ("connect", {}), send))
+        server.signal(signal.SIGTERM)
+        server.expect("stopping: runs get some time to end")
+        _, refused = asyncio.run(ask(address, ("connect", {}), late))
+        server.signal(signal.SIGTERM)
+        assert server.end() == 128 + signal.SIGTERM
+    error = refused["error"]
+    assert isinstance(error, dict)
+    assert (error["code"], error["retryable"]) == ("unavailable", True)
+
+
+def _field(answer: dict[str, object], name: str) -> object:
+    result = answer["result"]
+    assert isinstance(result, dict), answer
+    return result[name]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_operations as operations
 from motet.protocols import gateway_records as records
+from motet.protocols import gateway_rooms as rooms
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
@@ -27,6 +28,7 @@ from motet.protocols.events import (
     ToolCall,
     is_durable,
 )
+from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.policy import ToolsListParams
 
 DOCS = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
@@ -166,6 +168,7 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "sessions.delete": records.SessionParams,
     "chat.inject": records.ChatInjectParams,
     "runs.get": records.RunsGetParams,
+    "runs.resend": records.RunsResendParams,
     "runs.wait": records.RunsWaitParams,
     "errors.list": records.ErrorsListParams,
     "errors.get": records.ErrorsGetParams,
@@ -178,6 +181,11 @@ PARAMS: dict[str, type[msgspec.Struct]] = {
     "tokens.list": wire.NoParams,
     "tokens.new": records.TokensNewParams,
     "tokens.revoke": records.TokensRevokeParams,
+    "rooms.list": wire.NoParams,
+    "rooms.history": rooms.RoomsHistoryParams,
+    "rooms.create": rooms.RoomsCreateParams,
+    "rooms.set": rooms.RoomsSetParams,
+    "rooms.post": rooms.RoomsPostParams,
 }
 RESULTS = (
     wire.Connected,
@@ -188,6 +196,9 @@ RESULTS = (
     EscalationInfo,
     ApprovalInfo,
     records.Injected,
+    rooms.Posted,
+    rooms.RoomsHistory,
+    RoomInfo,
 )
 
 

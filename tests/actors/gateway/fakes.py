@@ -61,6 +61,7 @@ from motet.protocols.sessions import (
 )
 from tests.actors.gateway.fake_journal import FakeJournal
 from tests.actors.gateway.fake_records import FakeRecords
+from tests.actors.gateway.fake_rooms import FakeRooms
 
 
 @attrs.define(eq=False)
@@ -79,6 +80,7 @@ class FakeHost(FakeRecords):
 
     def __init__(self, nursery: trio.Nursery | None = None) -> None:
         self.events = FakeJournal()
+        self.rooms = FakeRooms()
         self.known: dict[str, SessionInfo] = {}
         self.rows: dict[str, list[HistoryRow]] = defaultdict(list)
         self.keys: dict[tuple[str, str], tuple[str, str]] = {}
@@ -90,9 +92,17 @@ class FakeHost(FakeRecords):
         self.asked: dict[str, ApprovalInfo] = {}
         self.granted: list[Grant] = []
         self.submit_gate: trio.Event | None = None
+        self.shuts_down = trio.Event()
         self.fault: Exception | None = None
         self._nursery = nursery
         self._ids = itertools.count(1)
+
+    async def closing(self) -> None:
+        await self.shuts_down.wait()
+
+    async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
+        info = await self.find_run(run_id, principal=principal)
+        return await self.submit(info.text, session=info.session, principal=principal)
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return (AgentInfo("echo", "fake:echo", "says it again", ("clock",)),)

@@ -53,7 +53,11 @@ ROWS: dict[str, Row] = {
     "chat.inject": Row("not_found", ({**SESSION, **KEY, "text": "hi"},)),
     "subscribe": Row(
         "not_found",
-        ({"stream": "session:{session}"}, {"stream": "session:{live}", "after": 0}),
+        (
+            {"stream": "session:{session}"},
+            {"stream": "session:{live}", "after": 0},
+            {"stream": "room:{room}", "after": 0},
+        ),
         alike=False,
     ),
     "unsubscribe": Row("own", ({"stream": "session:{session}"},)),
@@ -65,9 +69,21 @@ ROWS: dict[str, Row] = {
     "runs.list": Row("nothing", ({}, SESSION, {"session": "{live}", "status": "running"})),
     "runs.get": Row("not_found", ({"run_id": "{run_id}"},)),
     "runs.wait": Row("not_found", ({"run_id": "{run_id}", "timeout_ms": 0},)),
+    "runs.resend": Row("not_found", ({"run_id": "{run_id}"},)),
     "runs.stop": Row(
         "own",
         ({"session": "{live}", **KEY}, {"run_id": "{run_id}", **KEY}, {"all": True, **KEY}),
+    ),
+    "rooms.list": Row("nothing"),
+    "rooms.history": Row("not_found", ({"room": "{room}"},)),
+    "rooms.create": Row("own", ({"name": "{room}", "members": ["helper"]},), alike=False),
+    "rooms.set": Row("not_found", ({"room": "{room}", "people": ["bob"]},)),
+    "rooms.post": Row(
+        "not_found",
+        (
+            {"room": "{room}", "text": "hi", **KEY},
+            {"room": "{room}", "text": "/status", **KEY},
+        ),
     ),
     "escalations.list": Row("nothing", ({}, {"session": "al:bad"})),
     "escalations.resolve": Row(
