@@ -162,11 +162,12 @@ class Stopping(Answering):
     def _stopped_rooms(self, name: str | None, why: str, principal: Principal) -> list[RoomStop]:
         """The one of that name, or all. Raises ``NotFound``."""
         known = self._tree.places.known
-        mine = [one for one in known.values() if scope_of(principal) in (None, one.owner)]
-        places = [one for one in mine if name in (None, one.name)]
-        if name is not None and not places:
+        if name is None:
+            mine = [one for one in known.values() if scope_of(principal) in (None, one.owner)]
+            return [stop_room(place, why) for place in mine]
+        if name not in known or not known[name].open_to(principal):
             raise NotFound(f"no open room {name!r}")
-        return [stop_room(place, why) for place in places]
+        return [stop_room(known[name], why)]
 
 
 def _sum(stop: Stop, rooms: Sequence[RoomStop]) -> StopReport:

@@ -50,6 +50,7 @@ class RoomConfig:
     Attributes:
         members: names of agents.
         called: those of them that speak only when they are called by name.
+        people: users who may see it and speak in it, ``*``: all; admins may in any case.
         speakers: who speaks next, the first that picks someone: ``mentions``, ``round_robin``,
             ``selector:PROVIDER:MODEL``.
         until: a text that ends the round when an agent says it.
@@ -62,6 +63,7 @@ class RoomConfig:
 
     members: tuple[str, ...] = attrs.field(validator=_are_members)
     called: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
     speakers: tuple[str, ...] | str = attrs.field(
         default=("mentions", "round_robin"), validator=_are_policies
     )

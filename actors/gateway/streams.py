@@ -23,6 +23,7 @@ from motet.actors.gateway.subscription import Subscription
 from motet.protocols.errors import NotFound
 from motet.protocols.events import HOST_STREAM, EventRecord
 from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
+from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import Principal
 
@@ -31,12 +32,16 @@ _JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked
 
 @attrs.define(eq=False)
 class Streams:
-    """``wake`` is called whenever the outbox got something."""
+    """``wake`` is called whenever the outbox got something.
+
+    ``straight`` sends an event past the empty outbox; false: it could not.
+    """
 
     _api: HostApi
     _hub: Hub
     _outbox: Outbox
     _wake: Callable[[], None]
+    _straight: Callable[[Published], bool]
     _limits: Limits
     _principal: Principal
     _subscriptions: dict[str, Subscription] = attrs.field(
@@ -64,7 +69,7 @@ class Streams:
         try:
             subscription.verified = await self._is_ours(subscription)
             head = await self._api.events.head(stream)
-            if not subscription.verified and head.head > 0:
+            if not subscription.verified and (head.head > 0 or stream.startswith(ROOM_STREAM)):
                 # It may have come into being between the two answers.
                 subscription.verified = await self._is_ours(subscription)
                 if not subscription.verified:
@@ -112,9 +117,12 @@ class Streams:
     # -- the parts ------------------------------------------------------------------------------
 
     def _open(self, stream: str, principal: Principal) -> Subscription:
-        known = stream.startswith(SESSION_STREAM) and stream != SESSION_STREAM
+        prefixes = (SESSION_STREAM, ROOM_STREAM)
+        known = stream.startswith(prefixes) and stream not in prefixes
         if not known and not _is_hosts(stream, principal):
-            raise NotFound(f"no stream {stream!r}; streams are named session:<session key>")
+            raise NotFound(
+                f"no stream {stream!r}; streams are named session:<session key> or room:<room>"
+            )
         if stream in self._subscriptions:
             self._close(self._subscriptions[stream])
         elif len(self._subscriptions) >= self._limits.subscriptions:
@@ -141,9 +149,10 @@ class Streams:
     async def _is_ours(self, subscription: Subscription) -> bool:
         if _is_hosts(subscription.stream, subscription.principal):
             return True
-        key = subscription.stream.removeprefix(SESSION_STREAM)
+        kind, _, name = subscription.stream.partition(":")
+        find = self._api.rooms.get if f"{kind}:" == ROOM_STREAM else self._api.session
         try:
-            await self._api.session(key, principal=subscription.principal)
+            await find(name, principal=subscription.principal)
         except NotFound:
             return False
         return True
@@ -161,7 +170,10 @@ class Streams:
             self._schedule(subscription)
 
     def _arrived(self, subscription: Subscription, event: Published) -> None:
-        if subscription.take(event):
+        kind, _, name = subscription.stream.partition(":")
+        if f"{kind}:" == ROOM_STREAM and not self._api.rooms.open_to(name, subscription.principal):
+            self._close(subscription)  # its owner has sent them away
+        elif subscription.take(event):
             self._offer(subscription, event)
         elif subscription.phase == "held" and subscription.begun:
             self._schedule(subscription)
@@ -169,6 +181,8 @@ class Streams:
             self._outbox.extend_gap(subscription.stream, subscription.head)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
+        if self._straight(event):
+            return
         if not self._outbox.offer(event):
             seq = event.record.seq
             assert seq is not None, "only durable events are refused"

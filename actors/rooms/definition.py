@@ -44,6 +44,10 @@ def _members(given: Sequence[Member | AnyAgent | str]) -> tuple[Member, ...]:
     return tuple(one if isinstance(one, Member) else Member(one) for one in given)
 
 
+def _people(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(given)
+
+
 def _speakers(given: Choice | None) -> Speakers:
     if given is None:
         return Mentions() | RoundRobin()
@@ -65,6 +69,8 @@ class Room:
         concurrency: how many speak at once.
         history: messages that an agent is shown at most when it gets the floor.
         limits: what all turns of one round may spend together.
+        people: users of the host who may see it and speak in it beside whoever has opened it
+            first; ``*``: all.
 
     Raises ``ConfigError`` for a name that cannot be one, and for members that are not distinct.
     """
@@ -78,6 +84,7 @@ class Room:
     concurrency: int = attrs.field(default=1, kw_only=True, validator=attrs.validators.ge(1))
     history: int = attrs.field(default=50, kw_only=True, validator=attrs.validators.ge(1))
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
+    people: tuple[str, ...] = attrs.field(default=(), converter=_people, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from motet.actors.log import logger
+from motet.actors.rooms.access import may_see
 from motet.actors.rooms.conditions import TextMention
 from motet.actors.rooms.definition import Member, Room
 from motet.actors.rooms.handle import OpenRoom
@@ -14,12 +18,21 @@ from motet.actors.rooms.speakers import FirstOf, Mentions, RoundRobin, Selector,
 from motet.actors.rooms.voice import RoomVoice
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
-from motet.protocols.rooms import CreateRoom, FindRoom
-from motet.protocols.sessions import Principal
+from motet.protocols.rooms import (
+    CreateRoom,
+    FindRoom,
+    ListRooms,
+    MemberInfo,
+    RoomPlan,
+    RoomRecord,
+)
+from motet.protocols.sessions import LOCAL, Principal
 
 if TYPE_CHECKING:
     from motet.actors.intake import Intake
     from motet.actors.tree import Tree
+
+_log = logger("motet.rooms")
 
 
 def configured_room(name: str, config: RoomConfig) -> Room:
@@ -40,6 +53,7 @@ def configured_room(name: str, config: RoomConfig) -> Room:
         concurrency=config.concurrency,
         history=config.history,
         limits=config.limits,
+        people=config.people,
     )
 
 
@@ -49,38 +63,87 @@ def _policy(word: str) -> Speakers:
     return Mentions() if word == "mentions" else RoundRobin()
 
 
+def planned_room(name: str, plan: RoomPlan) -> Room:
+    """The room that a person has made."""
+    speakers = {"mentions": Mentions(), "round_robin": RoundRobin()}
+    return Room(
+        name,
+        members=[
+            Member(one, speak="mentioned" if one in plan.called else "chosen")
+            for one in plan.members
+        ],
+        speakers=FirstOf(tuple(speakers[word] for word in plan.speakers)),
+        until=TextMention(plan.until) if plan.until else None,
+        max_turns=plan.max_turns,
+        max_depth=plan.max_depth,
+    )
+
+
 async def open_room(tree: Tree, intake: Intake, room: Room | str, principal: Principal) -> OpenRoom:
     """The room, at work; one that is open already as it is.
 
-    Raises ``UnknownName`` for a room or a member that nobody knows, ``NotFound`` for one that is
-    another's (G16).
+    Raises ``UnknownName`` for a room or a member that nobody knows, ``NotFound`` for one that the
+    principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
-    place = tree.places.known.get(name)
-    if place is None:
-        if isinstance(room, str):
-            if room not in tree.config.rooms:
-                raise UnknownName("room", room, list(tree.config.rooms))
-            room = configured_room(room, tree.config.rooms[room])
-        place = await _furnished(tree, intake, room)
     record = await tree.rooms_store.ask(FindRoom(name, 0))
+    found = known_room(tree, name, record) or (room if isinstance(room, Room) else None)
+    if found is None:
+        if principal.role == "admin":
+            raise UnknownName("room", name, list(tree.config.rooms))
+        raise no_room(name)
+    of_host = name in tree.config.rooms and isinstance(room, str)
+    owner = record.owner if record else "" if of_host else principal.user
+    people = frozenset(found.people).union(record.people if record else ())
+    if not may_see(principal, owner, people):
+        raise no_room(name)
+    place = tree.places.known.get(name) or await _furnished(tree, intake, found)
     if record is None:
-        await tree.rooms_store.ask(CreateRoom(name, principal.user))
-    elif principal.role != "admin" and record.owner != principal.user:
-        raise NotFound(f"no room {name!r}")
-    place.owner = record.owner if record else principal.user
-    tree.places.known.setdefault(name, place)
-    handle = OpenRoom(tree.places.known[name], tree.rooms, tree.journal)
+        await tree.rooms_store.ask(CreateRoom(name, owner))
+    place = tree.places.known.setdefault(name, place)
+    place.owner, place.people = owner, people
     await tree.rooms.ask(Open(name))
-    return handle
+    return OpenRoom(place, tree.rooms, tree.journal)
+
+
+def known_room(tree: Tree, name: str, record: RoomRecord | None) -> Room | None:
+    """What the room of that name is, if it is open, configured or made by a person."""
+    if name in tree.places.known:
+        return tree.places.known[name].room
+    if name in tree.config.rooms:
+        return configured_room(name, tree.config.rooms[name])
+    return planned_room(name, record.plan) if record and record.plan else None
+
+
+def no_room(name: str) -> NotFound:
+    return NotFound(f"no room {name!r}")
+
+
+async def reopen(tree: Tree, intake: Intake) -> None:
+    """Open the rooms whose rounds the last host left unfinished. Never fails the host."""
+    try:
+        unfinished = await tree.rooms_store.ask(ListRooms(unfinished=True))
+    except Exception as error:
+        _log.error("unfinished rooms cannot be read", exc_info=error)
+        return
+    for record in unfinished:
+        if known_room(tree, record.name, record) is None:
+            continue  # it goes on when the program opens it
+        try:
+            await open_room(tree, intake, record.name, LOCAL)
+        except Exception as error:
+            _log.error("a room cannot go on", room=record.name, exc_info=error)
 
 
 async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
     """A place for it, all of whose members are known."""
+    infos: list[MemberInfo] = []
     for member in room.members:
         if isinstance(member.agent, str):
-            await tree.resolver.resolve(member.agent)
+            agent = await tree.resolver.resolve(member.agent)
         else:
-            tree.registry.add(member.agent)
-    speaker = Speaker(room, intake, tree.store)
+            agent = member.agent
+            tree.registry.add(agent)
+        infos.append(replace(member.info, description=agent.description))
+    speaker = Speaker(room, tuple(infos), intake, tree.store)
     return Place(room, speaker, tree.rooms_store, RoomVoice(room.name, tree.fanout))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 import attrs
@@ -22,9 +23,19 @@ class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
 
 @attrs.define(eq=False)
 class Places:
-    """The open rooms by name: plain data, which stays when an actor is restarted."""
+    """The open rooms by name: plain data, which stays when an actor is restarted.
+
+    ``reopen`` opens those that the last host has left unfinished; called when ``ready`` is set.
+    """
 
     known: dict[str, Place] = attrs.field(factory=dict[str, Place])
+    reopen: Callable[[], Awaitable[None]] | None = None
+    ready: trio.Event = attrs.field(factory=trio.Event)
+
+    def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
+        """The block of the host begins."""
+        self.reopen = reopen
+        self.ready.set()
 
 
 class Rooms(Actor[Open]):
@@ -38,6 +49,7 @@ class Rooms(Actor[Open]):
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
+        self.start_soon(self._reopen)
 
     @handles(Open)
     async def open(self, request: Open) -> ActorRef[RoomMessages]:
@@ -47,6 +59,11 @@ class Rooms(Actor[Open]):
             place = self._places.known[request.name]
             room = await self.start_child(lambda: RoomActor(place), name=name)
         return room
+
+    async def _reopen(self) -> None:
+        await self._places.ready.wait()
+        assert self._places.reopen is not None
+        await self._places.reopen()
 
     async def _sweep(self) -> None:
         """End the actors of rooms that have been idle for a while: what was said is on disk."""

@@ -52,11 +52,12 @@ class Speaker:
     def __init__(
         self,
         room: Room,
+        members: tuple[MemberInfo, ...],
         intake: Intake,
         sessions: ActorRef[SessionStoreMessage],
     ) -> None:
         self.room = room
-        self.members: tuple[MemberInfo, ...] = tuple(one.info for one in room.members)
+        self.members = members
         self._runs: set[Run] = set()
         self._intake = intake
         self._sessions = sessions

@@ -17,7 +17,12 @@ NOTHING_NEW = "[Nobody has said anything since.]"
 def told(messages: Sequence[RoomMessage], *, name: str, after: int, most: int) -> str:
     """What was said behind message ``after``, by others, at most the ``most`` last messages."""
     new = [one for one in messages if one.seq > after and one.author != name][-most:]
-    return "\n".join(f"[{one.author}] {one.text}" for one in new) or NOTHING_NEW
+    return "\n".join(f"[{one.author}] {_one_voice(one.text)}" for one in new) or NOTHING_NEW
+
+
+def _one_voice(text: str) -> str:
+    """A text none of whose lines looks as if another had said it."""
+    return text.replace("\n[", "\n [")
 
 
 def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:

@@ -13,6 +13,7 @@ from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
+from motet.protocols.rooms import RoomPlan
 from tests.actors.approvals.ops import ended, parked, pending
 from tests.scripted import Scripted, call, say
 
@@ -50,6 +51,8 @@ class World:
             await host.errors(principal=ALICE),
             await host.traces(principal=ALICE),
             await host.tokens(),
+            await host.rooms.list(principal=ALICE),
+            await host.rooms.history(self.known["room"], principal=ALICE),
         )
         return msgspec.json.encode(records)
 
@@ -97,6 +100,10 @@ async def alices() -> AsyncGenerator[World]:
         waits = await host.submit(SECRET, session="al:ask", agent="asking", principal=ALICE)
         await parked(host, waits.run_id)
         made = await host.new_token("alice", label=SECRET)
+        plan = RoomPlan(("helper",), speakers=("mentions",))
+        room = (await host.rooms.create("al", plan, principal=ALICE)).name
+        await host.rooms.post(room, SECRET, principal=ALICE)
+        await (await host.open_room(room, principal=ALICE)).wait()
         known = {
             "session": "al:talk",
             "live": "al:live",
@@ -106,6 +113,7 @@ async def alices() -> AsyncGenerator[World]:
             "approval": (await pending(host))[0].id,
             "escalation": (await host.escalations(principal=ALICE))[0].id,
             "token": made.info.id,
+            "room": room,
         }
         unknown = {name: value[:-2] + "zz" for name, value in known.items()}
         yield World(host, Context(host, Settings(tokens=TOKENS)), known, unknown)

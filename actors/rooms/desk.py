@@ -1,0 +1,142 @@
+"""The rooms of a host for whoever is connected to it: found, made, posted to, read.
+
+Invariant: every call is in the name of a principal, to whom a room that they may not see does not
+exist (G16); a message is signed with the principal's name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from motet.actors.rooms.access import may_change, may_see
+from motet.actors.rooms.opening import known_room, no_room, open_room, planned_room, reopen
+from motet.protocols.errors import NotFound
+from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.rooms import (
+    CreateRoom,
+    FindRoom,
+    ListRooms,
+    MemberInfo,
+    ReadRoom,
+    RoomMessage,
+    RoomPlan,
+    RoomRecord,
+    Said,
+    SetPeople,
+)
+from motet.protocols.sessions import LOCAL, Principal
+
+if TYPE_CHECKING:
+    from motet.actors.intake import Intake
+    from motet.actors.rooms.definition import Room
+    from motet.actors.tree import Tree
+
+
+class RoomDesk:
+    """See :class:`motet.protocols.host_rooms.HostRooms`."""
+
+    def __init__(self, tree: Tree, intake: Intake) -> None:
+        self._tree = tree
+        self._intake = intake
+
+    def begin(self) -> None:
+        """Have the rooms go on whose rounds the last host has left unfinished, from now on."""
+        self._tree.places.begin(partial(reopen, self._tree, self._intake))
+
+    async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
+        records = {one.name: one for one in await self._tree.rooms_store.ask(ListRooms())}
+        for name in self._tree.config.rooms:
+            records.setdefault(name, RoomRecord(name, ""))
+        infos = [self._info(records[name]) for name in sorted(records)]
+        return tuple(one for one in infos if one and may_see(principal, one.owner, one.people))
+
+    async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
+        record = await self._tree.rooms_store.ask(FindRoom(room, 0))
+        if record is None and room in self._tree.config.rooms:
+            record = RoomRecord(room, "")
+        info = self._info(record) if record else None
+        if info is None or not may_see(principal, info.owner, info.people):
+            raise no_room(room)
+        return info
+
+    async def create(
+        self,
+        name: str,
+        plan: RoomPlan,
+        *,
+        people: tuple[str, ...] = (),
+        principal: Principal = LOCAL,
+    ) -> RoomInfo:
+        """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
+        # With a name of its own, so that nobody learns which names others have.
+        name = f"{name}-{token_hex(4)}"
+        for member in planned_room(name, plan).members:
+            await self._intake.agent(member.name)
+        await self._tree.rooms_store.ask(CreateRoom(name, principal.user, people, plan))
+        return await self.get(name, principal=principal)
+
+    async def invite(
+        self, room: str, people: tuple[str, ...], *, principal: Principal = LOCAL
+    ) -> RoomInfo:
+        info = await self.get(room, principal=principal)
+        if not may_change(principal, info.owner):
+            raise NotFound(f"the room {room!r} is not yours: only its owner invites people")
+        if await self._tree.rooms_store.ask(FindRoom(room, 0)) is None:
+            await self._tree.rooms_store.ask(CreateRoom(room, info.owner))
+        await self._tree.rooms_store.ask(SetPeople(room, people))
+        place = self._tree.places.known.get(room)
+        if place is not None:
+            place.people = frozenset(place.room.people).union(people)
+        return await self.get(room, principal=principal)
+
+    async def post(
+        self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
+    ) -> Said:
+        opened = await open_room(self._tree, self._intake, room, principal)
+        return await opened.post(text, user=principal.user, key=key)
+
+    async def history(
+        self,
+        room: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[RoomMessage, ...]:
+        await self.get(room, principal=principal)
+        return await self._tree.rooms_store.ask(ReadRoom(room, before, limit))
+
+    def open_to(self, room: str, principal: Principal) -> bool:
+        place = self._tree.places.known.get(room)
+        return place is None or place.open_to(principal)
+
+    def _info(self, record: RoomRecord) -> RoomInfo | None:
+        """None: a room of a program that has not opened it yet."""
+        definition = known_room(self._tree, record.name, record)
+        if definition is None:
+            return None
+        place = self._tree.places.known.get(record.name)
+        floor = place.floor if place else record.state.floor
+        left = definition.max_turns - floor.turns if floor.going else 0
+        return RoomInfo(
+            name=record.name,
+            owner=record.owner,
+            people=tuple(sorted({*definition.people, *record.people})),
+            members=place.speaker.members if place else self._members(definition),
+            idle=place.idle.is_set() if place else not floor.going,
+            speaking=tuple(turn.name for turn in floor.speaking),
+            turns=floor.turns,
+            left=left,
+            reason=floor.reason,
+        )
+
+    def _members(self, room: Room) -> tuple[MemberInfo, ...]:
+        agents = [self._tree.resolver.known(one.name) for one in room.members]
+        return tuple(
+            replace(one.info, description=agent.description) if agent else one.info
+            for one, agent in zip(room.members, agents, strict=True)
+        )

@@ -1,0 +1,73 @@
+"""Parameters and results of the gateway's methods about rooms; see gateway.md, section 3."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from motet.protocols.gateway import IdempotencyKey, PageSize
+from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.rooms import RoomMessage, RoomPlan
+
+ROOM_STREAM: Final = "room:"
+
+RoomName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100)]
+People: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...], Meta(max_length=200)
+]
+
+
+class RoomsCreateParams(RoomPlan, frozen=True, kw_only=True):
+    """``name``: what the room's name begins with; ``people``: users who may see it too."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
+    people: People = ()
+
+    @property
+    def plan(self) -> RoomPlan:
+        return RoomPlan(
+            self.members,
+            self.called,
+            self.speakers,
+            self.until,
+            self.max_turns,
+            self.max_depth,
+        )
+
+
+class RoomsSetParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    people: People
+
+
+class RoomsPostParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    text: Annotated[str, Meta(min_length=1)]
+    key: IdempotencyKey
+
+
+class RoomsHistoryParams(msgspec.Struct, frozen=True):
+    room: RoomName
+    before: Annotated[int, Meta(ge=1)] | None = None
+    limit: PageSize = 50
+
+
+class RoomsList(msgspec.Struct, frozen=True):
+    rooms: tuple[RoomInfo, ...]
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """The message is on disk, as number ``seq`` of its room."""
+
+    seq: int
+    status: Literal["accepted", "duplicate"]
+
+
+class RoomsHistory(msgspec.Struct, frozen=True):
+    """Messages in order. ``before`` is for the page of older ones; None: there are none."""
+
+    room: str
+    messages: tuple[RoomMessage, ...]
+    before: int | None

@@ -1,0 +1,83 @@
+"""What a gateway, a command line or a bridge needs from the rooms of a host.
+
+Invariant: to whoever may not see a room it does not exist (G16): all calls raise ``NotFound``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from motet.protocols.rooms import MemberInfo, RoomMessage, RoomPlan, Said
+from motet.protocols.sessions import LOCAL, Principal
+
+
+class RoomInfo(msgspec.Struct, frozen=True):
+    """A room and where its round stands.
+
+    Attributes:
+        owner: whose it is; empty: the host's.
+        people: users who may see it too; ``*``: all.
+        speaking: who has the floor.
+        turns: agents' turns that the round has used; ``left``: that it may still have.
+        reason: why the last round ended.
+    """
+
+    name: str
+    owner: str
+    people: tuple[str, ...]
+    members: tuple[MemberInfo, ...]
+    idle: bool
+    speaking: tuple[str, ...]
+    turns: int
+    left: int
+    reason: str
+
+
+class HostRooms(Protocol):
+    """The rooms of a running host, for a principal."""
+
+    async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
+        """Those that the principal may see, by name."""
+        ...
+
+    async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo: ...
+
+    async def create(
+        self,
+        name: str,
+        plan: RoomPlan,
+        *,
+        people: tuple[str, ...] = (),
+        principal: Principal = LOCAL,
+    ) -> RoomInfo:
+        """Make a room, the principal's; its name is ``name`` and something that nobody has."""
+        ...
+
+    async def invite(
+        self, room: str, people: tuple[str, ...], *, principal: Principal = LOCAL
+    ) -> RoomInfo:
+        """Say who may see a room of the principal's, from now on."""
+        ...
+
+    async def post(
+        self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
+    ) -> Said:
+        """Say something as the principal. Raises as ``OpenRoom.post``."""
+        ...
+
+    async def history(
+        self,
+        room: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[RoomMessage, ...]:
+        """Messages before number ``before``, oldest first."""
+        ...
+
+    def open_to(self, room: str, principal: Principal) -> bool:
+        """Whether the principal may see an open room; of one that is not open, nothing is known."""
+        ...
