@@ -59,10 +59,14 @@ async def rows(host: motet.Host, session: str = "s") -> tuple[ChatMessage, ...]:
     return tuple(item.row for item in await host.history(session))
 
 
-async def quiet(host: motet.Host) -> None:
-    """Until every input has its end, and that is told."""
+async def ended(host: motet.Host) -> None:
     while {run.status for run in await host.runs(limit=100)} & {"queued", "running"}:
         await trio.sleep(0.01)
+
+
+async def quiet(host: motet.Host) -> None:
+    """Until every input has its end, and that is told, by a clock that jumps."""
+    await ended(host)
     await trio.sleep(1)
 
 
@@ -361,8 +365,7 @@ async def test_what_waits_or_is_held_is_answered_after_a_crash_once(tmp_path: Pa
         await host.stop(everything=True)
     after = motet.Agent("a", model=Scripted(*[say("ok")] * 5), tools=[Desk().hold])
     async with motet.open_host(second, agents=[after]) as host:
-        while any(run.status in ("queued", "running") for run in await host.runs()):
-            await trio.sleep(0.01)
+        await ended(host)
         found = asked(await rows(host))
         assert asked(await rows(host, DIRECT)) == ["held"]
     assert found[0] == "one"
@@ -449,3 +452,28 @@ async def test_what_one_run_cannot_store_the_one_beside_it_sees_and_stores_first
         assert asked(await rows(host, GROUP)) == ["[bob] short", "[ann] long"]
     last = [message.text for message in desk.model.requests[-1].messages]
     assert last[:2] == ["[bob] short", "for bob"]
+
+
+async def test_several_runs_of_a_group_and_what_waits_outlive_a_crash(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    desk = Desk(*[call(("hold", {}))] * 2)
+    rules = config(debounce=0.0, concurrent=2)
+    async with motet.open_host(first, agents=[desk.agent], config=rules) as host:
+        for name in ("ann", "bob", "cid"):
+            await host.submit("hi", session=GROUP, sender=name)
+        while len(desk.model.requests) < 2:
+            await trio.sleep(0.01)
+        await host.submit("more", session=GROUP, sender="ann")
+        shutil.copytree(first, second)  # as a kill would leave it
+        await host.stop(everything=True)
+    again = Desk(*[say("ok")] * 4)
+    async with motet.open_host(second, agents=[again.agent], config=rules) as host:
+        await ended(host)
+        found, runs = await host.history(GROUP), [run.status for run in await host.runs()]
+    assert sorted(asked(tuple(item.row for item in found))) == [
+        "[ann] hi", "[ann] more", "[bob] hi", "[cid] hi",
+    ]  # fmt: skip
+    assert set(runs) <= {"completed", "interrupted"}
+    assert violations([item.row for item in found]) == ()
+    changes = sum(one.run_id != other.run_id for one, other in pairwise(found))
+    assert changes == len({item.run_id for item in found}) - 1
