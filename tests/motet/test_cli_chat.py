@@ -66,11 +66,11 @@ def test_ctrl_c_stops_the_run_and_all_its_processes(chat: Process) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_typed_during_a_run_is_queued_and_a_bare_stop_ends_both(chat: Process) -> None:
+def test_what_is_typed_during_a_run_enters_it_and_a_bare_stop_ends_both(chat: Process) -> None:
     chat.type("wait 600\r")
     chat.expect("→ shell")
     chat.type("hello\r")
-    chat.expect("[queued, number 1")
+    chat.expect("[goes into the running turn]")
 
     chat.type("stop\r")
 
