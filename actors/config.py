@@ -38,7 +38,7 @@ DEFAULT_AGENTS: Mapping[str, AgentConfig] = {
 }
 """The agents of a configuration that names none."""
 
-_REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
+REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
@@ -49,7 +49,7 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     """
     file = Path(path).absolute()
     references = _References(file.parent, os.environ if env is None else env)
-    data = references.resolved(_read(file), "")
+    data = references.resolved(read_data(file), "")
     if references.problems:
         raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
     config = parse_config(cast("JsonObject", data), source=file.name)
@@ -151,7 +151,8 @@ def _all(what: str, problems: list[str]) -> str:
 # Reading
 
 
-def _read(file: Path) -> JsonObject:
+def read_data(file: Path) -> JsonObject:
+    """What a file says, its references as they stand there. Raises ``ConfigError``."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
@@ -187,7 +188,7 @@ class _References:
 
     def _text(self, text: str, path: str) -> str:
         try:
-            text = _REFERENCE.sub(self._variable, text)
+            text = REFERENCE.sub(self._variable, text)
             return _file_text(self.root, text[5:]) if text.startswith("file:") else text
         except ConfigError as error:
             self.problems.append(f"{path}: {error}")

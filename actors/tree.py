@@ -127,13 +127,13 @@ class Tree:
             dropped_events=self.services.dropped + self.fanout.dropped,
         )
 
-    async def serve(self, host: HostApi, config: GatewayConfig) -> str:
+    async def serve(self, host: HostApi, config: GatewayConfig, operator: str | None) -> str:
         from motet.actors.gateway.server import open_gateway  # most hosts have no gateway
 
         redact_logs()  # the gateway's are there now
         self.log_tail.attach()
         await self.tokens.load()
-        self.gateway = await open_gateway(self.system, host, config, self.tokens)
+        self.gateway = await open_gateway(self.system, host, config, self.tokens, operator)
         known = self.config.gateway.tokens
         self.gateway.extra = tuple(token for token in config.tokens if token not in known)
         return self.gateway.url

@@ -120,10 +120,13 @@ def serve(
             help="Clients need the token in it; it is made if there is none. Or set MOTET_TOKEN.",
         ),
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Read the configuration again when its file changes.")
+    ] = False,
     state: State = None,
 ) -> None:
-    """Host the agents for WebSocket clients, until Ctrl-C."""
+    """Host the agents for WebSocket clients, until Ctrl-C. SIGHUP reads the configuration again."""
     from motet.cli.serve import serve as run_server
     from motet.cli.setup import load_setup
 
-    raise typer.Exit(run_server(load_setup(config, state), listen, token_file))
+    raise typer.Exit(run_server(load_setup(config, state), listen, token_file, watch=watch))

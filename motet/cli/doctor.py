@@ -3,62 +3,31 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeAlias
 
-import attrs
 import trio
 
 from motet.actors.mcp.probe import probe_all
-from motet.actors.models.catalog import resolve
-from motet.actors.models.providers import KNOWN, Provider, config_of
 from motet.actors.storage.errors import StorageError
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
 from motet.actors.tools.tool import ToolFailure
-from motet.cli.exits import FAILED, OK
-from motet.cli.screen import console
+from motet.cli.checks import Finding, agents, programs, providers, rooms, shown, together
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
-from motet.protocols.config import ProviderConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.version import __version__
-
-Verdict: TypeAlias = Literal["ok", "note", "broken"]
-
-MARKS: dict[Verdict, tuple[str, str]] = {
-    "ok": ("✓", "green"),
-    "note": ("·", "yellow"),
-    "broken": ("✗", "red"),
-}
 
 PROBE_LIMIT = 15.0
 """Seconds that an MCP server may take to start; less where it is configured so."""
 
 
-@attrs.frozen
-class Finding:
-    """One line. What is broken keeps an agent from working; a note does not."""
-
-    verdict: Verdict
-    topic: str
-    text: str
-
-
 def examine(config: Path | None, state: Path | None) -> int:
     """Print what was found; the exit code."""
-    findings = list(_findings(config, state))
-    out = console(sys.stdout)
-    for finding in findings:
-        mark, style = MARKS[finding.verdict]
-        line = f"{mark} {finding.topic:<9} {finding.text}"
-        out.print(line, style=style, markup=False, soft_wrap=True)
-    return FAILED if any(finding.verdict == "broken" for finding in findings) else OK
+    return shown(_findings(config, state))
 
 
 def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
@@ -69,56 +38,15 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
         yield Finding("broken", "config", str(error))
         return
     yield Finding("ok", "config", str(setup.file or "no motet.toml here: the built-in one is used"))
-    yield from _agents(setup)
-    yield from _providers(setup)
+    yield from agents(setup)
+    yield from providers(setup)
+    yield from rooms(setup)
+    yield from (one for one in programs(setup) if one.topic != "mcp")
+    yield together(setup)
     yield Finding("ok", "tools", f"see {setup.workspace}")
     yield _shell(setup)
     yield from _servers(setup)
     yield from _state(setup.state)
-
-
-# Agents and their models
-
-
-def _agents(setup: Setup) -> Iterator[Finding]:
-    try:
-        agents = setup.agents()
-        for agent in agents:
-            resolve(agent.model_name)
-            yield Finding("ok", "agent", f"{agent.name} ({agent.model_name})")
-    except ConfigError as error:
-        yield Finding("broken", "agent", str(error))
-
-
-def _providers(setup: Setup) -> Iterator[Finding]:
-    """The two that the guide begins with, and all others that an agent uses."""
-    used = {agent.model.partition(":")[0] for agent in setup.config.agents.values()}
-    for name, known in KNOWN.items():
-        if name in used or name in ("openai", "anthropic"):
-            yield _provider(name, known, config_of(setup.config.models, name), name in used)
-
-
-def _provider(name: str, known: Provider, config: ProviderConfig, used: bool) -> Finding:
-    """Whether a provider's package and key are there; what nobody uses may be absent."""
-    wrong: Verdict = "broken" if used else "note"
-    keys = (config.api_key_env,) if config.api_key_env else known.keys
-    if not _installed(known.package):
-        return Finding(wrong, name, f"its package is not installed: pip install 'motet[{name}]'")
-    if found := next((key for key in keys if os.environ.get(key)), None):
-        return Finding("ok", name, f"package installed, key in {found}")
-    if known.keyless:
-        return Finding("ok", name, "package installed")
-    key = keys[0]
-    if config.base_url or os.environ.get(known.url):
-        return Finding("ok", name, f"package installed, no key in {key}, own base URL")
-    return Finding(wrong, name, f"package installed, but {key} is not set: export {key}=...")
-
-
-def _installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # of a package inside of one that is not there
-        return False
 
 
 # The machine

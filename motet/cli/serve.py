@@ -28,9 +28,7 @@ from motet.protocols.errors import ConfigError
 TOKEN_VARIABLE = "MOTET_TOKEN"
 
 
-def serve(
-    setup: Setup, listen: str | None, token_file: Path | None, *, watch: bool = False
-) -> int:
+def serve(setup: Setup, listen: str | None, token_file: Path | None, *, watch: bool = False) -> int:
     """Serve until SIGINT or SIGTERM, and drain; a second one ends the process at once.
 
     SIGHUP reads the configuration again; with ``watch`` so does a change of its file.

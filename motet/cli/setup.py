@@ -11,7 +11,8 @@ import attrs
 
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.config import CONFIG_FILE, DEFAULT_AGENTS, build_agents, load_config
-from motet.actors.host import Host, open_host
+from motet.actors.host import Host, hosted
+from motet.actors.origin import Origin
 from motet.actors.storage.errors import StorageError
 from motet.cli.exits import explained
 from motet.cli.logs import starting
@@ -68,7 +69,7 @@ class Setup:
 
 def load_setup(config: Path | None, state: Path | None) -> Setup:
     """The configuration that was asked for, else ``motet.toml`` here, else the built-in one."""
-    file = config or _found_here()
+    file = config or found_here()
     loaded = load_config(file) if file else HostConfig(workspace=_here_if_safe(state))
     chosen = state or (Path(loaded.state) if loaded.state else None)
     return Setup(
@@ -85,7 +86,8 @@ def _here_if_safe(state: Path | None) -> str | None:
     return None if (state or default_state()).resolve().is_relative_to(here) else str(here)
 
 
-def _found_here() -> Path | None:
+def found_here() -> Path | None:
+    """``motet.toml`` in the current directory, if it is there."""
     here = Path(CONFIG_FILE)
     return here if here.is_file() else None
 
@@ -103,16 +105,17 @@ async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Ho
     When nobody chose where its state is, and that place is in use or unusable, it keeps its state
     in memory and says so. Raises as ``open_host`` does.
     """
-    agents = setup.agents()
+    origin = Origin(setup.file, defaults=True)
+    config = origin.whole(setup.config)
     async with AsyncExitStack() as stack:
         with starting():
             try:
-                stored = open_host(setup.state, config=setup.config, agents=agents)
+                stored = hosted(origin, config, state=setup.state)
                 host = await stack.enter_async_context(stored)
             except (StorageError, StartFailed) as error:
                 if setup.chosen:
                     raise
                 warn(f"this conversation is not stored: {explained(error)}")
-                memory = attrs.evolve(setup.config, state=None)
-                host = await stack.enter_async_context(open_host(config=memory, agents=agents))
+                memory = attrs.evolve(config, state=None)
+                host = await stack.enter_async_context(hosted(origin, memory))
         yield host

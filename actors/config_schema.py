@@ -1,0 +1,116 @@
+"""The JSON Schema of a configuration file, for editors, made of the classes that read it.
+
+Invariant: what the classes take, the schema takes; it may take more, such as numbers out of range.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SCALARS: Final[Mapping[object, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+_ATTRIBUTE = re.compile(r"^ {4}(\w+)(?: and (\w+))?: ", re.M)
+
+
+def schema() -> JsonObject:
+    """The schema of ``motet.toml``."""
+    definitions: dict[str, object] = {}
+    top = _class(HostConfig, definitions)
+    return {"$schema": DRAFT, "title": "motet.toml", "$defs": definitions} | top
+
+
+def _class(cls: type, definitions: dict[str, object]) -> JsonObject:
+    kinds, about = get_type_hints(cls), _attributes(cls)
+    fields = _attrs_fields(cls) if attrs.has(cls) else _struct_fields(cls)
+    properties = {
+        name: _kind(kinds[name], definitions) | _described(about.get(name), default)
+        for name, default in fields.items()
+    }
+    for name in _durations(cls, kinds):
+        properties[name]["type"] = ["number", "string"]
+    required = [name for name, default in fields.items() if default is attrs.NOTHING]
+    whole: JsonObject = {
+        "type": "object",
+        "description": _first(cls),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return whole | ({"required": required} if required else {})
+
+
+def _kind(kind: object, definitions: dict[str, object]) -> JsonObject:
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, msgspec.Struct)):
+        if kind.__name__ not in definitions:
+            definitions[kind.__name__] = {}  # it may name itself
+            definitions[kind.__name__] = _class(kind, definitions)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin is tuple:
+        return {"type": "array", "items": _kind(inner[0], definitions)}
+    if origin in (Union, UnionType):
+        members = [_kind(one, definitions) for one in inner if one is not NoneType]
+        return members[0] if len(members) == 1 else {"anyOf": members}
+    assert issubclass(cast("type", origin), Mapping), kind
+    return {"type": "object", "additionalProperties": _kind(inner[1], definitions)}
+
+
+def _described(text: str | None, default: object) -> JsonObject:
+    described: JsonObject = {} if text is None else {"description": text}
+    if isinstance(default, bool | int | float | str):
+        described["default"] = default
+    return described
+
+
+def _attrs_fields(cls: type) -> dict[str, object]:
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
+    return {field.name: field.default for field in fields}
+
+
+def _durations(cls: type, kinds: Mapping[str, object]) -> list[str]:
+    """The fields that take ``30s`` as well as 30."""
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls) if attrs.has(cls) else ()
+    return [one.name for one in fields if one.converter is not None and kinds[one.name] is float]
+
+
+def _struct_fields(cls: type[msgspec.Struct]) -> dict[str, object]:
+    return {
+        field.name: attrs.NOTHING if field.required else field.default
+        for field in msgspec.structs.fields(cls)
+    }
+
+
+def _first(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _attributes(cls: type) -> dict[str, str]:
+    """What the docstring says of each field, below ``Attributes:``."""
+    _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
+    section = section.partition("\n\n")[0]
+    places = [*_ATTRIBUTE.finditer(section)]
+    ends = [*(place.start() for place in places[1:]), len(section)]
+    return {
+        name: " ".join(section[place.end() : end].split())
+        for place, end in zip(places, ends, strict=False)
+        for name in place.groups()
+        if name
+    }

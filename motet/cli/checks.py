@@ -1,0 +1,163 @@
+"""What can be tried of a configuration without running anything: one line for each finding."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.config import DEFAULT_AGENTS
+from motet.actors.host import hosted
+from motet.actors.models.catalog import resolve
+from motet.actors.models.providers import KNOWN, Provider, config_of
+from motet.actors.origin import Origin
+from motet.cli.exits import FAILED, OK, explained
+from motet.cli.screen import console
+from motet.cli.setup import Setup
+from motet.protocols.config import ProviderConfig
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.room_config import SELECTOR, listed
+
+Verdict: TypeAlias = Literal["ok", "note", "broken"]
+
+MARKS: dict[Verdict, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "note": ("·", "yellow"),
+    "broken": ("✗", "red"),
+}
+
+
+@attrs.frozen
+class Finding:
+    """One line. What is broken keeps an agent from working; a note does not."""
+
+    verdict: Verdict
+    topic: str
+    text: str
+
+
+def shown(findings: Iterable[Finding]) -> int:
+    """Print them; the exit code."""
+    found = list(findings)
+    out = console(sys.stdout)
+    for finding in found:
+        mark, style = MARKS[finding.verdict]
+        line = f"{mark} {finding.topic:<9} {finding.text}"
+        out.print(line, style=style, markup=False, soft_wrap=True)
+    return FAILED if any(finding.verdict == "broken" for finding in found) else OK
+
+
+# Agents and their models
+
+
+def agents(setup: Setup) -> Iterator[Finding]:
+    try:
+        for agent in setup.agents():
+            resolve(agent.model_name)
+            yield Finding("ok", "agent", f"{agent.name} ({agent.model_name})")
+    except ConfigError as error:
+        yield Finding("broken", "agent", str(error))
+
+
+def providers(setup: Setup) -> Iterator[Finding]:
+    """The two that the guide begins with, and all others that an agent uses."""
+    used = {agent.model.partition(":")[0] for agent in setup.config.agents.values()}
+    for name, known in KNOWN.items():
+        if name in used or name in ("openai", "anthropic"):
+            yield _provider(name, known, config_of(setup.config.models, name), name in used)
+
+
+def _provider(name: str, known: Provider, config: ProviderConfig, used: bool) -> Finding:
+    """Whether a provider's package and key are there; what nobody uses may be absent."""
+    wrong: Verdict = "broken" if used else "note"
+    keys = (config.api_key_env,) if config.api_key_env else known.keys
+    if not _installed(known.package):
+        return Finding(wrong, name, f"its package is not installed: pip install 'motet[{name}]'")
+    if found := next((key for key in keys if os.environ.get(key)), None):
+        return Finding("ok", name, f"package installed, key in {found}")
+    if known.keyless:
+        return Finding("ok", name, "package installed")
+    key = keys[0]
+    if config.base_url or os.environ.get(known.url):
+        return Finding("ok", name, f"package installed, no key in {key}, own base URL")
+    return Finding(wrong, name, f"package installed, but {key} is not set: export {key}=...")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package inside of one that is not there
+        return False
+
+
+# What is named and has to be there
+
+
+def programs(setup: Setup) -> Iterator[Finding]:
+    """Whether the programs of hooks and MCP servers are there. None is started."""
+    for index, hook in enumerate(setup.config.hooks):
+        yield _program("hook", hook.name or f"hooks[{index}]", hook.command, hook.cwd)
+    for name, server in setup.config.mcp.items():
+        if server.command:
+            yield _program("mcp", name, server.command, server.cwd)
+        else:
+            yield Finding("ok", "mcp", f"{name}: {server.url} (not tried)")
+
+
+def _program(topic: str, name: str, argv: Sequence[str], cwd: str | None) -> Finding:
+    program = argv[0]
+    place = str(Path(cwd or ".", program)) if os.sep in program else program
+    if shutil.which(place) is None:
+        return Finding("broken", topic, f"{name}: there is no program {program!r}")
+    return Finding("ok", topic, f"{name}: {program}")
+
+
+def rooms(setup: Setup) -> Iterator[Finding]:
+    """Whether all that a room names is there."""
+    known = tuple(setup.config.agents or DEFAULT_AGENTS)
+    for name, room in setup.config.rooms.items():
+        wrong = [str(UnknownName("agent", one, known)) for one in room.members if one not in known]
+        wrong += [
+            f"{one!r} is called and no member" for one in room.called if one not in room.members
+        ]
+        wrong += list(_speakers(listed(room.speakers)))
+        for problem in wrong:
+            yield Finding("broken", "room", f"{name}: {problem}")
+        if not wrong:
+            yield Finding("ok", "room", f"{name}: {', '.join(room.members)}")
+
+
+def _speakers(words: Iterable[str]) -> Iterator[str]:
+    for word in words:
+        if word.startswith(SELECTOR):
+            try:
+                resolve(word.removeprefix(SELECTOR))
+            except (ConfigError, UnknownName) as error:
+                yield str(error)
+
+
+def together(setup: Setup) -> Finding:
+    """Whether a host takes all of it: tools, handoffs, teams, rules and hooks."""
+    try:
+        trio.run(_open, setup)
+    except Exception as error:
+        return Finding("broken", "host", explained(error))
+    return Finding("ok", "host", "a host takes it as it is")
+
+
+async def _open(setup: Setup) -> None:
+    """A host in memory, whose servers are not started."""
+    servers = {name: attrs.evolve(one, start="lazy") for name, one in setup.config.mcp.items()}
+    origin = Origin(setup.file, defaults=True)
+    config = attrs.evolve(setup.config, state=None, mcp=servers)
+    with TemporaryDirectory() as folder:
+        async with hosted(origin, origin.whole(config), workspace=folder):
+            pass

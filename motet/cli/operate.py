@@ -1,0 +1,136 @@
+"""``motet ps``, ``motet stop`` and ``motet config reload``: what a person tells a server."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+import trio
+
+from motet.actors.client import RequestFailed
+from motet.cli.exits import FAILED, OK
+from motet.cli.running import talking
+from motet.cli.screen import STYLES, console
+from motet.cli.setup import Setup
+from motet.protocols.errors import InputValidation
+from motet.protocols.gateway_operations import ActorsList
+from motet.protocols.host_records import LiveActor
+from motet.protocols.reload import Reloaded
+from motet.protocols.sessions import StopReport
+
+RUN = "run_"
+
+
+def show_actors(setup: Setup, *, json: bool) -> int:
+    """Print the live actors as a tree."""
+    actors = trio.run(_actors, setup)
+    if json:
+        print(msgspec.json.encode(actors).decode())
+    else:
+        _print_tree(actors)
+    return OK
+
+
+def stop(setup: Setup, target: str, *, everything: bool, grace: float, json: bool) -> int:
+    """End a run, what goes on in a session or a room, or all; 1: some still clean up."""
+    if bool(target) == everything:
+        raise InputValidation("give a run, a session or a room, or --all")
+    report = trio.run(_stop, setup, target, grace)
+    if json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        _print_report(report)
+    return FAILED if report.still_running else OK
+
+
+def reload(setup: Setup, *, dry_run: bool, json: bool) -> int:
+    """Have the server read its configuration again; what changes is printed before it does."""
+    done = trio.run(_reload, setup, dry_run, json)
+    if json:
+        print(msgspec.json.encode(done).decode())
+    return OK
+
+
+async def _actors(setup: Setup) -> tuple[LiveActor, ...]:
+    async with talking(setup.state) as client:
+        return msgspec.convert(await client.call("actors.list"), ActorsList).actors
+
+
+async def _stop(setup: Setup, target: str, grace: float) -> StopReport:
+    async with talking(setup.state) as client:
+        if not target:
+            return await client.stop(all=True, grace=grace)
+        if target.startswith(RUN):
+            return await client.stop(run_id=target, grace=grace)
+        report = await client.stop(session=target, grace=grace)
+        if report != StopReport():
+            return report
+        try:
+            return await client.stop(room=target, grace=grace)
+        except RequestFailed as error:
+            if error.code != "not_found":
+                raise
+            return report
+
+
+async def _reload(setup: Setup, dry_run: bool, quiet: bool) -> Reloaded:
+    async with talking(setup.state) as client:
+        before = msgspec.convert(await client.call("config.get"), _Seen)
+        plan = msgspec.convert(await client.call("config.reload", dry_run=True), Reloaded)
+        if not quiet:
+            _print_plan(plan)
+        if dry_run or not plan.changes:
+            return plan
+        result = await client.call("config.reload", expect_hash=before.hash)
+        return msgspec.convert(result, Reloaded)
+
+
+class _Seen(msgspec.Struct):
+    hash: str
+
+
+def _print_plan(plan: Reloaded) -> None:
+    if not plan.changes:
+        print("nothing has changed")
+    for change in plan.changes:
+        print(change)
+
+
+def _print_report(report: StopReport) -> None:
+    told = {
+        "stopped": report.stopped,
+        "was stopping already": report.already_stopping,
+        "will not be answered": report.dropped_inputs,
+        "still cleans up": report.still_running,
+    }
+    lines = [f"{run}: {what}" for what, runs in told.items() for run in runs]
+    for line in lines or ["nothing was going on"]:
+        print(line)
+    for held in report.held_by:
+        console(sys.stderr).print(held, style=STYLES["failed"], markup=False)
+
+
+def _print_tree(actors: tuple[LiveActor, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("actor", no_wrap=True)
+    table.add_column("state")
+    table.add_column("mail", justify="right")
+    table.add_column("age", justify="right")
+    table.add_column("waits for", overflow="fold")
+    for actor in actors:
+        depth = max(0, actor.path.count("/") - 2)
+        name = "  " * depth + actor.path.rpartition("/")[2]
+        state = "paused" if actor.paused else actor.state
+        waits = Text(actor.waiting_on or "", "dim")
+        table.add_row(Text(name), state, str(actor.queued), _age(actor.age_s), waits)
+    console(sys.stdout).print(table)
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"

@@ -1,0 +1,90 @@
+"""The commands for who operates a server, with their options."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from motet.cli.app import app
+from motet.cli.options import Config, Json, State, examples
+
+
+@app.command(epilog=examples("motet ps", "motet ps --json"))
+def ps(json: Json = False, config: Config = None, state: State = None) -> None:
+    """Print the live actors of the running server: mail, age, and what each waits for."""
+    from motet.cli.operate import show_actors
+    from motet.cli.setup import load_setup
+
+    raise typer.Exit(show_actors(load_setup(config, state), json=json))
+
+
+@app.command(epilog=examples("motet stop run_7f3a", "motet stop alice:notes", "motet stop --all"))
+def stop(
+    target: Annotated[str, typer.Argument(metavar="RUN|SESSION|ROOM", help="What is to end.")] = "",
+    all: Annotated[bool, typer.Option("--all", help="Everything that goes on.")] = False,
+    grace: Annotated[
+        float,
+        typer.Option("--grace", min=0, max=30, metavar="SECONDS", help="How long to wait."),
+    ] = 5.0,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """End runs of the running server, and wait for them: 0 ended, 1 some still clean up."""
+    from motet.cli.operate import stop as end
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    raise typer.Exit(end(setup, target, everything=all, grace=grace, json=json))
+
+
+class ConfigLook(StrEnum):
+    """What ``motet config`` does."""
+
+    CHECK = "check"
+    SHOW = "show"
+    SCHEMA = "schema"
+    RELOAD = "reload"
+
+
+@app.command(
+    name="config",
+    epilog=examples(
+        "motet config check",
+        "motet config show --effective",
+        "motet config schema > motet.schema.json",
+        "motet config reload --dry-run",
+    ),
+)
+def configuration(
+    look: Annotated[
+        ConfigLook,
+        typer.Argument(help="Try it out, print it, its JSON Schema, or put it in force."),
+    ] = ConfigLook.CHECK,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="With show: also what nobody has set.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With reload: only say what would change.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at the configuration, secrets left out; reload tells the running server of it."""
+    from motet.cli import configuration as act
+    from motet.cli.operate import reload
+    from motet.cli.setup import load_setup
+
+    match look:
+        case ConfigLook.CHECK:
+            code = act.check(config, state, json=json)
+        case ConfigLook.SHOW:
+            code = act.show(config, effective=effective, json=json)
+        case ConfigLook.SCHEMA:
+            code = act.print_schema()
+        case ConfigLook.RELOAD:
+            code = reload(load_setup(config, state), dry_run=dry_run, json=json)
+    raise typer.Exit(code)

@@ -1,0 +1,98 @@
+"""How a command finds the server that has a state directory open, and is let in.
+
+``motet serve`` leaves a file there, for its owner's eyes only and outside of what tools reach: the
+address, and a token of an admin that is good until that server ends.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import trio
+
+from motet.actors.client import Client, connect
+from motet.cli.stored import lock_owner
+from motet.protocols.errors import MotetError, NotFound
+
+FILE = "server.json"
+PATIENCE = 15.0
+"""Seconds that a server may take to answer a command."""
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server. ``certificate``: file of its own, if it speaks TLS."""
+
+    url: str
+    token: str
+    process: int
+    certificate: str | None = None
+
+
+@contextmanager
+def announced(state: Path, url: str, token: str, certificate: str | None) -> Generator[None]:
+    """Let commands find the server for the length of the block."""
+    file, new = state / FILE, state / f"{FILE}.new"
+    told = Running(url, token, os.getpid(), certificate)
+    with suppress(FileNotFoundError):
+        new.unlink()
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as out:
+        out.write(msgspec.json.encode(told))
+    new.replace(file)  # whoever reads it meanwhile finds all of it
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            file.unlink()
+
+
+def running(state: Path) -> Running | None:
+    """The server that serves from a state directory now. A file that a crash left is none."""
+    owner = lock_owner(state)
+    if owner is None:
+        return None
+    try:
+        found = msgspec.json.decode((state / FILE).read_bytes(), type=Running)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return found if found.process == owner else None
+
+
+@asynccontextmanager
+async def talking(state: Path) -> AsyncGenerator[Client]:
+    """A client of the running server, for ``PATIENCE`` seconds.
+
+    Raises ``NotFound`` when there is none, and ``MotetError`` as a client does.
+    """
+    server = running(state)
+    if server is None:
+        raise NotFound(_absent(state))
+    try:
+        with trio.fail_after(PATIENCE):
+            async with connect(
+                server.url, token=server.token, name="motet", tls=_tls(server)
+            ) as client:
+                yield client
+    except trio.TooSlowError:
+        raise MotetError(f"the server at {server.url} does not answer") from None
+
+
+def _tls(server: Running) -> ssl.SSLContext | None:
+    """It is known by its very certificate, whatever name it is called by here."""
+    if server.certificate is None:
+        return None
+    context = ssl.create_default_context(cafile=server.certificate)
+    context.check_hostname = False
+    return context
+
+
+def _absent(state: Path) -> str:
+    owner = lock_owner(state)
+    if owner is None:
+        return f"no server runs on {state}: start one with `motet serve`"
+    return f"{state} is in use by process {owner or '(unknown)'}, which serves nobody"
