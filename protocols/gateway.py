@@ -150,7 +150,9 @@ SessionKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 StreamName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=240)]
 IdempotencyKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 PageSize: TypeAlias = Annotated[int, Meta(ge=1, le=200)]
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Position: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+"""Numbers of events and rows: no store holds larger ones."""
 
 
 class NoParams(msgspec.Struct, frozen=True):
@@ -216,7 +218,7 @@ class SessionsListParams(msgspec.Struct, frozen=True):
 
 class SessionsHistoryParams(msgspec.Struct, frozen=True):
     session: SessionKey
-    before: Annotated[int, Meta(ge=1)] | None = None
+    before: Position | None = None
     limit: PageSize = 50
 
 

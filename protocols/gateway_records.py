@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from motet.protocols.errors import ErrorType, StoredError
+from motet.protocols.gateway import Count
 from motet.protocols.host_records import LogLine
 from motet.protocols.sessions import Role, RunInfo, RunStatus
 from motet.protocols.tokens import TokenInfo
@@ -146,7 +147,7 @@ class LogsTailParams(msgspec.Struct, frozen=True):
     """``after``: only lines with a higher number."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Count = 0
 
 
 class LogsTail(msgspec.Struct, frozen=True):

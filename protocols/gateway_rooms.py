@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from motet.protocols.gateway import IdempotencyKey, PageSize
+from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.rooms import RoomMessage, RoomPlan
 
@@ -50,7 +50,7 @@ class RoomsPostParams(msgspec.Struct, frozen=True):
 
 class RoomsHistoryParams(msgspec.Struct, frozen=True):
     room: RoomName
-    before: Annotated[int, Meta(ge=1)] | None = None
+    before: Position | None = None
     limit: PageSize = 50
 
 
