@@ -10,7 +10,7 @@ SOURCES := protocols runtime actors motet tests bench examples
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test guarantees crash lint typecheck bench clean
+.PHONY: help install run test guarantees crash lint typecheck bench fuzz clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
@@ -49,6 +49,9 @@ bench: $(VENV)/.dev  ## run the benchmarks beside their peers
 	@[ -d $(VENV)/peers ] || $(BIN)/python -m bench --install-peers || \
 	    echo 'the peers could not be installed: they are skipped' >&2
 	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: $(VENV)/.dev  ## throw bytes and frames at a server for 10 minutes
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean:  ## remove what the other targets made
 	@rm -rf $(VENV) node_modules $(CACHES)

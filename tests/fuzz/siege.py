@@ -133,8 +133,9 @@ class Siege:
                         nursery.start_soon(self._work, seeds)
             await self._quiet()
         finally:
+            self._flying.clear()
             logging.getLogger("motet").removeHandler(self._ears)
-        self._listen(self._flying)
+        self._listen(set())
 
     def footprint(self) -> Footprint:
         """What is held now."""

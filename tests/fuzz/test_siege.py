@@ -14,7 +14,7 @@ from motet.protocols import gateway as wire
 from tests.fuzz.cases import case_of, frame
 from tests.fuzz.siege import siege
 
-SECONDS = 3.0
+SECONDS = 2.0
 
 
 @pytest.mark.slow

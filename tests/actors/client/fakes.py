@@ -29,8 +29,8 @@ class Fault:
     """What happens from the frame number ``at`` of a connection on.
 
     ``cut``: it breaks instead of the frame that comes; ``cut_sending``: after the frame that goes
-    has arrived; ``swallow``: two events are lost; ``twice``: all events come again; ``slow``: each
-    frame takes 3 s; ``unreachable``: there is no connection at all.
+    has arrived, and before any answer; ``swallow``: two events are lost; ``twice``: all events
+    come again; ``slow``: each frame takes 3 s; ``unreachable``: there is no connection at all.
     """
 
     kind: FaultKind
@@ -47,11 +47,13 @@ class FaultyLink:
         self._received = 0
         self._sent = 0
         self._swallowed = 0
+        self._severed = False
 
     async def send(self, text: str) -> None:
-        await self._link.send(text)
         self._sent += 1
-        if self._is("cut_sending", self._sent):
+        self._severed = self._is("cut_sending", self._sent)
+        await self._link.send(text)
+        if self._severed:
             await trio.testing.wait_all_tasks_blocked()
             raise LinkLost(1006, "cut")
 
@@ -61,7 +63,7 @@ class FaultyLink:
             return text
         text = await self._link.receive()
         self._received += 1
-        if self._is("cut", self._received):
+        if self._severed or self._is("cut", self._received):
             raise LinkLost(1006, "cut")
         if self._is("slow", self._received):
             await trio.sleep(3)
