@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.equipment import Equipment
+from motet.actors.rooms.access import check_session
 from motet.actors.sessions.arrivals import Arrival
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
@@ -65,6 +66,7 @@ class Intake:
             raise InputValidation("the input is empty: send some text")
         run_id = arrival.run_id
         key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
+        check_session(key_of_session, principal)
         safe = text.encode("utf-8", "replace").decode()
         limits = limits or agent.limits
         if max_turns is not None:

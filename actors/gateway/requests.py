@@ -48,6 +48,8 @@ def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
     """Requests of equal lanes keep their order; None: the order does not matter."""
     if frame.method == "chat.send":
         return "session", str(frame.params.get("session"))
+    if frame.method == "rooms.post":
+        return "room", str(frame.params.get("room"))
     if frame.method in _STREAM_METHODS:
         return "stream", str(frame.params.get("stream"))
     return None

@@ -1,14 +1,18 @@
 """Who may see a room, and who may say who may: pure.
 
-Invariant: to everybody else a room does not exist (G16).
+Invariants: to everybody else a room does not exist (G16); what a member has heard and said in a
+room is in sessions that only the room itself uses, from before their first message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from motet.actors.sessions.keys import Chat, parse_key, session_key
+from motet.protocols.errors import NotFound
 from motet.protocols.sessions import Principal
 
+CHANNEL = "room"
 EVERYBODY = "*"
 """In a list of people: every user of the host."""
 
@@ -21,3 +25,20 @@ def may_see(who: Principal, owner: str, people: Collection[str]) -> bool:
 def may_change(who: Principal, owner: str) -> bool:
     """Invite people, and send them away."""
     return who.role == "admin" or (bool(owner) and who.user == owner)
+
+
+def acts_as(room: str) -> Principal:
+    """In whose name the members of a room work: never in that of whoever spoke last."""
+    return Principal(f"{CHANNEL}:{room}")
+
+
+def member_session(room: str, member: str) -> str:
+    """The session in which a member keeps what it has heard and said in a room."""
+    return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
+
+
+def check_session(session: str, who: Principal) -> None:
+    """Raises ``NotFound`` for a room's session, unless it is the room's own members who ask."""
+    chat = parse_key(session)
+    if chat is not None and chat.channel == CHANNEL and who.user != acts_as(chat.chat).user:
+        raise NotFound(f"no session {session!r}")

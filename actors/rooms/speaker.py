@@ -16,15 +16,16 @@ from msgspec.structs import replace
 
 from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.rooms.access import acts_as, member_session
 from motet.actors.rooms.told import manners
-from motet.actors.sessions.keys import Chat, session_key, sub_agent_key
+from motet.actors.sessions.keys import sub_agent_key
 from motet.actors.sessions.table import Run
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.limits import MAX_DEPTH, Limits
 from motet.protocols.models import Model, Usage
 from motet.protocols.rooms import STOPPED, MemberInfo, RoomState
-from motet.protocols.sessions import LoadTranscript, Principal
+from motet.protocols.sessions import LoadTranscript
 from motet.runtime import ActorRef
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from motet.actors.rooms.definition import Room
     from motet.actors.sessions.store import SessionStoreMessage
 
-CHANNEL = "room"
 CHOOSER = "room.selector"
 
 
@@ -66,18 +66,12 @@ class Speaker:
         self._choosers: dict[str, AnyAgent] = {}
 
     @property
-    def principal(self) -> Principal:
-        return Principal(f"{CHANNEL}:{self.room.name}")
-
-    @property
     def usage(self) -> Usage:
         """What the round has used."""
         return self._budget.usage
 
     def session(self, member: str) -> str:
-        """The session in which a member keeps what it has heard and said in this room."""
-        chat = Chat(agent=member, channel=CHANNEL, kind="group", chat=self.room.name)
-        return session_key(chat)
+        return member_session(self.room.name, member)
 
     def begin(self, limits: Limits, state: RoomState) -> None:
         """A round's budget, less what it has used before a restart."""
@@ -141,7 +135,8 @@ class Speaker:
         too_late: Callable[[], bool],
     ) -> RunResult[object] | None:
         """Cancelling ends the run and waits for it. None: it was too late to begin."""
-        run = await self._intake.new_run(agent, text, session, None, None, self.principal, None)
+        who = acts_as(self.room.name)
+        run = await self._intake.new_run(agent, text, session, None, None, who, None)
         if too_late():  # from here to its place in the run table nothing awaits
             return None
         run.extra = extra

@@ -11,7 +11,7 @@ import trio
 
 import motet
 from motet.actors.rooms.desk import RoomDesk
-from motet.protocols.errors import MotetError, NotFound, UnknownName
+from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import Principal
 from tests.actors.rooms.talk import agent, model_of
@@ -130,8 +130,9 @@ async def test_what_a_user_says_elsewhere_is_never_in_a_room_s_request() -> None
         assert "secret" not in str(model_of(ann).requests[-1])
         session = (await host.sessions(principal=ADMIN))[0].session
         assert session == "agent:ann:room:group:r"
-        with pytest.raises(MotetError):
-            await host.run(ann, "what was said there?", session=session, principal=ALICE)
+        for taken in (session, "agent:ann:room:group:later"):
+            with pytest.raises(NotFound):
+                await host.run(ann, "what is said there?", session=taken, principal=ALICE)
 
 
 async def test_a_line_of_one_never_looks_as_if_another_had_said_it() -> None:

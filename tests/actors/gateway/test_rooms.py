@@ -1,0 +1,132 @@
+"""People in one room over one gateway, each with a connection of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import msgspec
+import trio
+
+import motet
+from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.context import Context, Settings
+from motet.protocols import gateway as wire
+from motet.protocols.gateway_rooms import RoomsList
+from tests.actors.gateway.fakes import Client, connected
+from tests.scripted import Scripted, call, say
+
+ALICE, BOB, EVE = new_token(), new_token(), new_token()
+TOKENS = StaticTokens(
+    token_entry(token, user, "operator")
+    for token, user in ((ALICE, "alice"), (BOB, "bob"), (EVE, "eve"))
+)
+
+
+@attrs.define
+class People:
+    """``room``: Alice's, with Bob in it."""
+
+    host: motet.Host
+    context: Context
+    alice: Client
+    bob: Client
+    room: str
+
+    @property
+    def stream(self) -> str:
+        return f"room:{self.room}"
+
+    async def post(self, who: Client, text: str, key: str) -> dict[str, object]:
+        return await who.result("rooms.post", room=self.room, text=text, key=key)
+
+
+@asynccontextmanager
+async def people(model: Scripted) -> AsyncGenerator[People]:
+    ann = motet.Agent("ann", model=model)
+
+    @ann.tool
+    def look() -> str:
+        return "found"
+
+    async with motet.open_host(agents=[ann]) as host:
+        context = Context(host, Settings(tokens=TOKENS))
+        async with connected(context, ALICE) as alice, connected(context, BOB) as bob:
+            made = await alice.result(
+                "rooms.create", name="dev", members=["ann"], people=["bob"], speakers=["mentions"]
+            )
+            here = People(host, context, alice, bob, str(made["name"]))
+            for client in (alice, bob):
+                await client.result("subscribe", stream=here.stream)
+            yield here
+
+
+def names(events: list[wire.EventFrame]) -> list[str]:
+    return [event.event for event in events if event.event != "activity"]
+
+
+async def test_both_see_what_is_said_and_done() -> None:
+    async with people(Scripted(call(("look", {})), say("I ", "see"))) as here:
+        assert (await here.post(here.bob, "@ann look", "k"))["status"] == "accepted"
+        for client in (here.alice, here.bob):
+            events = await client.until("room.idle")
+            texts = [one.data["text"] for one in events if one.event == "message"]
+            assert texts == ["@ann look", "I see"]
+            assert {"room.turn", "tool.call", "tool.result", "text.delta"} <= set(names(events))
+            assert {one.data["author"] for one in events if one.event == "message"} == {
+                "bob",
+                "ann",
+            }
+        assert await here.post(here.bob, "@ann look", "k") == {"seq": 1, "status": "duplicate"}
+        history = await here.alice.result("rooms.history", room=here.room, limit=1)
+        assert history["before"] == 2
+        listed = msgspec.convert(await here.bob.result("rooms.list"), RoomsList)
+        assert [(info.name, info.idle) for info in listed.rooms] == [(here.room, True)]
+
+
+async def test_anybody_in_it_stops_the_room_by_a_word() -> None:
+    async with people(Scripted(None)) as here:
+        await here.post(here.alice, "@ann for ever", "k1")
+        await here.bob.until("room.turn")
+        answer = await here.post(here.bob, "/stop", "k2")
+        assert answer["status"] == "command"
+        assert here.host.status().running == 0
+        assert (await here.alice.until("room.idle"))[-1].data == {"reason": "stopped"}
+
+
+async def test_who_is_sent_away_hears_nothing_more() -> None:
+    async with people(Scripted(say("a"), say("b"))) as here:
+        await here.post(here.alice, "@ann one", "k1")
+        await here.bob.until("room.idle")
+        await here.alice.result("rooms.set", room=here.room, people=[])
+        await here.post(here.alice, "@ann two", "k2")
+        events = await here.alice.until("room.idle")
+        events += await here.alice.until("room.idle")
+        assert "b" in str(events)
+        assert (await here.bob.error("rooms.history", room=here.room)).code == "not_found"
+        await here.bob.result("ping")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not here.bob.events
+        error = await here.bob.error("subscribe", stream=here.stream, after=0)
+        assert error.code == "not_found"
+
+
+async def test_a_client_that_comes_back_gets_what_it_missed() -> None:
+    async with people(Scripted(say("a"))) as here:
+        await here.post(here.alice, "@ann one", "k1")
+        await here.alice.until("room.idle")
+        async with connected(here.context, BOB, resume={here.stream: 0}) as again:
+            events = await again.until("room.idle")
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert names(events)[0] == "message"
+
+
+async def test_messages_of_one_connection_keep_their_order() -> None:
+    async with people(Scripted()) as here:
+        params = [{"room": here.room, "text": str(n), "key": f"k{n}"} for n in range(8)]
+        ids = [await here.bob.post("rooms.post", **one) for one in params]
+        answers = [await here.bob.answer(one) for one in ids]
+        assert [answer.result for answer in answers] == [
+            {"seq": n, "status": "accepted"} for n in range(1, 9)
+        ]
