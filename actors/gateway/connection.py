@@ -13,16 +13,17 @@ from contextlib import suppress
 
 import trio
 from msgspec import UnsetType
-from trio_websocket import ConnectionClosed, WebSocketConnection
+from trio_websocket import ConnectionClosed
 from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway import methods
 from motet.actors.gateway.behalf import Behalf
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.failures import Refusal, error_body
+from motet.actors.gateway.frames import FrameSocket
 from motet.actors.gateway.handshake import Admitted, TurnedAway, admit, on_behalf
 from motet.actors.gateway.method import Answer, Caller
-from motet.actors.gateway.outbox import Outbox, size_of
+from motet.actors.gateway.outbox import Outbox, Published, size_of
 from motet.actors.gateway.rates import TokenBucket
 from motet.actors.gateway.requests import Requests, said_in
 from motet.actors.gateway.streams import Streams
@@ -56,7 +57,7 @@ class Connection:
         self._noted: dict[int, Expected] = {}
         self._patience = TokenBucket(_PATIENCE / 60, _PATIENCE)
         self._nursery: trio.Nursery
-        self._socket: WebSocketConnection
+        self._socket: FrameSocket
         self._streams: Streams
         self._ending: Ending | None = None
         self._writing = False
@@ -67,18 +68,23 @@ class Connection:
 
     # -- life ------------------------------------------------------------------------------------
 
-    async def run(self, socket: WebSocketConnection) -> None:
+    async def run(self, socket: FrameSocket) -> None:
         """Serve the client until it goes, is sent away or cut off. Raises nothing of its own."""
         try:
             await self._run(socket)
-        except* (ConnectionClosed, LocalProtocolError):
+        except* (
+            ConnectionClosed,
+            LocalProtocolError,
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+        ):
             pass  # the client went; wsproto says the second when it went against the protocol
         except* Exception as errors:
             self._context.failed += 1
             logger.error("a connection from %s failed", self._peer, exc_info=errors)
             self._ending = Ending(wire.CLOSE_INTERNAL, "internal error", broken=self._writing)
 
-    async def _run(self, socket: WebSocketConnection) -> None:
+    async def _run(self, socket: FrameSocket) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery, self._socket = nursery, socket
             nursery.start_soon(self._write, socket)
@@ -93,7 +99,7 @@ class Connection:
             else:
                 await trio.sleep_forever()  # the writer sends what is queued, then cancels
 
-    async def _admitted(self, socket: WebSocketConnection) -> Admitted | None:
+    async def _admitted(self, socket: FrameSocket) -> Admitted | None:
         """Read the first frame; None: the client is turned away."""
         limits = self._context.settings.limits
         message: str | bytes | None = None
@@ -112,9 +118,7 @@ class Connection:
             self.close(away.code, away.reason)
             return None
 
-    async def _serve(
-        self, admitted: Admitted, socket: WebSocketConnection, nursery: trio.Nursery
-    ) -> None:
+    async def _serve(self, admitted: Admitted, socket: FrameSocket, nursery: trio.Nursery) -> None:
         self._principal, self._bearer = admitted.principal, admitted.bearer
         self._token_digest = admitted.token_digest
         context = self._context
@@ -125,6 +129,7 @@ class Connection:
             self._stir,
             context.settings.limits,
             admitted.principal,
+            self._straight,
         )
         context.connections.add(self)
         try:
@@ -186,7 +191,7 @@ class Connection:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    async def _read(self, socket: WebSocketConnection, nursery: trio.Nursery) -> None:
+    async def _read(self, socket: FrameSocket, nursery: trio.Nursery) -> None:
         while self._ending is None:
             while self._outbox.answers >= _ANSWERS_HELD:
                 self._written = trio.Event()
@@ -277,19 +282,30 @@ class Connection:
     def _stir(self) -> None:
         self._wake.set()
 
-    async def _write(self, socket: WebSocketConnection) -> None:
+    def _straight(self, event: Published) -> bool:
+        """Send an event at once if nothing is before it; false: it has to be queued."""
+        if self._outbox or self._writing or self._ending is not None:
+            return False
+        if not self._socket.send_now(event.bytes()):
+            return False
+        if self._socket.owes:
+            self._stir()
+        return True
+
+    async def _write(self, socket: FrameSocket) -> None:
         timeout = self._context.settings.limits.send_timeout_ms / 1000
         while True:
-            entry = self._outbox.pop()
-            if entry is not None:
+            entries = self._outbox.take()
+            if entries or socket.owes:
                 with trio.move_on_after(timeout) as scope:
                     self._writing = True
-                    await socket.send_message(entry.frame())
+                    await socket.send(b"".join([entry.bytes() for entry in entries]))
                     self._writing = False
                 if scope.cancelled_caught:
                     self.evict()
-                if entry.written is not None:
-                    entry.written()
+                for entry in entries:
+                    if entry.written is not None:
+                        entry.written()
                 self._written.set()
             elif self._ending is None:
                 self._wake = trio.Event()

@@ -25,10 +25,12 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
+from motet.actors.gateway.frames import text_frame
 from motet.protocols.events import EventRecord, Gap, TextDelta, ThinkingDelta
 from motet.protocols.gateway import Limits, encode, event_frame
 
 _GAP_SIZE: Final = 160  # bytes of a gap's frame without the name of its stream, roughly
+CHUNK: Final = 65_536
 Kind: TypeAlias = Literal["answer", "event", "page", "gap"]
 DeltaKey: TypeAlias = tuple[str, str | None, type[TextDelta] | type[ThinkingDelta]]
 
@@ -43,12 +45,23 @@ class Published:
     """An event on its way to any number of clients, encoded and measured once for all."""
 
     record: EventRecord
-    frame: str = attrs.field(init=False)
     size: int = attrs.field(init=False)
+    _text: bytes = attrs.field(init=False)
+    _frame: bytes = attrs.field(init=False, default=b"")
 
     def __attrs_post_init__(self) -> None:
-        self.frame = encode(event_frame(self.record))
-        self.size = size_of(self.frame)
+        self._text = encode(event_frame(self.record)).encode()
+        self.size = len(self._text)
+
+    @property
+    def frame(self) -> str:
+        return self._text.decode()
+
+    def bytes(self) -> bytes:
+        """The frame as it goes over the wire."""
+        if not self._frame:
+            self._frame = text_frame(self._text)
+        return self._frame
 
 
 @attrs.define(eq=False)
@@ -64,6 +77,12 @@ class Entry:
     until: int = 0
     gap: EventRecord | None = None
     written: Callable[[], None] | None = None
+
+    def bytes(self) -> bytes:
+        """The frame as it goes over the wire."""
+        if self.event is not None and not self.more:
+            return self.event.bytes()
+        return text_frame(self.frame().encode())
 
     def frame(self) -> str:
         """The frame as JSON text, with all that was merged into it."""
@@ -181,6 +200,15 @@ class Outbox:
         entry = self._entries.popleft()
         self._forget(entry)
         return entry
+
+    def take(self) -> list[Entry]:
+        """The next entries to write together, at most about :data:`CHUNK` bytes; else none."""
+        taken: list[Entry] = []
+        size = 0
+        while size < CHUNK and (entry := self.pop()) is not None:
+            taken.append(entry)
+            size += entry.size
+        return taken
 
     def _merge(self, record: EventRecord) -> bool:
         event = record.event

@@ -41,9 +41,9 @@ class Streams:
     _hub: Hub
     _outbox: Outbox
     _wake: Callable[[], None]
-    _straight: Callable[[Published], bool]
     _limits: Limits
     _principal: Principal
+    _straight: Callable[[Published], bool] = lambda _event: False
     _subscriptions: dict[str, Subscription] = attrs.field(
         init=False, factory=dict[str, Subscription]
     )

@@ -16,6 +16,7 @@ import trio_websocket
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto.utilities import LocalProtocolError
 
+from motet.actors.gateway.frames import FrameSocket, ReplayingStream
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
 
@@ -36,39 +37,11 @@ class Ending:
 class Session(Protocol):
     """What talks over an accepted WebSocket."""
 
-    async def run(self, socket: WebSocketConnection) -> None: ...
+    async def run(self, socket: FrameSocket) -> None: ...
 
     def ending(self) -> Ending:
         """How to close; asked after :meth:`run` returned, raised or was cancelled."""
         ...
-
-
-class ReplayingStream(trio.abc.HalfCloseableStream):
-    """A stream that first gives what was read from it already."""
-
-    def __init__(self, stream: trio.abc.HalfCloseableStream, received: bytes) -> None:
-        self._stream = stream
-        self._received = received
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        if not self._received:
-            return await self._stream.receive_some(max_bytes)
-        await trio.lowlevel.checkpoint()
-        size = len(self._received) if max_bytes is None else max_bytes
-        data, self._received = self._received[:size], self._received[size:]
-        return data
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 async def serve_websocket(
@@ -92,7 +65,7 @@ async def serve_websocket(
                 with scope:
                     socket = await _accepted(pump, replaying, frame_limit, subprotocol)
                     if socket is not None:
-                        await session.run(socket)
+                        await session.run(FrameSocket(socket, replaying))
                 ending = session.ending()
                 if socket is not None and not ending.broken:
                     closing = trio.current_time() + CLOSE_SECONDS
