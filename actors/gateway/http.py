@@ -1,7 +1,7 @@
 """The HTTP side of the one port: request heads in, small answers out. h11 does the grammar.
 
-Invariants: a head takes at most 64 KiB and 5 s; an answer always has its length, so that a
-connection is kept alive unless the request had a body, which is never read.
+Invariants: a head takes at most 64 KiB and 5 s; an answer has its length or is chunked, so that a
+connection is kept alive unless the request had a body that nobody has read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from motet.protocols.gateway import SUBPROTOCOL
 
 HEAD_BYTES: Final = 65_536
 HEAD_SECONDS: Final = 5.0
+BODY_SECONDS: Final = 30.0
 WEBSOCKET_PATHS: Final = frozenset({"/", "/ws"})
 _LINGER_BYTES: Final = 4 * 1_048_576
 _LINGER_SECONDS: Final = 1.0
@@ -85,7 +86,7 @@ def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
 def page(head: Head, looks: Mapping[str, Callable[[], Response]]) -> Response:
     """The answer to a request that is no upgrade; ``looks``: by their paths."""
     if head.path not in WEBSOCKET_PATHS | looks.keys():
-        return plain(404, f"Not found. There are /, /ws, {', '.join(looks)}.")
+        return plain(404, f"Not found. There are /, /ws, /v1/..., {', '.join(looks)}.")
     if head.method not in ("GET", "HEAD"):
         return plain(405, "Only GET and HEAD.", ("allow", "GET, HEAD"))
     if head.path in looks:
@@ -146,6 +147,7 @@ class HttpConnection:
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._begun = False
         self._head_only = False
+        self._after_head: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
 
     async def next_head(self) -> Head | None:
         """The next request, or None when no more come. Raises :class:`BadRequest`."""
@@ -182,10 +184,65 @@ class HttpConnection:
             headers.get("host", "").encode("ascii")
         except ValueError:
             raise BadRequest(400, "Not a target or host that can be read.") from None
-        ended = isinstance(self._h11.next_event(), h11.EndOfMessage)
+        self._after_head = self._h11.next_event()
+        ended = isinstance(self._after_head, h11.EndOfMessage)
         version = request.http_version.decode("ascii")
         early = bool(self._h11.trailing_data[0])
         return Head(method, path, version, headers, has_body=not ended, early=early)
+
+    async def read_body(self, limit: int) -> bytes:
+        """The body of the request whose head came last. Raises :class:`BadRequest`."""
+        with trio.move_on_after(BODY_SECONDS):
+            try:
+                return await self._read_body(limit)
+            except h11.RemoteProtocolError as error:
+                status = error.error_status_hint
+                raise BadRequest(status, f"Not a body that can be read: {error}.") from None
+        raise BadRequest(408, "The body did not come in time.")
+
+    async def _read_body(self, limit: int) -> bytes:
+        if self._h11.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await self._stream.send_all(self._h11.send(go_on) or b"")
+        body = bytearray()
+        event = self._after_head
+        while not isinstance(event, h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > limit:
+                    raise BadRequest(413, f"The body is above {limit} bytes.")
+            elif event is h11.NEED_DATA:
+                self._h11.receive_data(bytes(await self._stream.receive_some(HEAD_BYTES)))
+            else:
+                raise BadRequest(400, "The body ends before its end.")
+            event = self._h11.next_event()
+        return bytes(body)
+
+    async def gone(self) -> None:
+        """Return when the client has ended its side. What it sends before its turn is kept."""
+        try:
+            while len(self._h11.trailing_data[0]) < HEAD_BYTES:
+                data = await self._stream.receive_some(HEAD_BYTES)
+                self._h11.receive_data(bytes(data))
+                if not data:
+                    return
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        await trio.sleep_forever()  # until a write fails: it has sent too much to be looked at
+
+    async def begin(self, content_type: str, *headers: tuple[str, str]) -> None:
+        """Begin an answer whose length is not known; :meth:`send` and :meth:`finish` follow."""
+        said = [("content-type", content_type), *_COMMON_HEADERS, *headers]
+        await self.send(h11.Response(status_code=200, headers=said, reason="OK"))
+
+    async def send(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        """Raises ``trio.BrokenResourceError`` when the client is gone. It may wait for long."""
+        await self._stream.send_all(self._h11.send(event) or b"")
+
+    async def finish(self) -> bool:
+        """End an answer that was begun; true when another request may follow."""
+        await self.send(h11.EndOfMessage())
+        return self._start_next()
 
     async def respond(self, response: Response) -> bool:
         """Send an answer; true when another request may follow."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from motet.actors.edges.routes import route_of, serve_edge
 from motet.actors.gateway.auth import (
     bearer,
     check_listen,
@@ -250,6 +251,10 @@ async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, 
             break
         if head is None:
             return
+        edge = route_of(head)
+        if edge is not None:
+            alive = await serve_edge(context, http, head, peer, edge)
+            continue
         if not head.wants_websocket():
             alive = await http.respond(page(head, looks(context, head, peer)))
             continue
