@@ -19,6 +19,8 @@ from motet.actors.policy.names import RESULTS, grouped
 from motet.actors.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.results.detail import result_page
 from motet.actors.results.tool import tool_result_tools
+from motet.actors.rooms.tools import GROUP as ROOMS_GROUP
+from motet.actors.rooms.tools import floor_tool
 from motet.actors.sessions.table import RunTable
 from motet.actors.skills.shelf import Shelf
 from motet.actors.skills.tools import GROUP as SKILLS_GROUP
@@ -34,7 +36,14 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ShellConfig
 from motet.protocols.policy import Policy
 
-ALL_GROUPS = {**GROUPS, **MEMORY_GROUP, **AGENTS_GROUP, **TASKS_GROUP, **SKILLS_GROUP}
+ALL_GROUPS = {
+    **GROUPS,
+    **MEMORY_GROUP,
+    **AGENTS_GROUP,
+    **TASKS_GROUP,
+    **SKILLS_GROUP,
+    **ROOMS_GROUP,
+}
 
 
 @attrs.frozen(eq=False)
@@ -89,6 +98,6 @@ def _builtin(
 
     builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
     more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
-    more += [*child_tools(children), *task_tools(stores.boards, children.team)]
+    more += [*child_tools(children), *task_tools(stores.boards, children.team), floor_tool()]
     together = builtin | {tool.name: tool for tool in more}
     return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})

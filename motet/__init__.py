@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from motet.actors.rooms.conditions import Elapsed, MaxTurns, TextMention
     from motet.actors.rooms.definition import Member, Room
     from motet.actors.rooms.handle import OpenRoom
-    from motet.actors.rooms.speakers import mentions, round_robin, selector
+    from motet.actors.rooms.speakers import handoff, mentions, round_robin, selector
     from motet.actors.storage.errors import StateInUse, StorageError
     from motet.actors.stream import RunStream
     from motet.actors.teams.team import Team
@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from motet.protocols.models import Model, Usage
     from motet.protocols.policy import Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
     from motet.protocols.queueing import QueueConfig, QueueMode
+    from motet.protocols.recovery import Quarantined, RecoveryConfig
     from motet.protocols.sessions import (
         LOCAL,
         Ack,
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
         Principal,
         QueueFull,
         SessionBusy,
+        ShuttingDown,
         StopReport,
     )
 
@@ -151,7 +153,7 @@ _HOMES = {
     "motet.actors.rooms.conditions": ("Elapsed", "MaxTurns", "TextMention"),
     "motet.actors.rooms.definition": ("Member", "Room"),
     "motet.actors.rooms.handle": ("OpenRoom",),
-    "motet.actors.rooms.speakers": ("mentions", "round_robin", "selector"),
+    "motet.actors.rooms.speakers": ("handoff", "mentions", "round_robin", "selector"),
     "motet.actors.storage.errors": ("StateInUse", "StorageError"),
     "motet.actors.stream": ("RunStream",),
     "motet.actors.teams.team": ("Team",),
@@ -263,6 +265,7 @@ _HOMES = {
         "ToolRules",
     ),
     "motet.protocols.queueing": ("QueueConfig", "QueueMode"),
+    "motet.protocols.recovery": ("Quarantined", "RecoveryConfig"),
     "motet.protocols.sessions": (
         "LOCAL",
         "Ack",
@@ -270,6 +273,7 @@ _HOMES = {
         "Principal",
         "QueueFull",
         "SessionBusy",
+        "ShuttingDown",
         "StopReport",
     ),
 }
@@ -344,10 +348,12 @@ __all__ = [
     "Policy",
     "PolicyRule",
     "Principal",
+    "Quarantined",
     "QueueConfig",
     "QueueFull",
     "QueueMode",
     "Range",
+    "RecoveryConfig",
     "Replace",
     "Replay",
     "Respond",
@@ -372,6 +378,7 @@ __all__ = [
     "SessionBusy",
     "SessionEnd",
     "SessionStart",
+    "ShuttingDown",
     "StartedRun",
     "StateInUse",
     "StopReport",
@@ -394,6 +401,7 @@ __all__ = [
     "Warned",
     "connect",
     "guest",
+    "handoff",
     "mentions",
     "open_host",
     "process_tool",

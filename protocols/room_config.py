@@ -9,9 +9,10 @@ from typing import Any
 import attrs
 
 from motet.protocols.limits import Limits
+from motet.protocols.rooms import RoomMode
 
 SELECTOR = "selector:"
-_POLICY = re.compile(rf"mentions|round_robin|{SELECTOR}\S+")
+_POLICY = re.compile(rf"mentions|round_robin|handoff|{SELECTOR}\S+")
 
 
 def listed(value: tuple[str, ...] | str) -> tuple[str, ...]:
@@ -25,7 +26,7 @@ def _are_policies(_: object, attribute: attrs.Attribute[Any], value: tuple[str, 
     if wrong or not words:
         shown = repr(wrong[0]) if wrong else "nothing"
         raise ValueError(
-            f"{attribute.name} must be 'mentions', 'round_robin' or '{SELECTOR}PROVIDER:MODEL', "
+            f"{attribute.name} must be 'mentions', 'round_robin', 'handoff' or '{SELECTOR}PROVIDER:MODEL', "
             f"or a list of them, not {shown}"
         )
 
@@ -52,12 +53,14 @@ class RoomConfig:
         called: those of them that speak only when they are called by name.
         people: users who may see it and speak in it, ``*``: all; admins may in any case.
         speakers: who speaks next, the first that picks someone: ``mentions``, ``round_robin``,
-            ``selector:PROVIDER:MODEL``.
+            ``handoff``, ``selector:PROVIDER:MODEL``.
         until: a text that ends the round when an agent says it.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
         concurrency: how many speak at once.
         history: messages that an agent is shown.
+        mode: what becomes of what people say while agents speak: ``collect``, it opens the next
+            round; ``interrupt``, it ends their turns first.
         limits: what all turns of one round may spend together.
     """
 
@@ -72,4 +75,5 @@ class RoomConfig:
     max_depth: int = attrs.field(default=3, validator=_at_least(0))
     concurrency: int = attrs.field(default=1, validator=_at_least(1))
     history: int = attrs.field(default=50, validator=_at_least(1))
+    mode: RoomMode = "collect"
     limits: Limits = attrs.field(factory=Limits)

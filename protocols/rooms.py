@@ -6,7 +6,7 @@ A person's message opens a round; agents' messages never do. Source: API specifi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +16,8 @@ from motet.protocols.models import Usage
 
 Kind: TypeAlias = Literal["person", "agent"]
 Speak: TypeAlias = Literal["chosen", "mentioned"]
+RoomMode: TypeAlias = Literal["collect", "interrupt"]
+ROOM_MODES: tuple[RoomMode, ...] = get_args(RoomMode)
 
 NOBODY = "nobody to speak"
 SILENT = "all passed"
@@ -136,7 +138,9 @@ class RoomPlan(msgspec.Struct, frozen=True):
 
     members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
     called: tuple[str, ...] = ()
-    speakers: Annotated[tuple[Literal["mentions", "round_robin"], ...], Meta(min_length=1)] = (
+    speakers: Annotated[
+        tuple[Literal["mentions", "round_robin", "handoff"], ...], Meta(min_length=1)
+    ] = (
         "mentions",
         "round_robin",
     )

@@ -14,7 +14,7 @@ from motet.actors.rooms.floor import Rules
 from motet.actors.rooms.speakers import Function, Mentions, RoundRobin, Speakers
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
-from motet.protocols.rooms import MemberInfo, RoomView, Speak
+from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -68,6 +68,9 @@ class Room:
         max_depth: calls from agent to agent in a row.
         concurrency: how many speak at once.
         history: messages that an agent is shown at most when it gets the floor.
+        mode: what becomes of what people say while agents speak. ``collect``: it opens the next
+            round, together with all that came meanwhile; ``interrupt``: it does so at once, and
+            ends the turns that go on.
         limits: what all turns of one round may spend together.
         people: users of the host who may see it and speak in it beside whoever has opened it
             first; ``*``: all.
@@ -83,6 +86,9 @@ class Room:
     max_depth: int = attrs.field(default=3, kw_only=True, validator=attrs.validators.ge(0))
     concurrency: int = attrs.field(default=1, kw_only=True, validator=attrs.validators.ge(1))
     history: int = attrs.field(default=50, kw_only=True, validator=attrs.validators.ge(1))
+    mode: RoomMode = attrs.field(
+        default="collect", kw_only=True, validator=attrs.validators.in_(ROOM_MODES)
+    )
     limits: Limits = attrs.field(factory=Limits, kw_only=True)
     people: tuple[str, ...] = attrs.field(default=(), converter=_people, kw_only=True)
 

@@ -69,7 +69,7 @@ class OpenRoom:
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
         place = self._place
-        post = Post(user, text.encode("utf-8", "replace").decode(), key, place.stops)
+        post = Post(user, text.encode("utf-8", "replace").decode(), key, place.clears)
         place.posting += 1
         try:
             while True:

@@ -14,7 +14,7 @@ from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.place import Place
 from motet.actors.rooms.rooms import Open
 from motet.actors.rooms.speaker import Speaker
-from motet.actors.rooms.speakers import FirstOf, Mentions, RoundRobin, Selector, Speakers
+from motet.actors.rooms.speakers import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.voice import RoomVoice
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from motet.actors.intake import Intake
     from motet.actors.tree import Tree
 
+_POLICIES: dict[str, Speakers] = {
+    "mentions": Mentions(),
+    "round_robin": RoundRobin(),
+    "handoff": Handoff(),
+}
 _log = logger("motet.rooms")
 
 
@@ -52,6 +57,7 @@ def configured_room(name: str, config: RoomConfig) -> Room:
         max_depth=config.max_depth,
         concurrency=config.concurrency,
         history=config.history,
+        mode=config.mode,
         limits=config.limits,
         people=config.people,
     )
@@ -60,19 +66,18 @@ def configured_room(name: str, config: RoomConfig) -> Room:
 def _policy(word: str) -> Speakers:
     if word.startswith(SELECTOR):
         return Selector(word.removeprefix(SELECTOR))
-    return Mentions() if word == "mentions" else RoundRobin()
+    return _POLICIES[word]
 
 
 def planned_room(name: str, plan: RoomPlan) -> Room:
     """The room that a person has made."""
-    speakers = {"mentions": Mentions(), "round_robin": RoundRobin()}
     return Room(
         name,
         members=[
             Member(one, speak="mentioned" if one in plan.called else "chosen")
             for one in plan.members
         ],
-        speakers=FirstOf(tuple(speakers[word] for word in plan.speakers)),
+        speakers=FirstOf(tuple(_POLICIES[word] for word in plan.speakers)),
         until=TextMention(plan.until) if plan.until else None,
         max_turns=plan.max_turns,
         max_depth=plan.max_depth,

@@ -31,7 +31,8 @@ class Place:
     Attributes:
         floor: where its round stands.
         idle: no agent speaks, and none is to.
-        stops: how often it was stopped; ``ended``: for how many of them its round was ended.
+        stops: how often its round was stopped; ``ended``: for how many of them it has ended.
+        clears: how often what people had said was not to be answered any more.
         said: number of the last message of a person; ``cleared``: those up to this one open no
             round any more.
         choosing: while somebody is being chosen.
@@ -50,6 +51,7 @@ class Place:
     idle: trio.Event = attrs.field(factory=trio.Event)
     stops: int = 0
     ended: int = 0
+    clears: int = 0
     said: int = 0
     cleared: int = 0
     choosing: trio.CancelScope | None = None
@@ -79,8 +81,13 @@ class Place:
 
     def stop(self, why: str) -> tuple[str, ...]:
         """Ask whoever speaks to end, and let nobody follow; the ids of their runs."""
-        self.stops += 1
+        self.clears += 1
         self.cleared = self.said
+        return self.interrupt(why)
+
+    def interrupt(self, why: str) -> tuple[str, ...]:
+        """End the round, and let what people have said open the next one."""
+        self.stops += 1
         if self.choosing is not None:
             self.choosing.cancel()
         self.stopped.set()

@@ -59,13 +59,13 @@ _log = logger("motet.rooms")
 class Post(Request[Said], frozen=True, tag="room.post"):
     """A person says something. Answered when it is on disk. Raises as ``Minutes.post``.
 
-    ``stops``: how often the room had been stopped when it was said.
+    ``clears``: those of its place when it was said.
     """
 
     author: str
     text: str
     key: str | None = None
-    stops: int = 0
+    clears: int = 0
 
 
 RoomMessages: TypeAlias = Post
@@ -116,8 +116,10 @@ class RoomActor(Actor[RoomMessages]):
     async def post(self, request: Post) -> Said:
         said = await self.minutes.post(request.author, request.text, request.key)
         if not said.duplicate:
-            if request.stops != self.place.stops:
+            if request.clears != self.place.clears:
                 self.place.cleared = max(self.place.cleared, said.seq)
+            elif self.room.mode == "interrupt" and self.state.floor.going:
+                self.place.interrupt(f"{request.author} has spoken")
             self._drive_soon()
         return said
 
@@ -283,10 +285,16 @@ class RoomActor(Actor[RoomMessages]):
             await self.minutes.warn(f"{name} has not answered: {turn.problem}")
         silent = is_pass(text)
         infos = self.place.speaker.members
-        called = () if silent else self.room.speakers.called(text, infos)
+        called = [] if silent else list(self.room.speakers.called(text, infos))
+        if turn.given in (member.name for member in infos):
+            called.insert(0, turn.given)
+        elif turn.given:
+            await self.minutes.warn(
+                f"{name} has given the floor to {turn.given!r}, who is not here"
+            )
 
         def change(state: RoomState) -> RoomState:
-            floor = spoken(state.floor, name, silent=silent, called=called)
+            floor = spoken(state.floor, name, silent=silent, called=dict.fromkeys(called))
             seen = {**state.seen, name: given.shown}
             return replace(state, floor=floor, seen=seen, usage=self.place.speaker.usage)
 

@@ -18,6 +18,7 @@ from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.rooms.access import acts_as, member_session
 from motet.actors.rooms.told import manners
+from motet.actors.rooms.tools import handed_to
 from motet.actors.sessions.keys import sub_agent_key
 from motet.actors.sessions.table import Run
 from motet.protocols.chat import AssistantMessage, UserMessage
@@ -39,11 +40,17 @@ CHOOSER = "room.selector"
 
 @attrs.frozen
 class Turn:
-    """What came of a turn. ``problem``: why nothing, in words that are fit for the room."""
+    """What came of a turn.
+
+    Attributes:
+        problem: why nothing, in words that are fit for the room.
+        given: the name that it has given the floor to.
+    """
 
     run_id: str = ""
     text: str = ""
     problem: str = ""
+    given: str = ""
 
 
 class Speaker:
@@ -97,7 +104,7 @@ class Speaker:
         if result is None:
             return Turn(problem=STOPPED)
         if result.status == "completed":
-            return Turn(result.run_id, result.text)
+            return Turn(result.run_id, result.text, given=handed_to(result.rows))
         why = f"{result.status}, {result.limit}" if result.limit else result.status
         return Turn(result.run_id, "", why)
 

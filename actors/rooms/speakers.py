@@ -80,6 +80,17 @@ class RoundRobin(Speakers):
         return next_in_turn(view)
 
 
+@attrs.frozen
+class Handoff(Speakers):
+    """Whoever has the floor keeps it from one round to the next, until they give it away."""
+
+    async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
+        if view.floor.turns:
+            return ()  # the round is over when nobody was given the floor
+        names = [member.name for member in view.members]
+        return [view.floor.last] if view.floor.last in names else list(view.free[:1])
+
+
 def next_in_turn(view: RoomView) -> Sequence[str]:
     """The first that may be chosen behind the one who had the floor last."""
     names = [member.name for member in view.members]
@@ -165,6 +176,14 @@ def mentions() -> Speakers:
 def round_robin() -> Speakers:
     """One after the other; the round ends when all have passed, or by its limits."""
     return RoundRobin()
+
+
+def handoff() -> Speakers:
+    """Whoever has the floor, until they give it away by the tool ``give_floor``, which they need.
+
+    The first member has it at first. A floor that is given away counts with all other policies too.
+    """
+    return Handoff()
 
 
 def selector(model: str | Model) -> Speakers:

@@ -92,7 +92,7 @@ async def talk(given_steps: list[Step], script: list[str], concurrency: int) -> 
         return [record.event for record in records]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps, st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6), st.integers(1, 3))
 def test_a_room_is_stopped_in_every_state(
     given_steps: list[Step], script: list[str], concurrency: int

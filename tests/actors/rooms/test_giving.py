@@ -1,0 +1,81 @@
+"""A floor that is given away by its holder, and one that a person takes."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import motet
+from motet.protocols.errors import ConfigError
+from motet.protocols.events import RoomIdle, RoomTurn
+from motet.protocols.rooms import NOBODY, STOPPED
+from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
+from tests.scripted import Scripted, call, say
+
+
+def giver(name: str, *steps: object) -> motet.Agent[None]:
+    return motet.Agent(name, model=Scripted(*steps, name=name), tools=["give_floor"])  # type: ignore[arg-type]
+
+
+async def test_who_has_the_floor_keeps_it_until_it_is_given_away() -> None:
+    ann = giver("ann", say("hello"), call(("give_floor", {"to": "ben"})), say("ben knows"))
+    ben = giver("ben", say("I know"), say("still I"))
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("r", members=[ann, ben], speakers=motet.handoff()))
+        spoke: list[list[str]] = []
+        for text in ("one", "two", "three"):
+            async with opened.subscribe() as events:
+                await opened.post(text, user="alice")
+                seen = await until_idle(events)
+            assert seen[-1] == RoomIdle(NOBODY)
+            spoke.append(turns(seen))
+    assert spoke == [["ann"], ["ann", "ben"], ["ben"]]
+
+
+async def test_a_floor_that_is_given_to_nobody_stays_where_it_is() -> None:
+    ann = giver("ann", call(("give_floor", {"to": "the intern"})), say("go on"), say("again"))
+    async with motet.open_host() as host:
+        opened = await host.open_room(motet.Room("r", members=[ann], speakers=motet.handoff()))
+        async with opened.subscribe() as events:
+            await opened.post("one", user="alice")
+            seen = await until_idle(events)
+        assert warnings(seen) == ["ann has given the floor to 'the intern', who is not here"]
+        await opened.post("two", user="alice")
+        await opened.wait()
+        assert [one.text for one in await opened.history()] == ["one", "go on", "two", "again"]
+
+
+async def test_outside_of_rooms_there_is_no_floor_to_give() -> None:
+    ann = giver("ann", call(("give_floor", {"to": "ben"})), say("then not"))
+    async with motet.open_host() as host:
+        result = await host.run(ann, "hello")
+    assert "This is no group chat" in str(result.rows)
+
+
+async def test_a_person_who_may_interrupt_takes_the_floor_at_once() -> None:
+    ann = agent("ann", "never mind")
+    model_of(ann).gate = trio.Event()
+    room = motet.Room("r", members=[ann], speakers=motet.mentions(), mode="interrupt")
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post("@ann count to a million", user="alice")
+            while not model_of(ann).requests:
+                await trio.lowlevel.checkpoint()
+            model_of(ann).gate = None
+            await opened.post("@ann no, wait", user="alice")
+            first, second = await until_idle(events), await until_idle(events)
+    assert first[-1] == RoomIdle(STOPPED)
+    assert [one for one in second if isinstance(one, RoomTurn)] == [RoomTurn("ann", 1, 7)]
+    assert said(first + second) == [
+        ("alice", "@ann count to a million"),
+        ("alice", "@ann no, wait"),
+        ("ann", "never mind"),
+    ]
+
+
+def test_a_mode_that_a_room_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="collect"):
+        motet.Room("r", members=[agent("ann", "a")], mode="steer")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        motet.Room("r", members=[])
