@@ -9,6 +9,7 @@ import typer
 
 from motet.cli.app import app
 from motet.cli.options import Config, Json, State, examples
+from motet.protocols.sessions import Role
 
 
 @app.command(epilog=examples("motet ps", "motet ps --json"))
@@ -88,3 +89,68 @@ def configuration(
         case ConfigLook.RELOAD:
             code = reload(load_setup(config, state), dry_run=dry_run, json=json)
     raise typer.Exit(code)
+
+
+class TokenLook(StrEnum):
+    """What ``motet token`` does."""
+
+    LIST = "list"
+    NEW = "new"
+    REVOKE = "revoke"
+
+
+@app.command(
+    epilog=examples(
+        "motet token new alice --role operator --expires 90d",
+        "motet token list",
+        "motet token revoke tok_20c76fc1386b",
+    )
+)
+def token(
+    look: Annotated[
+        TokenLook, typer.Argument(help="A table, a new one, or the end of one.")
+    ] = TokenLook.LIST,
+    whose: Annotated[
+        str, typer.Argument(metavar="USER|ID", help="Of new: the user; of revoke: the id.")
+    ] = "",
+    role: Annotated[Role, typer.Option("--role", help="What the user may do.")] = "operator",
+    label: Annotated[str, typer.Option("--label", metavar="TEXT", help="What it is for.")] = "",
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="WHEN", help="12h, 30d or 2027-01-31.")
+    ] = None,
+    impersonate: Annotated[
+        bool, typer.Option("--impersonate", help="For a bridge: it may speak for other users.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Tokens for the gateway, also while a server runs. What is stored is only their hash."""
+    from motet.cli import token as act
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    match look:
+        case TokenLook.LIST:
+            code = act.list_tokens(setup, json=json)
+        case TokenLook.NEW:
+            code = act.new_token(
+                setup, whose, role, label, expires, impersonate=impersonate, json=json
+            )
+        case TokenLook.REVOKE:
+            code = act.revoke(setup, whose)
+    raise typer.Exit(code)
+
+
+@app.command(epilog=examples("motet init", "motet init my-agents"))
+def init(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Default: the current directory.")
+    ] = ".",
+) -> None:
+    """Write motet.toml, an agent's tools and a test; nothing that is there is overwritten."""
+    from pathlib import Path
+
+    from motet.cli.init import write_project
+
+    raise typer.Exit(write_project(Path(folder)))
