@@ -12,7 +12,7 @@ import trio
 from motet.actors.host import Host
 from motet.protocols.errors import MotetError
 
-LOOK_EVERY = 1.0
+LOOK_EVERY = 0.5
 """Seconds between two looks at the file."""
 
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from motet.actors.config import load_config
+from motet.cli import main
 from motet.cli.init import write_project
 from motet.protocols.errors import ConfigError
-from tests.motet.command import Process, environment, motet, started
+from tests.motet.command import Done, Process, started
+
+Run: TypeAlias = Callable[..., Done]
 
 CONFIG = """
-state = "state"
-workspace = "work"
+state = "../st"
+workspace = "."
 [agents.helper]
 model = "demo"
 instructions = "one"
@@ -26,49 +30,87 @@ listen = "127.0.0.1:0"
 """
 
 
+@pytest.fixture
+def run(here: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Commands in this process, which are quicker."""
+    assert here == Path.cwd()
+
+    def call(*arguments: str) -> Done:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        told = capsys.readouterr()
+        return Done(int(ended.value.code or 0), told.out, told.err)
+
+    return call
+
+
 def serving(server: Process) -> None:
     server.expect("motet serves ")
     server.expect("\n")
 
 
 @pytest.mark.slow
-def test_a_server_is_found_looked_at_stopped_and_configured_anew(tmp_path: Path) -> None:
-    file = tmp_path / "motet.toml"
+def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run: Run) -> None:
+    file, state = here / "motet.toml", here.parent / "st"
     file.write_text(CONFIG)
-    none = motet("ps", cwd=tmp_path)
+    none = run("ps")
     assert none.code == 1
     assert "motet serve" in none.err
-    with started("serve", "--watch", cwd=tmp_path) as server:
+    with started("serve", "--watch", cwd=here) as server:
         serving(server)
-        assert (tmp_path / "state" / "server.json").stat().st_mode & 0o777 == 0o600
+        assert (state / "server.json").stat().st_mode & 0o777 == 0o600
 
-        actors = json.loads(motet("ps", "--json", cwd=tmp_path).out)
+        actors = json.loads(run("ps", "--json").out)
         assert "/host/gateway" in [actor["path"] for actor in actors]
-        assert "gateway" in motet("ps", cwd=tmp_path).out
+        assert "gateway" in run("ps").out
 
-        assert motet("stop", cwd=tmp_path).code == 2
-        assert motet("stop", "--all", cwd=tmp_path).out == "nothing was going on\n"
-        assert motet("stop", "run_nobody", cwd=tmp_path).code == 1
+        assert run("stop").code == 2
+        assert run("stop", "--all").out == "nothing was going on\n"
+        assert run("stop", "run_nobody").code == 1
 
-        made = json.loads(motet("token", "new", "alice", "--json", cwd=tmp_path).out)
+        made = json.loads(run("token", "new", "alice", "--json").out)
         assert made["token"].startswith("mtt_")
-        assert "/host/gateway" in motet("ps", "--json", cwd=tmp_path).out, "the file lets us in"
-        revoked = motet("token", "revoke", made["info"]["id"], cwd=tmp_path)
-        assert "alice is revoked" in revoked.out
+        assert run("ps").code == 0, "whoever has the state directory needs no token of a user"
+        assert "alice is revoked" in run("token", "revoke", made["info"]["id"]).out
 
         file.write_text(CONFIG.replace("one", "two"))
         server.expect("the configuration was reloaded")
+        file.write_text(CONFIG.replace("one", "three"))
+        assert "agents.helper: counts for the next run" in run("config", "reload").out
+        assert run("config", "reload").out == "nothing has changed\n"
         file.write_text(CONFIG.replace("listen", "listn"))
-        server.expect("did you mean 'listen'?")
-        file.write_text(CONFIG)
-        server.expect("the configuration was reloaded")
         server.signal(signal.SIGHUP)
-        server.expect('"changes": []')
-        assert motet("config", "reload", cwd=tmp_path).out == "nothing has changed\n"
+        server.expect("did you mean 'listen'?")
 
         server.signal(signal.SIGTERM)
         assert server.end() == 0
-    assert not (tmp_path / "state" / "server.json").exists()
+    assert not (state / "server.json").exists()
+
+
+def test_a_token_is_shown_once_and_listed_without_itself(here: Path, run: Run) -> None:
+    (here / "motet.toml").write_text(CONFIG)
+    made = run("token", "new", "alice", "--expires", "90d", "--label", "phone")
+    assert made.out.startswith("mtt_")
+    listed = run("token")
+    assert "alice" in listed.out
+    assert made.out.strip() not in listed.out
+    assert run("token", "new", "bob", "--expires", "soon").code == 2
+    assert run("token", "revoke", "tok_000000000000").code == 1
+
+
+def test_the_commands_about_a_configuration(here: Path, run: Run) -> None:
+    file = here / "motet.toml"
+    file.write_text(CONFIG + '[rooms.dev]\nmembers = ["helper", "codr"]\n')
+    checked = run("config", "check", "--json")
+    assert checked.code == 1
+    broken = [one["text"] for one in json.loads(checked.out) if one["verdict"] == "broken"]
+    assert broken == ["dev: unknown agent 'codr'; known: helper"]
+    shown = run("config", "show")
+    assert 'agents.helper.instructions = "one"' in shown.out
+    assert "guard" not in shown.out
+    assert 'guard = "warn"' in run("config", "show", "--effective").out
+    assert json.loads(run("config", "schema").out)["title"] == "motet.toml"
 
 
 def test_nothing_of_a_project_is_overwritten(tmp_path: Path) -> None:
@@ -82,16 +124,16 @@ def test_nothing_of_a_project_is_overwritten(tmp_path: Path) -> None:
     assert not (tmp_path / "mine" / "agent_tools.py").exists()
 
 
-@pytest.mark.slow
-def test_a_project_starts_with_a_test_that_runs(tmp_path: Path) -> None:
-    made = motet("init", "mine", cwd=tmp_path)
-    assert made.code == 0, made.err
-    folder = tmp_path / "mine"
-    checked = motet("config", "check", "--json", cwd=folder)
+def test_a_project_begins_with_a_test_that_holds(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a new project, when its test is called as pytest would, then it passes."""
+    assert run("init").code == 0
+    monkeypatch.setattr(sys, "path", [str(here), *sys.path])
+    space: dict[str, object] = {}
+    exec(compile((here / "test_agents.py").read_text(), "test_agents.py", "exec"), space)
+    test = space["test_the_agent_counts_words"]
+    assert callable(test)
+    test(here / "work")
+    checked = run("config", "check", "--json")
     assert {one["verdict"] for one in json.loads(checked.out)} == {"ok"}
-    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        arguments, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
-    assert motet("init", "mine", cwd=tmp_path).code == 2
