@@ -100,8 +100,8 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
                 nursery.start_soon(reload_on, hangups, host)
                 if watch and setup.file is not None:
                     nursery.start_soon(reload_when_changed, setup.file, host)
-                _announce(setup, host, config, url)
                 with announced(setup.state, url, operator, config.certificate):
+                    _announce(setup, host, config, url)
                     await leaving.wait()
                 left = await host.drain()
                 if left:
