@@ -32,14 +32,6 @@ _COMMON_HEADERS: Final = (
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
 )
-_PAGE: Final = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>motet</title></head>
-<body><h1>motet</h1>
-<p>This port speaks WebSocket. Connect a client to <code>/ws</code> on this host and port with the
-sub-protocol <code>{SUBPROTOCOL}</code>; its first frame is a <code>connect</code> request.</p>
-</body></html>
-"""
-
 
 @attrs.frozen
 class Head:
@@ -86,14 +78,13 @@ def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
 def page(head: Head, looks: Mapping[str, Callable[[], Response]]) -> Response:
     """The answer to a request that is no upgrade; ``looks``: by their paths."""
     if head.path not in WEBSOCKET_PATHS | looks.keys():
-        return plain(404, f"Not found. There are /, /ws, /v1/..., {', '.join(looks)}.")
+        told = ", ".join(path for path in looks if "." not in path and path != "/")
+        return plain(404, f"Not found. There are /, /ws, /v1/..., {told}.")
     if head.method not in ("GET", "HEAD"):
         return plain(405, "Only GET and HEAD.", ("allow", "GET, HEAD"))
     if head.path in looks:
         return looks[head.path]()
-    if head.path == "/ws":
-        return plain(426, "Connect with WebSocket.", ("upgrade", "websocket"))
-    return Response(200, _PAGE, "text/html; charset=utf-8")
+    return plain(426, "Connect with WebSocket.", ("upgrade", "websocket"))
 
 
 def upgrade_fault(head: Head) -> Response | None:
@@ -250,7 +241,7 @@ class HttpConnection:
         headers = [
             ("content-type", response.content_type),
             ("content-length", str(len(body))),
-            *_COMMON_HEADERS,
+            *(one for one in _COMMON_HEADERS if one[0] not in dict(response.headers)),
             *response.headers,
         ]
         if self._h11.their_state in (h11.IDLE, h11.SEND_BODY, h11.ERROR):

@@ -36,6 +36,7 @@ from motet.actors.gateway.http import (
 )
 from motet.actors.gateway.looks import looks
 from motet.actors.gateway.tls import TlsStream
+from motet.actors.gateway.web_page import web_page
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, TokenConfig
@@ -256,7 +257,7 @@ async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, 
             alive = await serve_edge(context, http, head, peer, edge)
             continue
         if not head.wants_websocket():
-            alive = await http.respond(page(head, looks(context, head, peer)))
+            alive = await http.respond(page(head, {**looks(context, head, peer), **web_page()}))
             continue
         refused = _upgrade_refused(context, head, peer)
         if refused is None:

@@ -1,0 +1,339 @@
+// The page: elements on one side, the machine and the state of one place on the other.
+// All text that comes from models, tools and people goes in as text nodes.
+
+import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
+import { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } from "./state.js";
+
+const $ = (id) => document.getElementById(id);
+const TOKEN = "motet-token";
+let place = null; // {stream, kind: "session" | "room", name, agent}
+let state = EMPTY;
+let waiting = 0; // approvals that the person in front of the page has to answer
+let failures = 0;
+let socket = null;
+let drawing = false;
+
+const machine = new Machine({ token: firstToken(), deliver, missed });
+
+// -- the connection ---------------------------------------------------------------------------
+
+function firstToken() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found) {
+    sessionStorage.setItem(TOKEN, found);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(TOKEN);
+}
+
+function connect() {
+  const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+  const current = new WebSocket(url, "motet.v1");
+  socket = current;
+  let since = null;
+  let silence;
+  const listen = (ms) => {
+    clearTimeout(silence);
+    silence = setTimeout(() => current.close(), ms);
+  };
+  listen(10000);
+  current.onopen = () => {
+    machine.opened();
+    flush();
+  };
+  current.onmessage = ({ data }) => {
+    const { error, connected, restarted } = machine.received(data);
+    if (error) {
+      since = error;
+      return;
+    }
+    if (connected) {
+      since = Date.now();
+      online(connected, restarted);
+    }
+    if (machine.server) listen(machine.server.limits.ping_ms * 2.5);
+    flush();
+  };
+  current.onclose = ({ code, reason }) => {
+    clearTimeout(silence);
+    machine.lost();
+    const refused = since !== null && typeof since === "object" ? since : null;
+    if ((refused && !refused.retryable) || FINAL.has(code)) {
+      turnedAway(refused?.message || reason || `closed (${code})`);
+      return;
+    }
+    if (typeof since === "number" && Date.now() - since >= BACKOFF.healthy) failures = 0;
+    wait(backoff(failures++), reason);
+  };
+}
+
+function wait(ms, reason) {
+  const from = place && machine.position(place.stream);
+  const until = Date.now() + ms;
+  const tell = () => {
+    const left = Math.ceil((until - Date.now()) / 1000);
+    say("offline", `${reason ? `${reason}; ` : ""}reconnecting in ${left} s${from ? `, resuming from ${from}` : ""}`);
+  };
+  tell();
+  const timer = setInterval(tell, 1000);
+  setTimeout(() => {
+    clearInterval(timer);
+    connect();
+  }, ms);
+}
+
+function turnedAway(reason) {
+  say("offline", reason);
+  $("login").hidden = false;
+  $("login-error").textContent = reason;
+  $("token").focus();
+}
+
+function online(connected, restarted) {
+  const { user, role } = connected.principal;
+  say("online", "connected");
+  $("who").textContent = `${user} (${role})`;
+  $("login").hidden = true;
+  $("stop-all").disabled = role === "viewer";
+  if (restarted) state = withdrawn(state);
+  refresh();
+  draw();
+}
+
+function say(which, text) {
+  $("connection").dataset.state = which;
+  $("connection").textContent = text;
+}
+
+function flush() {
+  if (socket?.readyState !== WebSocket.OPEN) return;
+  for (const text of machine.outgoing.splice(0)) socket.send(text);
+}
+
+async function ask(method, params = {}) {
+  const answer = machine.request(method, params);
+  flush();
+  return answer;
+}
+
+const may = (method) => machine.server?.methods.includes(method);
+
+// -- what is there ----------------------------------------------------------------------------
+
+async function refresh() {
+  const lists = [
+    ["sessions.list", "sessions", (one) => ({ stream: `session:${one.session}`, kind: "session", name: one.session, label: `${one.needs_review ? "⚠ " : ""}${one.session} · ${one.agent}` })],
+    ["rooms.list", "rooms", (one) => ({ stream: `room:${one.name}`, kind: "room", name: one.name, label: `#${one.name} · ${one.members.map((member) => member.name).join(", ")}` })],
+  ];
+  for (const [method, id, of] of lists) {
+    if (!may(method)) continue;
+    const found = await ask(method).catch(() => ({}));
+    $(id).replaceChildren(...(found[id] ?? []).map((one) => placeItem(of(one))));
+  }
+  const { agents } = await ask("agents.list").catch(() => ({ agents: [] }));
+  $("new-agent").replaceChildren(...agents.map((one) => element("option", { value: one.name }, one.name)));
+  if (may("errors.list")) {
+    const { errors } = await ask("errors.list", { limit: 20 }).catch(() => ({ errors: [] }));
+    $("errors").replaceChildren(...errors.map(errorItem));
+  }
+}
+
+function placeItem(one) {
+  const button = element("button", { type: "button" }, one.label);
+  button.onclick = () => enter(one);
+  button.dataset.stream = one.stream;
+  button.setAttribute("aria-current", String(place?.stream === one.stream));
+  return element("li", {}, button);
+}
+
+function errorItem(one) {
+  const button = element("button", { type: "button" }, `${one.tool}: ${one.kind} · ${one.summary}`);
+  button.onclick = async () => {
+    const whole = await ask("errors.get", { id: one.id }).catch((error) => error);
+    $("error").hidden = false;
+    $("error").textContent = JSON.stringify(whole, null, 2);
+  };
+  return element("li", {}, button);
+}
+
+function enter(one) {
+  if (place) machine.unfollow(place.stream);
+  place = one;
+  state = EMPTY;
+  $("title").textContent = one.kind === "room" ? `#${one.name}` : one.name;
+  $("stopped").textContent = $("problem").textContent = "";
+  $("text").disabled = $("send").disabled = $("stop").disabled = machine.server?.principal.role === "viewer";
+  for (const button of document.querySelectorAll("nav li button[data-stream]")) {
+    button.setAttribute("aria-current", String(button.dataset.stream === one.stream));
+  }
+  machine.follow(one.stream, 0);
+  flush();
+  draw();
+  $("text").focus();
+}
+
+/** The host no longer has all events of a stream: its history stands for them. */
+async function missed(stream) {
+  const [kind, name] = [stream.split(":", 1)[0], stream.slice(stream.indexOf(":") + 1)];
+  try {
+    const found = kind === "room" ? await ask("rooms.history", { room: name }) : await ask("sessions.history", { session: name });
+    if (place?.stream !== stream) return;
+    state = kind === "room" ? fromRoom(found.messages) : fromHistory(found.rows);
+    draw();
+  } catch (error) {
+    problem(error);
+  }
+}
+
+function deliver(frame) {
+  if (frame.stream !== place?.stream) return;
+  state = reduce(state, frame);
+  draw();
+}
+
+// -- what people do ---------------------------------------------------------------------------
+
+async function post(event) {
+  event.preventDefault();
+  const text = $("text").value;
+  if (!text.trim() || !place) return;
+  $("text").value = $("problem").textContent = "";
+  try {
+    const params = place.kind === "room" ? { room: place.name, text, key: freshKey() } : { session: place.name, text, key: freshKey(), ...(place.agent ? { agent: place.agent } : {}) };
+    const answer = await ask(place.kind === "room" ? "rooms.post" : "chat.send", params);
+    if (answer.text) $("stopped").textContent = answer.text;
+    else if (answer.status === "queued" || answer.status === "collected") $("stopped").textContent = `${answer.status} #${answer.position}`;
+    else if (answer.status === "steered") $("stopped").textContent = "goes into the running turn";
+    if (place.agent) refresh();
+  } catch (error) {
+    $("text").value ||= text;
+    problem(error);
+  }
+}
+
+async function stop(params) {
+  $("stopped").textContent = "stopping…";
+  try {
+    $("stopped").textContent = stopText(await ask("runs.stop", { ...params, key: freshKey() }));
+  } catch (error) {
+    $("stopped").textContent = "";
+    problem(error);
+  }
+}
+
+async function resolve(approval, decision) {
+  try {
+    await ask("approvals.resolve", { id: approval, decision, key: freshKey() });
+  } catch (error) {
+    problem(error);
+  }
+}
+
+function problem(error) {
+  $("problem").textContent = error.message ?? String(error);
+}
+
+// -- drawing ----------------------------------------------------------------------------------
+
+function draw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    const log = $("log");
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    reconcile(log, state.items);
+    if (atEnd) log.scrollTop = log.scrollHeight;
+    const turn = state.turn;
+    $("turn").textContent = turn ? `${turn.speaker} has the floor · turn ${turn.turn}, ${turn.left} left` : state.running.size ? "working…" : "";
+    waiting = state.items.filter((item) => item.kind === "approval" && item.decision === null).length;
+    document.title = waiting ? `(${waiting}⚠) motet` : "motet";
+  });
+}
+
+/** Elements of items that did not change stay as they are, with what is unfolded or focused. */
+function reconcile(log, items) {
+  const there = new Map([...log.children].map((child) => [child.dataset.id, child]));
+  items.forEach((item, index) => {
+    let child = there.get(item.id);
+    there.delete(item.id);
+    if (!child || child.item !== item) {
+      const fresh = itemElement(item, child);
+      child?.replaceWith(fresh);
+      child = fresh;
+    }
+    if (log.children[index] !== child) log.insertBefore(child, log.children[index] ?? null);
+  });
+  for (const child of there.values()) child.remove();
+}
+
+function itemElement(item, before) {
+  const li = element("li", { className: `${item.kind} ${item.role ?? ""} ${item.state ?? ""}` }, ...parts(item, before));
+  li.dataset.id = item.id;
+  li.item = item;
+  return li;
+}
+
+function parts(item, before) {
+  switch (item.kind) {
+    case "said":
+      return [element("span", { className: "author" }, item.author), element("span", { className: "text" }, item.text)];
+    case "call":
+      return [callElement(item, before)];
+    case "approval":
+      return approvalParts(item);
+    default:
+      return [item.text];
+  }
+}
+
+function callElement(item, before) {
+  const mark = { running: "▸", done: "✓", failed: "✗" }[item.state];
+  const took = item.ms === undefined ? "" : ` ${Math.round(item.ms)} ms`;
+  const details = element("details", { open: before?.querySelector("details")?.open ?? false },
+    element("summary", {}, `${mark} ${item.name}${took}${item.error ? ` [${item.error}]` : ""}`),
+    element("pre", {}, [item.args && JSON.stringify(item.args, null, 2), item.preview].filter(Boolean).join("\n\n")));
+  return details;
+}
+
+function approvalParts(item) {
+  const text = `${item.tool ?? "a call"}(${JSON.stringify(item.args ?? {})}): ${item.reason ?? ""}`;
+  if (item.decision !== null) return [`${text} — ${item.decision}${item.by ? ` by ${item.by}` : ""}`];
+  const choices = [["Allow once", "allow-once"], ["Always", "allow-always"], ["Deny", "deny"]];
+  const buttons = choices.map(([label, decision]) => {
+    const button = element("button", { type: "button" }, label);
+    button.onclick = () => resolve(item.approval, decision);
+    return button;
+  });
+  const until = item.expires ? ` (until ${new Date(item.expires * 1000).toLocaleTimeString()})` : "";
+  return [element("div", {}, `${text}${until}`), element("div", { role: "group", ariaLabel: `May ${item.tool} do that?` }, ...buttons)];
+}
+
+function element(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children.map((child) => child ?? ""));
+  return made;
+}
+
+// -- beginning --------------------------------------------------------------------------------
+
+$("composer").onsubmit = post;
+$("text").onkeydown = (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) post(event);
+};
+$("stop").onclick = () => place && stop(place.kind === "room" ? { room: place.name } : { session: place.name });
+$("stop-all").onclick = () => stop({ all: true });
+$("login").onsubmit = (event) => {
+  event.preventDefault();
+  machine.token = $("token").value.trim();
+  sessionStorage.setItem(TOKEN, machine.token);
+  $("token").value = $("login-error").textContent = "";
+  connect();
+};
+$("new").onsubmit = (event) => {
+  event.preventDefault();
+  const agent = $("new-agent").value;
+  const name = `${machine.server?.principal.user ?? "web"}:${freshKey().slice(0, 8)}`;
+  if (agent) enter({ stream: `session:${name}`, kind: "session", name, agent });
+};
+connect();

@@ -1,0 +1,187 @@
+// The client's side of motet.v1 without I/O: what to send, given what came. It outlives
+// connections; the Python client (actors/client/machine.py) is the same machine.
+
+export const BACKOFF = { first: 500, most: 30000, healthy: 30000 };
+
+/** Milliseconds to wait after a connection that held for `held` ms. Full jitter. */
+export function backoff(failures, chance = Math.random) {
+  return chance() * Math.min(BACKOFF.most, BACKOFF.first * 2 ** Math.min(failures, 16));
+}
+
+/** Close codes after which coming back would end in the same way. */
+export const FINAL = new Set([1000, 1003, 1008, 1009, 4002, 4003, 4008]);
+
+export class Machine {
+  /** `deliver(frame)` gets each event once and in order; `missed(stream)`: read its history. */
+  constructor({ token = null, deliver, missed }) {
+    this.token = token;
+    this.deliver = deliver;
+    this.missed = missed;
+    this.server = null;
+    this.instance = null;
+    this.streams = new Map(); // name -> {last, asking}
+    this.pending = new Map(); // id -> {method, params, resolve, reject, sent}
+    this.outgoing = [];
+    this.ids = 0;
+    this.connecting = null;
+  }
+
+  opened() {
+    this.connecting = this.#id();
+    const resume = {};
+    for (const [name, one] of this.streams) {
+      if (one.last !== null) {
+        resume[name] = one.last;
+        one.asking = this.connecting;
+      }
+    }
+    this.#send(this.connecting, "connect", {
+      protocol: { min: 1, max: 1 },
+      client: { name: "motet-web", version: "1", caps: ["deltas", "gap"] },
+      auth: { token: this.token },
+      resume,
+    });
+  }
+
+  lost() {
+    this.server = this.connecting = null;
+    this.outgoing = [];
+    for (const one of this.streams.values()) one.asking = null;
+    for (const [id, one] of [...this.pending]) {
+      if (one.sent && !repeatable(one)) {
+        this.pending.delete(id);
+        one.reject({ code: "connection_lost", message: `the connection ended before ${one.method} was answered` });
+      }
+      one.sent = false;
+    }
+  }
+
+  /** Returns {error} when we are not let in, {connected, restarted} when we are. */
+  received(text) {
+    const frame = JSON.parse(text);
+    if (frame.type === "event") this.#event(frame);
+    else if (frame.type === "res") return this.#response(frame);
+    return {};
+  }
+
+  request(method, params) {
+    return new Promise((resolve, reject) => {
+      this.pending.set(this.#id(), { method, params, resolve, reject, sent: false });
+      this.#sendDue();
+    });
+  }
+
+  follow(stream, after) {
+    this.streams.set(stream, { last: after, asking: null });
+    this.#ask(stream);
+  }
+
+  unfollow(stream) {
+    if (this.streams.delete(stream) && this.server) this.#send(this.#id(), "unsubscribe", { stream });
+  }
+
+  /** The last number of a stream, for people who wait. */
+  position(stream) {
+    return this.streams.get(stream)?.last ?? null;
+  }
+
+  #response(frame) {
+    if (frame.id === this.connecting) {
+      if (!frame.ok) return { error: frame.error };
+      return this.#letIn(frame.result);
+    }
+    const one = this.pending.get(frame.id);
+    if (one) {
+      this.pending.delete(frame.id);
+      if (frame.ok) one.resolve(frame.result);
+      else one.reject(frame.error);
+    }
+    for (const [name, stream] of this.streams) {
+      if (stream.asking !== frame.id) continue;
+      stream.asking = null;
+      if (frame.ok) this.#standing(name, stream, frame.result);
+      else if (!frame.error.retryable) this.streams.delete(name);
+    }
+    return {};
+  }
+
+  #letIn(result) {
+    this.server = result;
+    const restarted = this.instance !== null && this.instance !== result.server.instance;
+    this.instance = result.server.instance;
+    for (const [name, stream] of [...this.streams]) {
+      const asked = stream.asking === this.connecting && name in result.streams;
+      stream.asking = null;
+      if (asked) this.#standing(name, stream, result.streams[name]);
+      else this.#ask(name);
+    }
+    this.connecting = null;
+    this.#sendDue();
+    return { connected: result, restarted };
+  }
+
+  #standing(name, stream, state) {
+    if (stream.last === null) stream.last = state.head;
+    else if (!state.resumed) {
+      if (state.reason === "not_found" || state.reason === "limit_reached") this.streams.delete(name);
+      stream.last = state.head;
+      this.missed(name);
+    }
+  }
+
+  #event(frame) {
+    if (frame.event === "tick") {
+      for (const [name, head] of Object.entries(frame.data.heads)) {
+        const stream = this.streams.get(name);
+        if (stream && stream.last !== null && head > stream.last) this.#ask(name);
+      }
+      return;
+    }
+    const stream = this.streams.get(frame.stream);
+    if (!stream || stream.last === null) return;
+    if (frame.event === "gap") this.#ask(frame.stream);
+    else if (frame.seq === undefined) {
+      if (stream.asking === null) this.deliver(frame);
+    } else if (frame.seq === stream.last + 1) {
+      stream.last = frame.seq;
+      this.deliver(frame);
+    } else if (frame.seq > stream.last) this.#ask(frame.stream);
+  }
+
+  #ask(name) {
+    const stream = this.streams.get(name);
+    if (!this.server || stream.asking !== null) return;
+    stream.asking = this.#id();
+    const params = { stream: name };
+    if (stream.last !== null) params.after = stream.last;
+    this.#send(stream.asking, "subscribe", params);
+  }
+
+  #sendDue() {
+    if (!this.server) return;
+    for (const [id, one] of this.pending) {
+      if (one.sent) continue;
+      one.sent = true;
+      this.#send(id, one.method, one.params);
+    }
+  }
+
+  #send(id, method, params) {
+    this.outgoing.push(JSON.stringify({ type: "req", id, method, params }));
+  }
+
+  #id() {
+    this.ids += 1;
+    return String(this.ids);
+  }
+}
+
+function repeatable(one) {
+  return "key" in one.params || /\.(list|get|history)$/.test(one.method) || one.method === "status";
+}
+
+/** A key that no other message has. */
+export function freshKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

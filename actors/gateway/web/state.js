@@ -1,0 +1,131 @@
+// What the page shows of one place (a session or a room): a pure function of its events.
+// An item is {id, kind, ...}; kinds: said, call, approval, note.
+
+export const EMPTY = { items: [], running: new Set(), turn: null, usage: 0 };
+
+const ENDS = {
+  "run.completed": null,
+  "run.failed": (data) => `failed: ${data.message}${data.error_id ? ` [${data.error_id}]` : ""}`,
+  "run.cancelled": () => "stopped",
+  "run.limited": (data) => `stopped: the limit of ${data.limit} is reached`,
+  "run.escalated": (data) => `handed to a person: ${data.reason}`,
+  "run.interrupted": (data) => `interrupted: ${data.reason}`,
+  "input.dropped": (data) => `not answered: ${data.reason}`,
+  "input.steered": () => null,
+};
+
+/** The state after an event frame. */
+export function reduce(state, frame) {
+  const { event, data, run_id: run } = frame;
+  if (event in ENDS) return ended(state, frame);
+  switch (event) {
+    case "input.accepted":
+      return { ...state, running: with_(state.running, run) };
+    case "message":
+      return said(state, run, data);
+    case "text.delta":
+      return delta(state, run, data);
+    case "run.retrying":
+      return note(data.withdrawn ? without(state, textId(run, data.i)) : state, frame, `trying again: ${data.reason}`);
+    case "tool.call":
+      return put(state, { id: `call ${run} ${data.id}`, kind: "call", name: data.name, args: data.args, state: "running" });
+    case "tool.result":
+      return put(state, { id: `call ${run} ${data.id}`, kind: "call", name: data.name, state: data.ok ? "done" : "failed", ms: data.ms, preview: data.preview, error: data.error_id });
+    case "approval.requested":
+      return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, tool: data.tool, args: data.args, reason: data.reason, expires: data.expires, decision: null });
+    case "approval.resolved":
+      return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, decision: data.decision, by: data.by });
+    case "room.turn":
+      return { ...state, turn: data };
+    case "room.idle":
+      return note({ ...state, turn: null }, frame, `the round is over: ${data.reason}`);
+    case "child.started":
+      return note(state, frame, `${data.agent} works on: ${data.text}`);
+    case "agent.changed":
+      return note(state, frame, `${data.before} hands over to ${data.agent}`);
+    case "session.reset":
+      return note(state, frame, "a new conversation");
+    case "warning":
+      return note(state, frame, `warning: ${data.message}`);
+    default:
+      return state;
+  }
+}
+
+/** The state that a page of history gives, in place of what was there. */
+export function fromHistory(rows) {
+  let state = EMPTY;
+  for (const { pos, run_id: run, row } of rows) {
+    const text = row.text ?? "";
+    if (row.role === "tool") state = put(state, { id: `call ${run} ${row.call_id}`, kind: "call", name: row.name, state: row.outcome === "done" ? "done" : "failed", preview: text });
+    else if (text) state = put(state, { id: `row ${pos}`, kind: "said", author: row.role === "user" ? "you" : "agent", role: row.role, text });
+  }
+  return state;
+}
+
+/** The same for the messages of a room. */
+export function fromRoom(messages) {
+  return messages.reduce((state, one) => put(state, { id: `post ${one.seq}`, kind: "said", author: one.author, role: one.kind === "person" ? "user" : "assistant", text: one.text }), EMPTY);
+}
+
+/** Parts of messages that a restarted host will not finish are withdrawn. */
+export function withdrawn(state) {
+  return { ...state, items: state.items.filter((item) => !item.partial) };
+}
+
+function ended(state, frame) {
+  const running = new Set(state.running);
+  running.delete(frame.run_id);
+  const tokens = (frame.data.usage?.input_tokens ?? 0) + (frame.data.usage?.output_tokens ?? 0);
+  const next = { ...state, running, usage: state.usage + tokens };
+  const text = ENDS[frame.event]?.(frame.data);
+  return text ? note(next, frame, text) : next;
+}
+
+function said(state, run, data) {
+  return put(state, { id: textId(run, data.i ?? 0), kind: "said", author: data.author, role: data.role, text: data.text, partial: false });
+}
+
+function delta(state, run, data) {
+  const id = textId(run, data.i);
+  const before = state.items.find((item) => item.id === id);
+  const text = before?.text ?? "";
+  // Offsets count code points; a part that is missing comes with the whole message.
+  if (before && !before.partial) return state;
+  const points = [...text];
+  if (data.at > points.length) return state;
+  return put(state, { id, kind: "said", author: before?.author ?? "", role: "assistant", text: points.slice(0, data.at).join("") + data.text, partial: true });
+}
+
+function textId(run, i) {
+  return `text ${run} ${i}`;
+}
+
+function note(state, frame, text) {
+  return put(state, { id: `note ${frame.seq ?? state.items.length} ${frame.event}`, kind: "note", text });
+}
+
+function put(state, item) {
+  const at = state.items.findIndex((one) => one.id === item.id);
+  if (at < 0) return { ...state, items: [...state.items, item] };
+  const items = [...state.items];
+  items[at] = { ...items[at], ...item };
+  return { ...state, items };
+}
+
+function without(state, id) {
+  return { ...state, items: state.items.filter((item) => item.id !== id) };
+}
+
+function with_(set, value) {
+  return new Set([...set, value]);
+}
+
+/** What a stop left, for people. */
+export function stopText(report) {
+  const left = report.still_running.length;
+  const dropped = report.dropped_inputs.length ? `, ${report.dropped_inputs.length} never began` : "";
+  if (left) return `stopping… ${left} left${report.held_by.length ? ` (${report.held_by.join("; ")})` : ""}`;
+  const count = report.stopped.length + report.already_stopping.length;
+  return count || dropped ? `stopped ${count}${dropped}` : "nothing was running";
+}
