@@ -284,13 +284,12 @@ class Connection:
 
     def _straight(self, event: Published) -> bool:
         """Send an event at once if nothing is before it; false: it has to be queued."""
-        if self._outbox or self._writing or self._ending is not None:
+        if self._outbox.bytes or self._writing or self._ending is not None:
             return False
-        if not self._socket.send_now(event.bytes()):
-            return False
-        if self._socket.owes:
+        sent = self._socket.send_now(event.bytes())
+        if sent == "a part":
             self._stir()
-        return True
+        return sent != "nothing"
 
     async def _write(self, socket: FrameSocket) -> None:
         timeout = self._context.settings.limits.send_timeout_ms / 1000

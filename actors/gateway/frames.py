@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
+Sent: TypeAlias = Literal["nothing", "a part", "all"]
 _TEXT: Final = b"\x81"  # the last frame of a text message (RFC 6455 section 5.2)
 
 
@@ -37,32 +38,30 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         self._stream = stream
         self._received = received
         self._sending = trio.StrictFIFOLock()
-        self._rest = b""
+        self.owed = b""
+        """What the kernel did not take of :meth:`send_now`."""
         plain = isinstance(stream, trio.SocketStream) and sys.platform != "win32"
         self._socket = stream.socket if plain else None
 
-    @property
-    def owes(self) -> bool:
-        """Whether the kernel took a part only of what :meth:`send_now` gave it."""
-        return bool(self._rest)
+    def send_now(self, data: bytes) -> Sent:
+        """Give ``data`` to the kernel as far as it takes it.
 
-    def send_now(self, data: bytes) -> bool:
-        """Give ``data`` to the kernel, in part at least; false: nothing was sent.
-
-        What it did not take goes with the next :meth:`send_all`, before all else.
+        The rest of a part goes with the next :meth:`send_all`, before all else.
         """
-        if self._socket is None or self._rest or self._sending.locked():
-            return False
+        if self._socket is None or self.owed or self._sending.locked():
+            return "nothing"
         try:
             sent = os.write(self._socket.fileno(), data)  # -1 once it is closed
         except OSError:
-            return False  # full, or broken: then whoever waits to send hears of it
-        self._rest = data[sent:]
-        return True
+            return "nothing"  # full, or broken: then whoever waits to send hears of it
+        if sent == len(data):
+            return "all"
+        self.owed = data[sent:]
+        return "a part"
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         async with self._sending:
-            rest, self._rest = self._rest, b""
+            rest, self.owed = self.owed, b""
             await self._stream.send_all(rest + bytes(data) if rest else data)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -103,11 +102,13 @@ class FrameSocket:
     @property
     def owes(self) -> bool:
         """Whether a part of what :meth:`send_now` took is still to be sent."""
-        return self._stream.owes
+        return bool(self._stream.owed)
 
-    def send_now(self, frames: bytes) -> bool:
-        """Send without waiting, in part at least; false: nothing was sent."""
-        return self._socket.closed is None and self._stream.send_now(frames)
+    def send_now(self, frames: bytes) -> Sent:
+        """Send without waiting, as far as the kernel takes it."""
+        if self._socket.closed is not None:
+            return "nothing"
+        return self._stream.send_now(frames)
 
     async def send(self, frames: bytes) -> None:
         """Send all of it, after what is owed. Cancelled, the connection is of no use any more."""

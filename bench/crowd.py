@@ -1,0 +1,158 @@
+"""A thousand WebSocket clients in a process of their own, who only read.
+
+They speak just enough of the protocol, on plain sockets, to be as cheap as can be: what is
+measured is the server. ``python -m bench.crowd PORT SIZE LINE...`` sends each client's lines, reads
+the answers, then counts the frames that all have got and tells each time that they have one more
+burst of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+__all__ = ["BURST", "Crowd"]
+
+SIZE = 1_000
+BURST = 20
+"""Frames that a server sends before it waits until all have them."""
+_BUFFER = 262_144
+
+
+class Crowd:
+    """The process. ``lines``: what each client sends when it is connected; each is answered."""
+
+    def __init__(self, port: int, lines: Sequence[str], size: int = SIZE) -> None:
+        self.size = size
+        command = [sys.executable, "-m", "bench.crowd", str(port), str(size), *lines]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        )
+        self._reached = 0
+        self._read("ready")
+
+    def reached(self, count: int) -> None:
+        """Block until every client has got ``count`` frames."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        self._read(str(count))
+
+    def _read(self, wanted: str) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if line != wanted:
+            raise RuntimeError(f"the clients said {line!r}, not {wanted!r}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class _Client:
+    """One socket. ``frames`` counts those that came since :meth:`say`."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self._rest = b""
+        self.frames = 0
+        key = base64.b64encode(os.urandom(16)).decode()
+        head = (
+            "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+        )
+        self.socket.sendall(head.encode())
+
+    def welcomed(self) -> None:
+        """Read the answer to the handshake."""
+        got = b""
+        while b"\r\n\r\n" not in got:
+            got += self._received()
+        head, _, self._rest = got.partition(b"\r\n\r\n")
+        if b" 101 " not in head.partition(b"\r\n")[0]:
+            raise ConnectionError(f"no WebSocket: {head!r}")
+
+    def say(self, line: str) -> None:
+        self.frames = 0
+        self.socket.sendall(_masked(line.encode()))
+
+    def answered(self) -> None:
+        while not self.frames:
+            self.read()
+        self.frames = 0
+
+    def _received(self) -> bytes:
+        data = self.socket.recv(_BUFFER)
+        if not data:
+            raise ConnectionError("the server has closed the connection")
+        return data
+
+    def read(self) -> None:
+        """Take what has come; counts the text frames that are whole."""
+        data = self._rest + self._received()
+        at, size = 0, len(data)
+        while size - at >= 2:
+            length, start = data[at + 1] & 0x7F, at + 2
+            if length == 126:
+                length, start = int.from_bytes(data[at + 2 : at + 4], "big"), at + 4
+            elif length == 127:
+                length, start = int.from_bytes(data[at + 2 : at + 10], "big"), at + 10
+            if start + length > size:
+                break
+            self.frames += data[at] & 0x0F == 1
+            at = start + length
+        self._rest = data[at:]
+
+
+def _masked(payload: bytes) -> bytes:
+    """A text frame of a client; a mask of zeros is one as well."""
+    size = len(payload)
+    head = bytes((0x81, 0x80 | size)) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")
+    return head + b"\0\0\0\0" + payload
+
+
+def _main(port: int, size: int, lines: Sequence[str]) -> None:
+    clients: list[_Client] = []
+    for start in range(0, size, 50):  # no more than a listener takes at once
+        clients += (new := [_Client(port) for _ in range(start, min(start + 50, size))])
+        for client in new:
+            client.welcomed()
+        for line in lines:
+            for client in new:
+                client.say(line)
+            for client in new:
+                client.answered()
+    print("ready", flush=True)
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            client.socket.setblocking(False)
+            selector.register(client.socket, selectors.EVENT_READ, client)
+        for line in sys.stdin:
+            wanted = int(line)
+            missing = sum(1 for client in clients if client.frames < wanted)
+            while missing:
+                for key, _ in selector.select():
+                    client = key.data
+                    before = client.frames
+                    client.read()
+                    missing -= before < wanted <= client.frames
+            print(wanted, flush=True)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
