@@ -31,6 +31,7 @@ from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.known import KnownContexts
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.watchdog import hear
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tracing.recorder import RunTrace, Tracer
@@ -212,6 +213,7 @@ class Services:
     async def publish(self, session: str, event: AnyEvent, run_id: str) -> None:
         """The same for a run of which only the names are known."""
         stream = f"session:{session}"
+        hear(self.table.runs, run_id, event)
         while (feed := self.fanout.feed) is not None and not feed.closed:
             if feed.put(stream, event, run_id):
                 return

@@ -216,7 +216,7 @@ async def _plant(
     services.workbench, services.guard = Workbench(workspace), config.guard
     services.adopt(kit)
     children.services = services
-    router = await system.start(lambda: Router(services), name="router")
+    router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
     places = Places()
     rooms = await system.start(lambda: Rooms(places), name="rooms")
     resolver = Resolver(kit.registry, StoredAgents(stores.agents), limits=config.limits)

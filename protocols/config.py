@@ -32,6 +32,7 @@ from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig
 from motet.protocols.sessions import Role
 from motet.protocols.teams import TeamConfig
+from motet.protocols.watchdog import WatchdogConfig
 
 GuardAction: TypeAlias = Literal["off", "log", "warn", "block"]
 ShellMode: TypeAlias = Literal["sandbox", "unsafe", "off"]
@@ -397,6 +398,7 @@ class HostConfig:
     approvals: ApprovalsConfig = attrs.field(factory=ApprovalsConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)
     recovery: RecoveryConfig = attrs.field(factory=RecoveryConfig)
+    watchdog: WatchdogConfig = attrs.field(factory=WatchdogConfig)
     hooks: tuple[HookConfig, ...] = ()
     mcp: Mapping[str, McpServer] = attrs.field(
         factory=dict[str, McpServer], validator=_must(SERVER_NAMES, _are_server_names, secret=True)

@@ -232,6 +232,13 @@ class RunResumed(Event, frozen=True, tag="run.resumed"):
     i: int = 0
 
 
+class RunStalled(Event, frozen=True, tag="run.stalled"):
+    """Nothing was heard of a run for ``seconds``; ``waits_on`` says in words for what it waits."""
+
+    seconds: float
+    waits_on: str
+
+
 class SessionQuarantined(Event, frozen=True, tag="session.quarantined"):
     """The session is not taken up any more: ``tries`` hosts in a row have died while they did."""
 
@@ -341,6 +348,7 @@ AnyEvent: TypeAlias = (
     | ApprovalResolved
     | RunWaiting
     | RunResumed
+    | RunStalled
     | SessionQuarantined
     | RoomTurn
     | RoomIdle

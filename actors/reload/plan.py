@@ -18,6 +18,7 @@ PLANS: Final[Mapping[str, How]] = {
     "state": "restart",
     "workspace": "restart",
     "recovery": "restart",
+    "watchdog": "restart",
     "errors": "restart",
     "tracing": "restart",
     "gateway.listen": "restart",

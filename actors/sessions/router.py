@@ -9,6 +9,7 @@ import trio
 
 from motet.actors.services import Services
 from motet.actors.sessions.session import Session, SessionMessage, drop
+from motet.actors.sessions.watchdog import watch
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
 
@@ -47,11 +48,14 @@ class Router(Actor[RouterMessage]):
     supervision = Supervision(strategy="one_for_one", intensity=100, period=5.0)
     cleanup_budget = 15.0
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, stalled: float = 0.0) -> None:
         self.services = services
+        self.stalled = stalled
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
+        if self.stalled:
+            self.start_soon(watch, self.services, self.stalled)
 
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:

@@ -24,13 +24,14 @@ from motet.actors.agent.definition import AnyAgent
 from motet.actors.result import RunResult
 from motet.actors.sessions import lineup
 from motet.actors.sessions.arrivals import Arrival, Arrivals
+from motet.actors.sessions.progress import Progress
 from motet.actors.sessions.slot import Slot
-from motet.actors.tools.threads import held_by
+from motet.actors.sessions.stops import Stop
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.recovery import Given
-from motet.protocols.sessions import Principal, RunStatus, ShuttingDown, StopReport
+from motet.protocols.sessions import Principal, RunStatus, ShuttingDown
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
@@ -114,6 +115,7 @@ class Run:
     asked: bool = False
     missed: bool = False
     arrival: Arrival | None = attrs.field(default=None, repr=False)
+    progress: Progress = attrs.field(factory=Progress, repr=False)
     kit: Equipment | None = attrs.field(default=None, repr=False)
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
@@ -213,40 +215,6 @@ class Run:
         )
 
 
-@attrs.frozen
-class Stop:
-    """What a stop has asked for.
-
-    Attributes:
-        runs: they end now, and may still have to clean up.
-        already: the same of runs that somebody else had asked to end before.
-        dropped: inputs taken out of their queue; they will never start.
-        unheard: ids of the runs of inputs that were not registered yet; they will never start.
-    """
-
-    runs: Sequence[Run] = ()
-    already: Sequence[Run] = ()
-    dropped: Sequence[Run] = ()
-    unheard: Sequence[str] = ()
-
-    async def wait(self) -> None:
-        for run in (*self.runs, *self.already, *self.dropped):
-            await run.ended.wait()
-
-    def report(self) -> StopReport:
-        """What has come of it by now."""
-        late = [run for run in self.runs if run.never_starts]
-        begun = [run for run in self.runs if run not in late]
-        still_running = [run.id for run in (*begun, *self.already) if not run.result]
-        return StopReport(
-            stopped=[run.id for run in begun if run.result],
-            already_stopping=[run.id for run in self.already],
-            dropped_inputs=[*(run.id for run in (*self.dropped, *late)), *self.unheard],
-            still_running=still_running,
-            held_by=held_by(still_running),
-        )
-
-
 class RunTable:
     """All live runs of one host, and by session those that are parked.
 
@@ -296,7 +264,7 @@ class RunTable:
         Raises ``QueueFull``, ``SessionBusy`` when it is not to wait, and ``ShuttingDown`` when the
         host is draining, unless it is a part of what goes on.
         """
-        if self.draining.is_set() and run.budget is None:
+        if self.draining.is_set() and not _is_part(run):
             raise ShuttingDown("the host is shutting down: try again when it is back")
         slot = self.slot(run.session)
         waits = run.session in self.parked or run.session in self.held
@@ -360,7 +328,9 @@ class RunTable:
         Inputs that it answers too have ended, as far as this table knows.
         """
         slot = self.slot(session)
-        if not slot.queue or session in self.held or self.draining.is_set():
+        if not slot.queue or session in self.held:
+            return None
+        if self.draining.is_set() and not any(map(_is_part, slot.queue)):
             return None
         batch = lineup.take(slot, self._most(slot), trio.current_time())
         if not batch:
@@ -465,6 +435,11 @@ class RunTable:
         """The host has ended: nobody waits for ever."""
         for run in list(self.runs.values()):
             self.finish(run, run.ends_as("cancelled", detail))
+
+
+def _is_part(run: Run) -> bool:
+    """Whether it is a part of something that goes on: its caller, or a round of a room, pays."""
+    return run.budget is not None
 
 
 def _is_at_work(run: Run) -> bool:
