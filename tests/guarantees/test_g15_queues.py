@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import groupby
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count, groupby
 from typing import get_args
 
 import attrs
@@ -17,7 +17,8 @@ from trio.testing import MockClock
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols import events
-from motet.protocols.chat import UserMessage
+from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
+from motet.protocols.models import ModelEvent, ModelRequest
 from motet.protocols.queueing import MODES, Overflow, QueueConfig, QueueMode
 from motet.protocols.sessions import QueueFull, SessionBusy
 from tests.scripted import Scripted, call, say
@@ -52,7 +53,7 @@ PLANS = st.lists(
         st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.3, 0.7]),
         st.one_of(*[SAYS] * 7, st.builds(Halt, st.booleans())),
     ),
-    max_size=14,
+    max_size=18,
 )
 CONFIGS = st.builds(
     QueueConfig,
@@ -63,16 +64,33 @@ CONFIGS = st.builds(
 )
 
 
+class Worker:
+    """Works once in each turn, and is done."""
+
+    name = "worker"
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        turn: list[ChatMessage] = []
+        for row in request.messages:
+            begins = isinstance(row, UserMessage) and row.note != "injected"
+            turn = [row] if begins else [*turn, row]
+        worked = any(isinstance(row, ToolMessage) for row in turn)
+        script = Scripted(say("done") if worked else call(("work", {})))
+        async with script.request(request) as answer:
+            yield answer
+
+
 class Story:
     """A session that works while several people talk to it."""
 
     def __init__(self, host: motet.Host, session: str, most: int) -> None:
         self.host, self.session, self.most = host, session, most
         self.sent: dict[str, str] = {}
+        self.numbers = count()
         self.ended: Counter[str] = Counter()
         self.busy = self.busiest = 0
-        model = Scripted(*[call(("work", {})), say("done")] * 200)
-        self.agent = motet.Agent("a", model=model)
+        self.agent = motet.Agent("a", model=Worker())
 
         @self.agent.tool
         async def work() -> str:
@@ -105,7 +123,7 @@ class Story:
             assert self.host.status().queued <= CAPACITY
 
     async def say(self, step: Say) -> None:
-        text = f"text {len(self.sent)}."
+        text = f"text {next(self.numbers)}."
         with suppress(QueueFull, SessionBusy):
             ack = await self.host.submit(
                 text,
@@ -128,7 +146,9 @@ async def story(session: str, rules: QueueConfig, plan: Sequence[Step]) -> None:
     most = rules.concurrent if session == SESSIONS[0] else 1
     async with motet.open_host(config=motet.HostConfig(queue=rules)) as host:
         told = Story(host, session, most)
-        await told.act(plan)
+        async with trio.open_nursery() as nursery:
+            for part in range(3):  # at the same time
+                nursery.start_soon(told.act, plan[part::3])
         await told.quiet()
         status = {run.run_id: run.status for run in await host.runs(limit=200)}
         found = await host.history(session, limit=200) if told.sent else ()
