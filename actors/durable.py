@@ -72,11 +72,14 @@ class Durable(Answering):
 
         ``deadline``: seconds; None: as configured. Runs that have not ended then are cut off, as
         are those that wait for a person: the next host on this state goes on with them where it
-        can. Returns their ids. Queued inputs stay queued, for it too. Afterwards leave the block
-        of the host. Cancelling cuts the waiting short, and what goes on ends with the block.
+        can. Returns their ids. Queued inputs stay queued, for it too, unless somebody waits for
+        them in :meth:`run`. Afterwards leave the block of the host. Cancelling cuts the waiting
+        short, and what goes on ends with the block.
         """
         table = self._tree.table
         table.draining.set()
+        dropped = self._let_go()
+        await self._intake.discard(dropped)
         seconds = self._tree.config.recovery.drain if deadline is None else deadline
         with trio.move_on_after(seconds):
             while going := [run for run in table.runs.values() if _goes_on(run)]:
@@ -92,16 +95,35 @@ class Durable(Answering):
         """Return when the host has begun to shut down."""
         await self._tree.table.draining.wait()
 
+    def _let_go(self) -> list[Run]:
+        """Release who waits for an input that does not start any more; nothing is awaited."""
+        table, dropped = self._tree.table, list[Run]()
+        for run in list(table.runs.values()):
+            waits = run.state in ("arriving", "queued") and run.budget is None
+            if not waits or run.durable:
+                continue
+            queue = table.slot(run.session).queue
+            if run.key is not None and run in queue and self._has_next:
+                queue.remove(run)
+                table.finish(run, run.ends_as("interrupted", SHUTDOWN))
+            else:
+                dropped += table.cancel_run(run, SHUTDOWN).dropped
+        return dropped
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether another host can go on with what is left."""
+        config = self._tree.config.recovery
+        return self._tree.location.path is not None and config.resume_within > 0
+
     def _waits(self, run: Run) -> bool:
         """For a person, and for nothing else."""
         standing = self._tree.services.desk.standings.get(run.id)
         return standing is not None and standing.waits and not standing.marks()
 
     def _cut_off(self, runs: list[Run]) -> None:
-        config, path = self._tree.config.recovery, self._tree.location.path
-        goes_on = path is not None and config.resume_within > 0
         for run in runs:
-            run.cancel(SHUTDOWN if goes_on else CLOSING)
+            run.cancel(SHUTDOWN if self._has_next else CLOSING)
 
 
 def _goes_on(run: Run) -> bool:

@@ -137,7 +137,7 @@ class Intake:
         try:
             yield await self._deliver(run)
         finally:
-            if not run.ended.is_set():
+            if run.generation and not run.ended.is_set():  # it was admitted, and goes on
                 # Waits while being cancelled, without limit: bounded waiting would break G1.
                 with trio.CancelScope(shield=True):
                     stop = self._tree.table.cancel_run(run, "its caller has gone")

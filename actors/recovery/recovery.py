@@ -234,7 +234,9 @@ class Recovery:
         for session in sessions:
             fit = begins[session] = await self._fit(session)
             if fit:
-                statements += rows.take_up(session, map(self._refreshed, fit))
+                statements += rows.take_up(map(self._refreshed, fit))
+            if fit and session not in self.table.parked:  # what is behind a parked run waits
+                statements.append(Statement(rows.TRY, (session,)))
         await self._count(statements)
         for session, fit in begins.items():
             if fit:
@@ -297,8 +299,10 @@ class Recovery:
         return ended
 
     async def _settle(self, session: str, runs: list[Run]) -> None:
-        for run in runs:
-            await run.ended.wait()
+        """Once one of them has ended, the next host that dies did not die of that."""
+        async with trio.open_nursery() as nursery:
+            for run in runs:
+                nursery.start_soon(_first, run, nursery.cancel_scope)
         await self.settled(Statement(rows.SETTLED, (session,)))
 
     async def settled(self, statement: Statement | None = None) -> None:
@@ -322,6 +326,11 @@ class Recovery:
         except ExpectationFailed:
             return False
         return True
+
+
+async def _first(run: Run, scope: trio.CancelScope) -> None:
+    await run.ended.wait()
+    scope.cancel()
 
 
 async def _begin(session: str, router: ActorRef[RouterMessage]) -> None:

@@ -117,9 +117,9 @@ def left_run(
     )
 
 
-def take_up(session: str, runs: Iterable[tuple[str, Sequence[ChatMessage]]]) -> list[Statement]:
-    """Count a try, and let the journal of each run that has begun be these rows, without gaps."""
-    statements = [Statement(TRY, (session,))]
+def take_up(runs: Iterable[tuple[str, Sequence[ChatMessage]]]) -> list[Statement]:
+    """Let the journal of each run that has begun be these rows, without gaps."""
+    statements: list[Statement] = []
     for run_id, rows in runs:
         if not rows:
             continue
