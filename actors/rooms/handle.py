@@ -60,6 +60,11 @@ class OpenRoom:
         """Whether it waits for a person."""
         return self._place.idle.is_set()
 
+    @property
+    def waits(self) -> bool:
+        """Whether nothing that people have said is left to be answered."""
+        return self._place.waits
+
     async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
         """Say something as a person; it is on disk when this returns.
 

@@ -177,6 +177,7 @@ class Minutes:
 
     def _now_is(self, state: RoomState) -> None:
         self.state, self._place.floor = state, state.floor
+        self._place.heard = state.heard
         self._place.touched = trio.current_time()
 
     def _forget(self) -> None:

@@ -33,8 +33,8 @@ class Place:
         idle: no agent speaks, and none is to.
         stops: how often its round was stopped; ``ended``: for how many of them it has ended.
         clears: how often what people had said was not to be answered any more.
-        said: number of the last message of a person; ``cleared``: those up to this one open no
-            round any more.
+        said: number of the last message of a person; ``heard``: those up to this one have had
+            their round; ``cleared``: those up to this one get none any more.
         choosing: while somebody is being chosen.
         stopped: set by the next stop.
         posting: messages that are on their way to disk.
@@ -53,6 +53,7 @@ class Place:
     ended: int = 0
     clears: int = 0
     said: int = 0
+    heard: int = 0
     cleared: int = 0
     choosing: trio.CancelScope | None = None
     stopped: trio.Event = attrs.field(factory=trio.Event)
@@ -73,6 +74,11 @@ class Place:
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
         return self.idle.is_set() and not self.posting
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a person: the round is over, and no other is to be opened."""
+        return not self.floor.going and self.said <= max(self.heard, self.cleared)
 
     def fence(self) -> Callable[[], bool]:
         """Tells whether the room has been stopped since now."""

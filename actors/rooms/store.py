@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from motet.actors.rooms import rows
 from motet.actors.sessions.store_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE, storable
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
@@ -23,7 +24,6 @@ from motet.protocols.rooms import (
     ListRooms,
     ReadRoom,
     RoomMessage,
-    RoomPlan,
     RoomRecord,
     RoomState,
     Said,
@@ -31,7 +31,7 @@ from motet.protocols.rooms import (
     SetPeople,
 )
 from motet.protocols.sessions import KeyConflict
-from motet.protocols.storage import Row, Statement, Transact
+from motet.protocols.storage import Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
 
 RoomStoreMessage: TypeAlias = (
@@ -40,13 +40,6 @@ RoomStoreMessage: TypeAlias = (
 
 METHOD = "rooms.post"
 
-_ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
-_ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
-_UNFINISHED = (
-    "SELECT name, owner, state, people, plan FROM rooms WHERE json_extract(state, '$.floor.going')"
-    " OR EXISTS (SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'"
-    " AND seq > coalesce(json_extract(state, '$.heard'), 0)) ORDER BY name"
-)
 _CREATE = (
     "INSERT INTO rooms (name, owner, state, created, updated, people, plan)"
     " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
@@ -57,12 +50,6 @@ _SAY = (
     "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_COLUMNS = "seq, author, kind, text, round, at"
-_LAST = (
-    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
-)
-_SINCE = f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
-_ALL = 1 << 62
 _USED = (
     f"SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = '{METHOD}' AND key = ?"
 )
@@ -83,26 +70,26 @@ class RoomStore(Actor[RoomStoreMessage]):
 
     @handles(FindRoom, concurrent=16)
     async def find(self, request: FindRoom) -> RoomRecord | None:
-        rows = await self._readers.read(_ROOM, (storable(request.name),))
-        if not rows:
+        found = await self._readers.read(rows.ROOM, (storable(request.name),))
+        if not found:
             return None
-        record = _record(rows[0])
-        last = await self._readers.read(_LAST, (record.name, _ALL, request.keep))
+        record = rows.record(found[0])
+        last = await self._readers.read(rows.LAST, (record.name, rows.ALL, request.keep))
         first_kept = int(last[-1][0] or 0) if last else 0
         if first_kept > record.state.heard:
-            last = await self._readers.read(_SINCE, (record.name, record.state.heard))
-        return msgspec.structs.replace(record, messages=_messages(last))
+            last = await self._readers.read(rows.SINCE, (record.name, record.state.heard))
+        return msgspec.structs.replace(record, messages=rows.messages(last))
 
     @handles(ListRooms, concurrent=4)
     async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
-        query = _UNFINISHED if request.unfinished else _ROOMS
-        return tuple(map(_record, await self._readers.read(query)))
+        query = rows.UNFINISHED if request.unfinished else rows.ROOMS
+        return tuple(map(rows.record, await self._readers.read(query)))
 
     @handles(ReadRoom, concurrent=16)
     async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
-        before = _ALL if request.before is None else request.before
-        return _messages(
-            await self._readers.read(_LAST, (storable(request.name), before, request.limit))
+        before = rows.ALL if request.before is None else request.before
+        return rows.messages(
+            await self._readers.read(rows.LAST, (storable(request.name), before, request.limit))
         )
 
     @handles(CreateRoom, concurrent=16)
@@ -156,23 +143,5 @@ def _digest(room: str, message: RoomMessage) -> str:
     return sha256(msgspec.msgpack.encode((room, message.author, message.text))).hexdigest()
 
 
-def _record(row: Row) -> RoomRecord:
-    name, owner, state, people, plan = row
-    return RoomRecord(
-        str(name),
-        str(owner),
-        msgspec.json.decode(str(state), type=RoomState),
-        people=msgspec.json.decode(str(people), type=tuple[str, ...]),
-        plan=msgspec.json.decode(str(plan), type=RoomPlan) if plan is not None else None,
-    )
-
-
 def _json(body: object) -> str:
     return storable(msgspec.json.encode(body).decode())
-
-
-def _messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
-    """Rows that come newest first, oldest first."""
-    names = _COLUMNS.split(", ")
-    found = [msgspec.convert(dict(zip(names, row, strict=True)), RoomMessage) for row in rows]
-    return tuple(reversed(found))

@@ -19,6 +19,8 @@ PASSED_ON = (
     events.ToolCall,
     events.ToolResult,
     events.RunRetrying,
+    events.ApprovalRequested,
+    events.ApprovalResolved,
 )
 
 

@@ -73,7 +73,8 @@ def run(
 )
 def chat(
     agent: Annotated[
-        str | None, typer.Argument(metavar="AGENT", help="Default: the first one configured.")
+        str | None,
+        typer.Argument(metavar="AGENT", help="Or a room. Default: the first one configured."),
     ] = None,
     model: Model = None,
     session: Session = None,
@@ -92,7 +93,7 @@ def chat(
 ) -> None:
     """Talk with an agent. Ctrl-C stops what it is doing, /help lists what else there is."""
     from motet.cli.chat import chat as talk
-    from motet.cli.chat import chat_away
+    from motet.cli.chat import chat_away, chat_room
     from motet.cli.setup import load_setup
 
     if url is not None:
@@ -100,6 +101,10 @@ def chat(
             raise typer.BadParameter("the host at --url has its own model, config and state")
         raise typer.Exit(chat_away(url, token_file, agent, session))
     setup = load_setup(config, state)
+    if agent and agent in setup.config.rooms and agent not in setup.config.agents:
+        if model or session:
+            raise typer.BadParameter("each agent of a room has its own model and session")
+        raise typer.Exit(chat_room(setup, agent))
     name = setup.name(agent)
     raise typer.Exit(talk(setup.with_model(name, model), name, session))
 

@@ -7,30 +7,45 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from functools import partial
 from math import inf
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 import trio
 
-from motet.cli.counterpart import Meeting, Tell, meet_away, meet_here
+from motet.cli.counterpart import Counterpart, Meeting, Tell, meet_away, meet_here
 from motet.cli.dialogue import Dialogue
 from motet.cli.exits import OK
 from motet.cli.interrupts import Interrupts
 from motet.cli.logs import log_to_stderr
 from motet.cli.person import Bell, Person, remember, see_off
+from motet.cli.room import RoomDialogue, meet_room
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, default_state
 from motet.protocols.errors import ConfigError
+from motet.protocols.events import EventRecord
 
 TOKEN_VARIABLE = "MOTET_TOKEN"
 Meet: TypeAlias = Callable[[Tell], AbstractAsyncContextManager[Meeting]]
+
+
+class Talks(Protocol):
+    """What shows events, and takes what is typed."""
+
+    async def follow(self, events: AsyncIterable[EventRecord]) -> None: ...
+
+    async def hear(self, text: str) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+Begin: TypeAlias = Callable[[Counterpart, Screen, Callable[[int], None]], Talks]
 
 
 def chat(setup: Setup, agent: str, session: str | None) -> int:
@@ -47,6 +62,12 @@ def chat_away(url: str, token_file: Path | None, agent: str | None, session: str
     return _attended(partial(meet_away, url, read_token(token_file), agent, key), greeting)
 
 
+def chat_room(setup: Setup, room: str) -> int:
+    """The same with all the agents of a configured room."""
+    greeting = f"room {room}: {', '.join(setup.config.rooms[room].members)}"
+    return _attended(partial(meet_room, setup, room), greeting, RoomDialogue.of)
+
+
 def read_token(file: Path | None) -> str | None:
     """The token in a file, else in the environment, if there is one."""
     if file is None:
@@ -57,11 +78,11 @@ def read_token(file: Path | None) -> str | None:
     return token
 
 
-def _attended(meet: Meet, greeting: str) -> int:
+def _attended(meet: Meet, greeting: str, begin: Begin = Dialogue) -> int:
     interactive = sys.stdin.isatty()
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    talk = Talk(meet, screen, Bell())
+    talk = Talk(meet, screen, Bell(), begin)
     if interactive:
         remember(default_state() / "chat_history")
         screen.line(greeting)
@@ -96,6 +117,7 @@ class Talk:
     meet: Meet
     screen: Screen
     bell: Bell
+    begin: Begin = Dialogue
     started: threading.Event = attrs.field(factory=threading.Event)
     error: Exception | None = None
     _token: trio.lowlevel.TrioToken | None = None
@@ -131,7 +153,7 @@ class Talk:
                 self.meet(self.screen.line) as meeting,
                 trio.open_nursery() as nursery,
             ):
-                dialogue = Dialogue(meeting.counterpart, self.screen, self.bell.ring)
+                dialogue = self.begin(meeting.counterpart, self.screen, self.bell.ring)
                 self._inbox, texts = trio.open_memory_channel[str](inf)
                 self._stop = partial(nursery.start_soon, dialogue.stop)
                 self._token = trio.lowlevel.current_trio_token()

@@ -1,4 +1,4 @@
-"""The commands about what is stored: errors, sessions and traces, with their options."""
+"""The commands about what is stored: errors, sessions, rooms and traces, with their options."""
 
 from __future__ import annotations
 
@@ -157,6 +157,36 @@ def sessions(
         case SessionLook.DELETE:
             code = act.delete_session(setup, session, sure=yes)
     raise typer.Exit(code)
+
+
+class RoomLook(StrEnum):
+    """What ``motet rooms`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+
+
+@app.command(epilog=examples("motet rooms", "motet rooms show dev -n 20", "motet chat dev"))
+def rooms(
+    look: Annotated[
+        RoomLook, typer.Argument(help="A table, or what was said in one.")
+    ] = RoomLook.LIST,
+    room: Annotated[str, typer.Argument(metavar="NAME", help="Which room.")] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="How many messages, the newest.")
+    ] = 50,
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Look at rooms, also while a host runs. `motet chat NAME` talks in one."""
+    from motet.cli import rooms as act
+    from motet.cli.setup import load_setup
+
+    setup = load_setup(config, state)
+    if look is RoomLook.LIST:
+        raise typer.Exit(act.list_rooms(setup, json=json))
+    raise typer.Exit(act.show_room(setup, room, limit, json=json))
 
 
 class TraceLook(StrEnum):
