@@ -31,6 +31,7 @@ from motet.protocols.events import (
     RunInterrupted,
     RunLimited,
     RunRetrying,
+    RunStalled,
     RunStarted,
     RunWaiting,
     SessionReset,
@@ -145,6 +146,10 @@ def line_of(event: AnyEvent) -> Piece | None:
             return Piece("note", f"[{event.agent} works on: {first_line(event.text)}]")
         case ChildEnded():
             return Piece("note", f"[{event.agent} has ended: {event.status}]")
+        case RunStalled():
+            quiet = duration(event.seconds * 1000)
+            waits = one_line(event.waits_on)
+            return Piece("warning", f"[quiet for {quiet}, waits on {waits}; /stop ends it]")
         case SessionReset():
             return Piece("note", "[a new conversation]")
         case Warned():
