@@ -22,7 +22,7 @@ export function reduce(state, frame) {
     case "input.accepted":
       return { ...state, running: with_(state.running, run) };
     case "message":
-      return said(state, run, data);
+      return said(state, frame);
     case "text.delta":
       return delta(state, run, data);
     case "run.retrying":
@@ -82,8 +82,18 @@ function ended(state, frame) {
   return text ? note(next, frame, text) : next;
 }
 
-function said(state, run, data) {
-  return put(state, { id: textId(run, data.i ?? 0), kind: "said", author: data.author, role: data.role, text: data.text, partial: false });
+// For the model; people are told by the event of the end.
+const STOPPED = /\s*\[Stopped(?: by user|: [^\]\n]*)\]$/;
+
+function said(before, { stream, data, run_id: run, seq }) {
+  const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;
+  const text = data.text.replace(STOPPED, "");
+  // In a room a run says one thing, which takes the place of all that was shown of it.
+  const partial = (item) => item.partial && item.id.startsWith(`text ${run} `);
+  const inRoom = stream.startsWith("room:");
+  const state = inRoom ? { ...before, items: before.items.filter((item) => !partial(item)) } : before;
+  if (!text) return without(state, id);
+  return put(state, { id, kind: "said", author: data.author, role: data.role, text, partial: false });
 }
 
 function delta(state, run, data) {
@@ -94,7 +104,7 @@ function delta(state, run, data) {
   if (before && !before.partial) return state;
   const points = [...text];
   if (data.at > points.length) return state;
-  return put(state, { id, kind: "said", author: before?.author ?? "", role: "assistant", text: points.slice(0, data.at).join("") + data.text, partial: true });
+  return put(state, { id, kind: "said", author: before?.author ?? state.turn?.speaker ?? "", role: "assistant", text: points.slice(0, data.at).join("") + data.text, partial: true });
 }
 
 function textId(run, i) {

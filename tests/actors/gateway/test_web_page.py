@@ -1,0 +1,135 @@
+"""The page in a real browser, at a real host: what a person does and sees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+import motet
+from motet.actors.gateway.auth import new_token
+from motet.protocols.config import GatewayConfig, TokenConfig
+from motet.testing import ScriptedModel, call, say
+from tests.browser import browser, tab
+
+PROGRAM = browser()
+SOCKETS = """
+window.sockets = [];
+window.WebSocket = class extends WebSocket {
+  constructor(...given) { super(...given); sockets.push(this); }
+};
+"""
+"""Lets a test pull the plug."""
+
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: apt install chromium")
+
+
+def agent() -> motet.Agent[None, str]:
+    script = [
+        say("hello <b>you</b>"),
+        call("restart", unit="ssh"),
+        say("it is restarted"),
+        call("hang"),
+        say("never said"),
+    ]
+    made = motet.Agent("helper", model=ScriptedModel(script))
+
+    @made.tool(approval=True)
+    async def restart(unit: str) -> str:
+        """Restart a unit."""
+        return f"{unit} is up"
+
+    @made.tool
+    async def hang() -> str:
+        """Does not end."""
+        await trio.sleep_forever()
+        raise AssertionError
+
+    return made
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) -> None:
+    token, shots = new_token(), Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
+    entry = TokenConfig(token=token, user="alice", role="operator")
+    assert PROGRAM is not None
+    async with (
+        motet.open_host(agents=[agent()]) as host,
+        tab(PROGRAM) as page,
+    ):
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0", tokens=(entry,)))
+        await page.call("Page.navigate", url=url)
+        await page.until("document.querySelector('#login')?.checkVisibility()")
+        await page.type("#token", "mtt_" + "0" * 32)
+        await page.until("document.querySelector('#login-error').innerText")
+        await page.type("#token", token)
+        await page.shows("connected")
+        await page.shows("alice (operator)")
+
+        await page.until("document.querySelector('#new-agent').value")
+        await page.click("Begin")
+        await page.type("#text", "hi")
+        await page.shows("hello <b>you</b>")
+        await page.type("#text", "restart ssh")
+        await page.shows("Allow once")
+        assert await page.evaluate("document.title") == "(1⚠) motet"
+        await page.screenshot(shots / "approval.png")
+        await page.click("Allow once")
+        await page.shows("allow by alice")
+        await page.shows("it is restarted")
+        await page.type("#text", "hang")
+        await page.shows("working…")
+        await page.click("Stop")
+        await page.shows("stopped 1")
+        await page.screenshot(shots / "stopped.png")
+
+        await page.type("#text", "/status")
+        await page.shows("No run")
+    assert page.problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path: Path) -> None:
+    shots = Path(os.environ.get("MOTET_SCREENSHOTS", tmp_path))
+    ann = motet.Agent(
+        "ann", model=ScriptedModel([say("@bob what do you think?"), say("fine")], name="ann")
+    )
+    bob = motet.Agent(
+        "bob", model=ScriptedModel([say("it is good"), say("still good")], name="bob")
+    )
+    assert PROGRAM is not None
+    async with (
+        motet.open_host(agents=[ann, bob]) as host,
+        tab(PROGRAM, width=500, height=800) as page,
+    ):
+        room = await host.open_room(
+            motet.Room("dev", members=[ann, bob], speakers=motet.mentions())
+        )
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        await page.call("Page.addScriptToEvaluateOnNewDocument", source=SOCKETS)
+        await page.call("Page.navigate", url=url)
+        await page.click("#dev · ann, bob")
+        await page.type("#text", "@ann begin")
+        await page.shows("it is good")
+        await page.shows("the round is over")
+
+        await page.evaluate("sockets.at(-1).close(4900, 'pulled')")
+        await page.until(
+            "/pulled; reconnecting in \\d+ s, resuming from \\d+/.test(document.body.innerText)"
+        )
+        await room.post("@bob and now?", user="carol", key="k")
+        await page.shows("connected")
+        await page.shows("still good")
+
+        said = await page.evaluate(
+            "[...document.querySelectorAll('.said')].map(one => one.innerText)"
+        )
+        assert isinstance(said, list)
+        assert len(said) == 5
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await page.screenshot(shots / "room.png")
+    assert page.problems == []
