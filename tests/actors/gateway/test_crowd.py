@@ -1,0 +1,107 @@
+"""Many clients at once, one of them stuck and one talking rubbish: nobody else notices."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import trio
+from trio_websocket import wrap_client_stream
+
+from motet.actors.gateway.connection import Connection
+from motet.actors.gateway.context import Context, Settings
+from motet.actors.gateway.outbox import Outbox
+from motet.actors.gateway.server import serve_listeners
+from motet.protocols import gateway as wire
+from motet.protocols.events import Warned
+from tests.actors.gateway.fakes import Client, FakeHost
+
+CLIENTS, EVENTS = 20, 30
+LIMITS = wire.Limits(
+    connections=200, connections_per_user=200, message_burst=200, send_timeout_ms=500
+)
+
+
+@asynccontextmanager
+async def gateway() -> AsyncGenerator[tuple[FakeHost, Context, str]]:
+    """A gateway on a real port."""
+    host = FakeHost()
+    context = Context(host, Settings(limits=LIMITS))
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_listeners, context, listeners)
+        yield host, context, f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}/ws"
+        nursery.cancel_scope.cancel()
+
+
+async def joined(client: Client) -> None:
+    await client.result("connect")
+    await client.result("chat.send", session="a", text="hi", key="k")
+    await client.result("subscribe", stream="session:a")
+
+
+async def rubbish(address: str, seed: int) -> None:
+    """Connect rightly, then send bytes of all kinds, again and again."""
+    chance = random.Random(seed)
+    port = int(address.rpartition(":")[2].partition("/")[0])
+    key = "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="
+    head = (
+        "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Version: 13\r\n{key}\r\n\r\n"
+    )
+    while True:
+        with suppress(trio.BrokenResourceError):
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(head.encode())
+                await stream.receive_some()
+                for _ in range(chance.randint(1, 5)):
+                    await stream.send_all(chance.randbytes(chance.randint(1, 200)))
+                    await trio.lowlevel.checkpoint()
+
+
+def leftovers() -> int:
+    gc.collect()
+    return sum(isinstance(one, Connection | Outbox) for one in gc.get_objects())
+
+
+@asynccontextmanager
+async def crowd(address: str, size: int) -> AsyncGenerator[list[Client]]:
+    """So many clients that have joined; in the end they just go."""
+    parts = urlsplit(address)
+    streams: list[trio.SocketStream] = []
+    clients: list[Client] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(size):
+            stream = await trio.open_tcp_stream(str(parts.hostname), int(parts.port or 0))
+            streams.append(stream)
+            socket = await wrap_client_stream(nursery, stream, parts.netloc, parts.path)
+            clients.append(Client(socket))
+            await joined(clients[-1])
+        yield clients
+        nursery.cancel_scope.cancel()
+    for stream in streams:
+        await trio.aclose_forcefully(stream)
+
+
+async def test_one_that_is_stuck_and_one_that_talks_rubbish_touch_nobody_else() -> None:
+    before = leftovers()
+    async with gateway() as (host, context, address):
+        async with crowd(address, CLIENTS + 1) as (_stuck, *clients), trio.open_nursery() as talk:
+            talk.start_soon(rubbish, address, 1)
+            with trio.fail_after(30):
+                seq = 1
+                while not context.evicted or seq < EVENTS:
+                    host.say("a", Warned("s", "x" * 200_000))
+                    seq += 1
+                    assert [(await client.event()).seq for client in clients] == [seq] * CLIENTS
+            assert (len(context.connections), context.evicted) == (CLIENTS, 1)
+            talk.cancel_scope.cancel()
+        with trio.fail_after(10):
+            while context.open_sockets:
+                await trio.sleep(0.01)
+        assert (len(context.connections), len(context.hub), context.failed) == (0, 0, 0)
+        assert context.websockets == 0
+    assert leftovers() == before
