@@ -140,11 +140,15 @@ class Exchange:
             )
             if ack.run_id != events.run_id:
                 await events.from_its_beginning(ack.run_id)
-            self._watch = events
-            self.name(session, ack.run_id)
+            self.follow(events, session)
             yield events
         finally:
             events.close()
+
+    def follow(self, events: Watch, session: str) -> None:
+        """Answer with these events, which the gateway's timer may interrupt."""
+        self._watch = events
+        self.name(session, events.run_id)
 
     def name(self, session: str, run_id: str) -> None:
         """Say in the head of the answer what it is an answer of."""

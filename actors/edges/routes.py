@@ -11,6 +11,7 @@ import h11
 import msgspec
 import trio
 
+from motet.actors.edges.agui import run_agent
 from motet.actors.edges.exchange import Exchange, Gone, asker_of, cors
 from motet.actors.edges.faults import Fault, fault_of
 from motet.actors.edges.openai import complete, models
@@ -33,6 +34,7 @@ class Route:
 ROUTES: Final = (
     Route("/v1/chat/completions", "POST", "operator", complete),
     Route("/v1/models", "GET", "viewer", models),
+    Route("/v1/ag-ui", "POST", "operator", run_agent, open=True),
 )
 _ALLOWED: Final = "authorization, content-type, idempotency-key, x-session, x-as-user"
 

@@ -36,6 +36,7 @@ class Watch:
     _stream: str
     run_id: str
     _events: deque[EventRecord] = attrs.field(init=False, factory=deque[EventRecord])
+    _woken: bool = attrs.field(init=False, default=False)
     _lost: bool = attrs.field(init=False, default=False)
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
     _leave: Callable[[], None] = attrs.field(init=False)
@@ -47,6 +48,7 @@ class Watch:
         self._leave()
 
     def wake(self) -> None:
+        self._woken = True
         self._news.set()
 
     async def next(self, timeout: float = float("inf")) -> AnyEvent | None:
@@ -54,10 +56,11 @@ class Watch:
 
         Raises :class:`FellBehind`.
         """
-        if not self._events and not self._lost:
+        if not self._events and not self._lost and not self._woken:
+            self._news = trio.Event()
             with trio.move_on_after(timeout):
                 await self._news.wait()
-            self._news = trio.Event()
+        self._woken = False
         if self._events:
             return self._events.popleft().event
         if self._lost:
