@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import trio
+import trio.testing
+from trio.testing import MockClock
 from trio_websocket import wrap_client_stream
 
 from motet.actors.gateway.connection import Connection
@@ -105,3 +107,25 @@ async def test_one_that_is_stuck_and_one_that_talks_rubbish_touch_nobody_else() 
         assert (len(context.connections), len(context.hub), context.failed) == (0, 0, 0)
         assert context.websockets == 0
     assert leftovers() == before
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often any task ran."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_idle_connections_have_one_timer_for_all(mock_clock: MockClock) -> None:
+    """Between two ticks nothing runs, however many are connected."""
+    async with gateway() as (_, context, address), crowd(address, CLIENTS):
+        assert len(context.connections) == CLIENTS
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        mock_clock.jump(LIMITS.ping_ms / 1000 - 1)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count <= 5, "this test's own"

@@ -17,6 +17,7 @@ from motet.actors.gateway.context import Context, Settings
 from motet.actors.log_tail import LogTail
 from motet.protocols.chat import UserMessage
 from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
+from motet.protocols.gateway import Sent
 from motet.protocols.sessions import HistoryRow
 from tests.actors.approvals.ops import tree_of
 from tests.actors.gateway.fakes import Client, connected
@@ -197,3 +198,37 @@ def test_a_log_is_held_to_its_room_and_nothing_makes_it_fail() -> None:
     finally:
         logging.raiseExceptions = before
     assert len(tail.lines(10)) == 3
+
+
+async def test_the_same_key_from_two_connections_at_once_is_one_run() -> None:
+    agent = motet.Agent("a", model=Scripted(say("one"), say("two")))
+    async with motet.open_host(agents=[agent]) as host:
+        context = Context(host, Settings(tokens=TOKENS))
+        async with connected(context, ALICE) as first, connected(context, ALICE) as second:
+            same = {"session": "s", "text": "hi", "key": "k"}
+            posted = [
+                (client, await client.post("chat.send", **same)) for client in (first, second)
+            ]
+            sent = [msgspec.convert((await c.answer(i)).result, Sent) for c, i in posted]
+            assert len({one.run_id for one in sent}) == 1
+            assert sorted(one.status for one in sent) == ["accepted", "duplicate"]
+            await first.result("runs.wait", run_id=sent[0].run_id)
+        assert len(await host.runs()) == 1
+
+
+async def test_closing_a_socket_ends_no_run() -> None:
+    gate = trio.Event()
+    agent = motet.Agent("a", model=Scripted(call(("wait", {})), say("done")))
+
+    @agent.tool
+    async def wait() -> str:
+        await gate.wait()
+        return "waited"
+
+    async with motet.open_host(agents=[agent]) as host:
+        context = Context(host, Settings(tokens=TOKENS))
+        async with connected(context, ALICE) as client:
+            sent = await client.result("chat.send", session="s", text="hi", key="k")
+        assert (await host.find_run(str(sent["run_id"]))).status in ("queued", "running")
+        gate.set()
+        assert (await host.wait_run(str(sent["run_id"]), timeout=10)).status == "completed"
