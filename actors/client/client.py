@@ -28,6 +28,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
 from motet.protocols.host import AgentInfo, HostStatus
+from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.errors import only_error
@@ -157,14 +158,24 @@ class Client:
         return pending.result
 
     async def send(
-        self, session: str, text: str, *, agent: str | None = None, key: str | None = None
+        self,
+        session: str,
+        text: str,
+        *,
+        agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
+        key: str | None = None,
     ) -> wire.Sent | wire.CommandAnswer:
         """Say something to a session. When it returns, the input is on disk, once.
 
         ``key``: a text with a key that was sent before is not taken again; a fresh one by default.
+        ``mode``: what becomes of it if the session is at work; None: as the session is set.
+        ``sender``: who said it, in a group that a bridge speaks for.
         """
         key = key or secrets.token_hex(16)
-        result = await self.call("chat.send", session=session, text=text, agent=agent, key=key)
+        said = {"session": session, "text": text, "agent": agent, "mode": mode, "sender": sender}
+        result = await self.call("chat.send", **said, key=key)
         is_command = _of(result, _Said).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
 
@@ -304,6 +315,7 @@ async def connect(
     url: str,
     *,
     token: str | None = None,
+    as_user: str | None = None,
     name: str = "motet.client",
     on_change: Callable[[Change], None] | None = None,
     tls: ssl.SSLContext | None = None,
@@ -314,10 +326,11 @@ async def connect(
     The first connection has to succeed: raises :class:`Unreachable`, :class:`TurnedAway`, and
     ``ConfigError`` for an address that is none. When a later one ends the client comes back by
     itself, after 0.5 s at first and 30 s at most; ``on_change`` is told, and must not block.
-    Leaving the block closes the connection; runs at the host go on. ``tls`` says which
-    certificates are good, ``dial`` makes connections in another way.
+    Leaving the block closes the connection; runs at the host go on. ``as_user``: whom it is for, if
+    the token is a bridge's; ``tls`` says which certificates are good, ``dial`` makes connections in
+    another way.
     """
-    machine = Machine(wire.ClientInfo(name, __version__, ("deltas", "gap")), token)
+    machine = Machine(wire.ClientInfo(name, __version__, ("deltas", "gap")), token, as_user=as_user)
     client = Client(machine, dial or dialer(Address.of(url), tls), on_change or _ignore)
     try:
         async with trio.open_nursery() as nursery:
