@@ -45,7 +45,8 @@ FINAL = "final_answer"
 """A tool of that name takes the answer where it has a form."""
 VERBS = "list|read|write|run|fetch|fail|wait|detail|explain"
 PART = re.compile(rf"\s+and\s+(?=(?:{VERBS})\b)", re.I)
-ADDRESS = re.compile(r"^\s*@\S+[\s,:]+")
+ADDRESS = re.compile(r"^(?:\s*@\S+[\s,:]+)+")
+SPEAKER = re.compile(r"^\[[^\]\n]+\] ", re.M)
 NOTICE = re.compile(r"\s*\[.*\]\s*", re.S)
 GREETING = re.compile(r"\b(hi|hello|hey|help|who|what are you)\b", re.I)
 PATTERNS = {
@@ -149,8 +150,8 @@ def is_request(row: ChatMessage) -> TypeGuard[UserMessage]:
 
 
 def spoken(text: str) -> str:
-    """The text without the name it is addressed to in a room."""
-    return ADDRESS.sub("", text).strip()
+    """What was said last in a room, without who said it, and whom it is addressed to."""
+    return ADDRESS.sub("", SPEAKER.split(text)[-1]).strip()
 
 
 def step_of(

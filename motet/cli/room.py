@@ -44,7 +44,7 @@ class RoomHere:
         command = parse_command(text)
         if command is not None:
             return await answer_command(self.host, LOCAL, "", command, room=self.room.name)
-        said = await self.room.post(message_text(text), user=self.user)
+        said = await self.room.post(message_text(text).strip(), user=self.user)
         return Ack(f"{self.room.name}:{said.seq}", "accepted")
 
     async def stop(self) -> StopReport:

@@ -44,7 +44,7 @@ def show_room(setup: Setup, room: str, limit: int, *, json: bool) -> int:
         print(msgspec.json.encode(found).decode())
         return OK
     for one in found:
-        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {visible(one.text)}")
+        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {visible(one.text).rstrip()}")
     return OK
 
 

@@ -1,0 +1,71 @@
+"""``motet chat ROOM`` and ``motet rooms``: at a terminal, on a pipe, and beside a host."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.motet.command import motet, terminal
+
+FILE = """
+state = "../state"
+workspace = "."
+[agents.planner]
+model = "demo"
+[agents.coder]
+model = "demo"
+tools = ["group:fs"]
+[rooms.dev]
+members = ["planner", "coder"]
+speakers = "mentions"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "motet.toml").write_text(FILE)
+    return work
+
+
+def test_a_pipe_gets_what_is_said_with_names_and_the_rest_aside(folder: Path) -> None:
+    done = motet("chat", "dev", cwd=folder, stdin="@coder list files\nand this?\n/stop\n")
+
+    assert done.code == 0, done.err
+    assert done.out.startswith("[coder] ")
+    assert "motet.toml" in done.out
+    assert "[coder, turn 1, 7 left]" in done.err
+    assert "✓ list_files" in done.err
+    assert done.err.count("[the round is over: nobody to speak]") == 2
+    assert "Nothing was running" in done.err
+
+    shown = motet("rooms", "show", "dev", "-n", "2", cwd=folder)
+    assert "  [coder] " in shown.out.splitlines()[0]
+    assert "and this?" in shown.out.splitlines()[-1]
+    listed = json.loads(motet("rooms", "--json", cwd=folder).out)
+    assert [(one["name"], one["state"]["floor"]["round"]) for one in listed] == [("dev", 2)]
+
+
+def test_rooms_are_listed_before_anything_was_said(folder: Path) -> None:
+    done = motet("rooms", cwd=folder)
+    assert "planner, coder" in done.out
+    missing = motet("rooms", "show", "dev", cwd=folder)
+    assert (missing.code, "nothing stored" in missing.err) == (1, True)
+    unknown = motet("chat", "dve", cwd=folder)
+    assert (unknown.code, "dve" in unknown.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_round_and_the_talk_goes_on(folder: Path) -> None:
+    with terminal("chat", "dev", cwd=folder) as chat:
+        chat.expect("room dev: planner, coder")
+        chat.expect("> ")
+        chat.type("@coder wait 50\r")
+        chat.expect("[coder, turn 1")
+        chat.type("\x03")
+        chat.expect("[the round is over: stopped]")
+        chat.type("@planner hello\r")
+        chat.expect("planner")
+        chat.expect("nobody to speak")
+        chat.type("\x04")
