@@ -16,6 +16,7 @@ from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
 from motet.actors.tools.tool import ToolFailure
 from motet.cli.checks import Finding, agents, programs, providers, rooms, shown, together
+from motet.cli.health import examined, orphans
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
 from motet.protocols.errors import ConfigError
@@ -82,7 +83,9 @@ def _state(state: Path) -> Iterator[Finding]:
         if database_file(state).is_file():
             found = trio.run(_overview, state)
             yield _database(found)
+            yield from examined(state, owner)
             yield from _runs(found, in_use=owner is not None)
+        yield from orphans(owner)
     except StorageError as error:
         yield Finding("broken", "state", str(error))
 
@@ -117,7 +120,13 @@ def _runs(found: Overview, *, in_use: bool) -> Iterator[Finding]:
     if in_use or not open_runs:
         yield Finding("ok", "runs", f"{open_runs} going on")
     else:
-        text = f"{open_runs} cut off by the end of their host: marked so at the next start"
+        text = f"{open_runs} cut off by the end of their host: the next one goes on with them"
         yield Finding("note", "runs", text)
     if interrupted := found.runs.get("interrupted", 0):
         yield Finding("note", "runs", f"{interrupted} were interrupted: send these inputs again")
+    for one in found.quarantined:
+        text = (
+            f"{one.session} is quarantined: {one.tries} hosts in a row died while they took it up; "
+            f"`motet sessions release {one.session}` lets the next one try again"
+        )
+        yield Finding("broken", "session", text)

@@ -1,0 +1,88 @@
+"""What ``motet doctor`` finds in a state directory that something is wrong with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+import trio
+
+import motet
+from motet.cli.doctor import examine
+from motet.cli.health import examined, orphans
+
+QUIET = 'workspace = "."\n[tools.shell]\nmode = "off"\n'
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory in which one session was talked to."""
+
+    async def talk() -> None:
+        agent = motet.Agent("a", model="demo")
+        place, folder = tmp_path / "st", tmp_path / "w"
+        async with motet.open_host(place, agents=[agent], workspace=folder) as host:
+            await host.run(agent, "wait 0.01", session="s")
+
+    trio.run(talk)
+    return tmp_path / "st"
+
+
+def found(state: Path, owner: int | None = None) -> dict[str, tuple[str, str]]:
+    return {one.topic: (one.verdict, one.text) for one in examined(state, owner)}
+
+
+def changed(state: Path, sql: str) -> None:
+    connection = apsw.Connection(str(state / "motet.db"))
+    connection.execute(sql)
+    connection.close()
+
+
+def test_a_run_without_progress_is_told_while_a_host_runs(state: Path) -> None:
+    changed(state, "UPDATE runs SET status = 'running', updated = 1")
+    assert found(state, owner=1)["stuck"][0] == "note"
+    assert "stuck" not in found(state), "without a host it is cut off, which is told elsewhere"
+
+
+def test_a_session_in_quarantine_is_told(state: Path) -> None:
+    changed(state, "INSERT INTO resumptions VALUES ('s', 3, 5.0)")
+    verdict, text = found(state)["session"]
+    assert (verdict, text[:17]) == ("note", "s took the host d")
+
+
+def test_a_damaged_database_is_broken(
+    state: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given pages of the file that are overwritten, then something is found to be broken."""
+    changed(state, "PRAGMA wal_checkpoint(TRUNCATE)")
+    file = state / "motet.db"
+    whole = bytearray(file.read_bytes())
+    for page in range(2, len(whole) // 4096):
+        whole[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    file.write_bytes(whole)
+    (here / "motet.toml").write_text(QUIET)
+    assert examine(None, state) == 1
+    assert "✗" in capsys.readouterr().out
+
+
+def test_a_sound_directory_is_in_order(
+    state: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "motet.toml").write_text(QUIET)
+    assert examine(None, state) == 0
+    assert "the database is sound" in capsys.readouterr().out
+
+
+def test_a_tool_without_its_host_is_found(tmp_path: Path) -> None:
+    from motet.actors.tools.builtin.sandbox import GUARD
+
+    for pid, parent in ((70, 1), (71, 60)):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "cmdline").write_bytes(b"\0".join([b"python", GUARD.encode(), b"sleep"]))
+        (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
+    (told,) = orphans(60, tmp_path)
+    assert (told.verdict, told.text[-2:]) == ("note", "70")
+    (none,) = orphans(1, tmp_path)
+    assert none.verdict == "ok"
