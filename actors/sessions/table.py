@@ -174,9 +174,14 @@ class Run:
 
     @property
     def is_for_the_next(self) -> bool:
-        """Whether it is cut off so that the next host goes on with it."""
-        cut_off = self.stop_reason == SHUTDOWN and not self.by_user and self.caller is None
-        return cut_off and (self.durable or self.key is not None)
+        """Whether it is cut off so that the next host goes on with it.
+
+        One that was left before is left again, by a host that was only opened for a moment.
+        """
+        left = self.stop_reason == CLOSING and self.heard is not None
+        cut_off = left or self.stop_reason == SHUTDOWN
+        durable = self.durable or self.key is not None
+        return cut_off and durable and not self.by_user and self.caller is None
 
     def cancel(self, reason: str, *, by_user: bool = False) -> bool:
         """Ask the run to end now; whether nobody had before.

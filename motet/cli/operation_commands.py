@@ -41,6 +41,20 @@ def stop(
     raise typer.Exit(end(setup, target, everything=all, grace=grace, json=json))
 
 
+@app.command(epilog=examples("motet resend run_7f3a"))
+def resend(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="One that was interrupted.")],
+    json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Have the running server answer an interrupted input after all, once."""
+    from motet.cli.resend import resend as again
+    from motet.cli.setup import load_setup
+
+    raise typer.Exit(again(load_setup(config, state), run, json=json))
+
+
 class ConfigLook(StrEnum):
     """What ``motet config`` does."""
 

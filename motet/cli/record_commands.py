@@ -108,6 +108,7 @@ class SessionLook(StrEnum):
     COMPACT = "compact"
     RESET = "reset"
     DELETE = "delete"
+    RELEASE = "release"
 
 
 @app.command(
@@ -138,7 +139,10 @@ def sessions(
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Look at sessions, also while a host runs; compact, reset, delete them when none does."""
+    """Look at sessions, also while a host runs; compact, reset, delete them when none does.
+
+    A session that `motet doctor` names as quarantined is taken up again after its `release`.
+    """
     from motet.cli import sessions as act
     from motet.cli.setup import load_setup
 
@@ -156,6 +160,10 @@ def sessions(
             code = act.reset_session(setup, session)
         case SessionLook.DELETE:
             code = act.delete_session(setup, session, sure=yes)
+        case SessionLook.RELEASE:
+            from motet.cli.resend import release_session
+
+            code = release_session(setup, session)
     raise typer.Exit(code)
 
 

@@ -17,12 +17,14 @@ import trio
 
 from motet.actors.errors.retention import Runs
 from motet.actors.errors.rows import SELECT, list_query, stored
+from motet.actors.recovery.rows import ASIDE, quarantined
 from motet.actors.storage.errors import ExpectationFailed, StorageError, storage_error
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.errors import ListErrors, NotFound, StoredError
+from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import Row, Statement
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
@@ -116,11 +118,12 @@ async def stored_error(readers: Readers, error_id: str) -> StoredError:
 
 @attrs.frozen
 class Overview:
-    """A database in figures; ``runs`` counts them by status."""
+    """A database in figures; ``runs`` counts them by status, ``quarantined`` are sessions."""
 
     size: int
     version: int
     runs: dict[str, int]
+    quarantined: tuple[Quarantined, ...] = ()
 
 
 async def overview(readers: Readers, file: Path) -> Overview:
@@ -128,7 +131,8 @@ async def overview(readers: Readers, file: Path) -> Overview:
     ((version,),) = await readers.read("PRAGMA user_version")
     runs = await readers.read(RUNS_BY_STATUS) if version else ()
     counts = {str(status): int(count or 0) for status, count in runs}
-    return Overview(file.stat().st_size, int(version or 0), counts)
+    aside = await readers.read(ASIDE) if version == VERSION else ()
+    return Overview(file.stat().st_size, int(version or 0), counts, tuple(map(quarantined, aside)))
 
 
 def lock_owner(state: Path) -> int | None:

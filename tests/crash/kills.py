@@ -99,13 +99,12 @@ class Kills:
         random = self._random
         early, at = random.random() < EARLY, random.random()
         began = time.monotonic()
-        pid, serves = self._start(f"{life}"), True
-        if not early:
-            serves = self._hears("serving")
+        pid = self._start(f"{life}")
+        serves = early or self._hears("serving") > 0
         if serves:
             time.sleep(at * (START if early else BUSY))
             os.kill(pid, signal.SIGKILL)
-            serves = self._hears("ended")
+            self._hears("ended")
         if not serves or self._status != signal.SIGKILL:
             self.outcome.problems.append(f"life {life} has ended by itself: {self._why()}")
         self.outcome.kills.append(time.monotonic() - began)

@@ -17,13 +17,15 @@ from zlib import crc32
 import trio
 
 import motet
+from motet.protocols.approvals import ApprovalDecision, ApprovalState
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
-from motet.protocols.sessions import QueueFull
+from motet.protocols.sessions import QueueFull, RunStatus
 from tests.crash.workload import Diary, lines, plans, worker
 
 SESSIONS = 50
-BUSY = ("queued", "running", "waiting")
+BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
+ANSWERED: tuple[ApprovalState, ...] = ("allowed", "denied")
 
 
 class Life:
@@ -87,13 +89,15 @@ class Life:
         again = 0
         while True:
             waiting = await host.approvals(state="pending", limit=100)
-            for state in ("allowed", "denied") if not again % 10 else ():
+            for state in ANSWERED if not again % 10 else ():
                 # A run that was taken up too often waits for the person to say so again.
                 known = await host.approvals(state=state, limit=200)
                 waiting += tuple(info for info in known if info.blocked)
             again += 1
             for info in waiting:
-                decision = "deny" if crc32(info.id.encode()) % 3 == 0 else "allow-once"
+                decision: ApprovalDecision = "allow-once"
+                if crc32(info.id.encode()) % 3 == 0:
+                    decision = "deny"
                 try:
                     await host.approve(info.id, decision)
                 except MotetError:

@@ -10,7 +10,7 @@ import trio
 import motet
 from motet.actors.agent.transcript import violations
 from motet.protocols import events
-from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import InputValidation
 from motet.protocols.sessions import KeyConflict, Principal
 from tests.actors.recovery.crashes import crashed, ended, opened
@@ -93,7 +93,6 @@ async def test_a_run_goes_on_from_its_rows_and_repeats_only_what_may_be(
         assert (run.status, done) == ("completed", [stuck])
         assert run.usage.total_tokens == 45  # what was spent before counts
         assert await texts(host) == ["go", "", "write done", "", f"{stuck} done", "fine"]
-        await host.events.settle()
         seen = [record.event for record in await host.events.read("session:s", 0)]
     told = [events.event_name(event) for event in seen]
     assert told.count("tool.call") == told.count("tool.result") == 2
@@ -265,6 +264,7 @@ async def test_a_run_that_is_cut_off_twice_goes_on_twice(tmp_path: Path) -> None
         (say("at last"),),
     ]
     stuck, run_id = ("look", "put", ""), ""
+    rows: list[ChatMessage] = []
     for number, steps in enumerate(scripts):
         async with opened(state, ops(*steps, done=done, stuck=stuck[number])) as host:
             if not run_id:
