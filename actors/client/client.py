@@ -27,7 +27,9 @@ from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalSt
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
+from motet.protocols.gateway_rooms import Posted, RoomsList
 from motet.protocols.host import AgentInfo, HostStatus
+from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
@@ -178,6 +180,19 @@ class Client:
         result = await self.call("chat.send", **said, key=key)
         is_command = _of(result, _Said).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
+
+    async def post(
+        self, room: str, text: str, *, key: str | None = None
+    ) -> Posted | wire.CommandAnswer:
+        """Say something in a room; as :meth:`send` does in a session."""
+        key = key or secrets.token_hex(16)
+        result = await self.call("rooms.post", room=room, text=text, key=key)
+        is_command = _of(result, _Said).command is not None
+        return _of(result, wire.CommandAnswer) if is_command else _of(result, Posted)
+
+    async def rooms(self) -> tuple[RoomInfo, ...]:
+        """Those that the user may see, by name."""
+        return _of(await self.call("rooms.list"), RoomsList).rooms
 
     async def stop(
         self,

@@ -41,6 +41,7 @@ class Machine:
     client: wire.ClientInfo
     token: str | None = attrs.field(default=None, repr=False)
     stirred: Callable[[], None] = attrs.field(default=lambda: None)
+    as_user: str | None = None
     server: wire.Connected | None = attrs.field(init=False, default=None)
     restarts: int = attrs.field(init=False, default=0)
     unreadable: int = attrs.field(init=False, default=0)
@@ -62,7 +63,8 @@ class Machine:
             if following.last is not None and following.idle and len(resume) < _RESUMED:
                 resume[stream] = following.last
                 following.asking = self._connect
-        params = wire.ConnectParams(client=self.client, auth=wire.Auth(self.token), resume=resume)
+        auth = wire.Auth(self.token, self.as_user)
+        params = wire.ConnectParams(client=self.client, auth=auth, resume=resume)
         self._send(self._connect, "connect", _fields(params))
 
     def received(self, text: str) -> None:

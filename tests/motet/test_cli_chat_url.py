@@ -43,16 +43,12 @@ def test_a_pipe_is_answered_by_the_server_line_by_line(place: Path, server: Proc
 
     done = motet("chat", "--url", url, *token, cwd=away, stdin="run echo one\n/status\n")
     refused = motet("chat", "--url", url, cwd=away, stdin="hi\n")
-    nobody = motet("chat", "--url", "ws://127.0.0.1:1", cwd=away, stdin="hi\n")
-    wrong = motet("chat", "--url", "here?token=x", cwd=away, stdin="hi\n")
 
     assert (done.code, done.out.count("one")) == (0, 1), done
     assert "→ shell" in done.err
     assert "No run" in done.err
     assert (refused.code, "token" in refused.err) == (1, True)
-    assert (nobody.code, "cannot reach 127.0.0.1:1" in nobody.err) == (1, True)
-    assert (wrong.code, "no address of a gateway" in wrong.err) == (2, True)
-    assert not [one for one in (refused, nobody, wrong) if "Traceback" in one.err]
+    assert "Traceback" not in refused.err
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import MessageAdded, RunCompleted
 from motet.protocols.gateway import CommandAnswer, Sent
+from motet.protocols.gateway_rooms import Posted
 from motet.testing import ScriptedModel, say
 from tests.actors.client.fakes import Fault, client_of, gateway
 
@@ -69,6 +70,26 @@ async def test_a_host_is_talked_with_over_a_real_socket() -> None:
             with pytest.raises(RequestFailed) as refused:
                 await client.call("nonsense")
             assert refused.value.code == "unknown_method"
+
+
+async def test_a_room_is_talked_in_and_read_like_a_session() -> None:
+    agent = motet.Agent("ann", model=ScriptedModel([say("here I am")]))
+    async with motet.open_host(agents=[agent]) as host:
+        await host.open_room(motet.Room("dev", members=[agent]))
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        async with connect(url) as client, client.stream("room:dev", 0) as events:
+            posted = await client.post("dev", "@ann?", key="k")
+            again = await client.post("dev", "@ann?", key="k")
+            stopped = await client.post("dev", "/stop")
+            async for record in events:
+                if isinstance(record.event, motet.RoomIdle):
+                    break
+
+            assert isinstance(posted, Posted)
+            assert isinstance(again, Posted)
+            assert (posted.status, again.status, again.seq) == ("accepted", "duplicate", posted.seq)
+            assert isinstance(stopped, CommandAnswer)
+            assert [room.name for room in await client.rooms()] == ["dev"]
 
 
 async def test_a_call_waits_for_the_next_connection(autojump_clock: MockClock) -> None:
