@@ -1,0 +1,161 @@
+"""What can be read of a journal that a kill has cut anywhere: laws on generated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.actors.agent.transcript import close_calls, violations
+from motet.actors.recovery.plan import has_begun, resumption, unfit, unrepeatable, whole
+from motet.actors.recovery.rows import LeftRun
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.limits import Limits
+from motet.protocols.recovery import Given, RecoveryConfig
+from motet.protocols.sessions import RunInfo
+
+CONFIG, LIMITS = RecoveryConfig(), Limits()
+INFO = RunInfo("run_1", "s", "a", "alice", "running", "do it", created=100.0, updated=101.0)
+OPERATOR = Given("operator")
+
+
+def left(*rows: ChatMessage, given: Given | None = OPERATOR, seen: float = 110.0) -> LeftRun:
+    return LeftRun(INFO, given, seen, rows=rows)
+
+
+def asks(*names: str, batch: int = 0) -> AssistantMessage:
+    calls = (Call(f"c{batch}_{index}", name) for index, name in enumerate(names))
+    return AssistantMessage("", tuple(calls))
+
+
+def got(name: str, index: int = 0, batch: int = 0) -> ToolMessage:
+    return ToolMessage(f"c{batch}_{index}", name, f"{name} done")
+
+
+def is_read(name: str) -> bool:
+    return name == "read"
+
+
+NAMES = st.lists(st.sampled_from(["read", "write"]), min_size=1, max_size=3)
+
+
+@st.composite
+def cut_runs(draw: st.DrawFn) -> tuple[list[ChatMessage], list[str]]:
+    """A journal as a kill leaves it, and the names of the calls whose results are not in it.
+
+    Results of one answer are noted in any order, and some of the last one's are lost. An input
+    that has no gates is not in it.
+    """
+    rows: list[ChatMessage] = [UserMessage("do it")] if draw(st.booleans()) else []
+    batches = draw(st.lists(NAMES, max_size=4))
+    lost: list[str] = []
+    for number, names in enumerate(batches):
+        rows.append(asks(*names, batch=number))
+        results = [got(name, index, number) for index, name in enumerate(names)]
+        if number == len(batches) - 1:
+            known = draw(st.lists(st.sampled_from(results), unique_by=lambda row: row.call_id))
+            lost = [row.name for row in results if row not in known]
+            results = known
+        elif draw(st.booleans()) and number < len(batches) - 2:
+            results.reverse()
+        rows += results
+    return rows, lost
+
+
+@settings(max_examples=200, deadline=None)
+@given(cut_runs())
+def test_what_goes_on_repeats_exactly_the_calls_without_a_result(
+    run: tuple[list[ChatMessage], list[str]],
+) -> None:
+    """Law: the calls that are run again are those that have no result, and all of them may be."""
+    rows, lost = run
+    one = left(*rows)
+    assert unfit(one, CONFIG, now=120.0) == ""
+    assert unrepeatable(one, is_read) == ("write" if "write" in lost else "")
+    if not has_begun(one):
+        assert lost == []
+        return
+    journal = whole(one, LIMITS)
+    assert violations(close_calls(journal, "unknown")) == ()
+    going = resumption(one, OPERATOR, journal, LIMITS)
+    last = going.suspended.rows[-1]
+    assert isinstance(last, AssistantMessage)
+    done = {row.call_id for row in going.results}
+    assert sorted(call.name for call in last.calls if call.id not in done) == sorted(lost)
+    assert going.suspended.turn.turns == sum(isinstance(row, AssistantMessage) for row in journal)
+    assert going.suspended.last == going.suspended.step + len(last.calls)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cut_runs(), st.data())
+def test_a_journal_without_an_answer_whose_results_it_has_is_not_gone_on_from(
+    run: tuple[list[ChatMessage], list[str]], data: st.DataObject
+) -> None:
+    """Law: calls that were run and are not on record are never run again by guessing."""
+    rows, _ = run
+    answers = [
+        at
+        for at, row in enumerate(rows[:-1])
+        if isinstance(row, AssistantMessage) and isinstance(rows[at + 1], ToolMessage)
+    ]
+    if answers:
+        del rows[data.draw(st.sampled_from(answers))]
+        assert unfit(left(*rows), CONFIG, now=120.0) == (
+            "the host ended during this run, whose journal has gaps"
+        )
+
+
+def test_a_message_that_came_in_is_where_the_model_is_asked_next() -> None:
+    one = left(asks("read"), got("read"), UserMessage("and hurry", note="injected"))
+    journal = whole(one, LIMITS)
+    going = resumption(one, OPERATOR, journal, LIMITS)
+    assert going.suspended.rows[-1] == UserMessage("and hurry", note="injected")
+    assert going.results == ()
+
+
+def test_a_transfer_is_repeated_until_the_other_has_taken_over() -> None:
+    rows = (asks("transfer_to_b"), got("transfer_to_b"))
+    assert not [row for row in whole(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
+    assert unrepeatable(left(*rows), is_read) == ""
+    info = RunInfo("run_1", "s", "b", "alice", "running", "do it", created=100.0, updated=101.0)
+    taken_over = LeftRun(info, OPERATOR, 110.0, rows=rows)
+    assert [row for row in whole(taken_over, LIMITS) if isinstance(row, ToolMessage)]
+
+
+def test_an_outcome_that_is_not_known_is_no_result() -> None:
+    begun = ToolMessage("c0_0", "write", "[Outcome unknown]", "unknown")
+    assert unrepeatable(left(asks("write"), begun), is_read) == "write"
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (left(given=None), "so did who waited for it"),
+        (left(given=Given("operator", deps=True)), "deps that are not stored"),
+        (left(seen=-200.0), "away for long"),
+        (LeftRun(INFO, OPERATOR, 110.0, aside=True), "quarantined"),
+        (LeftRun(INFO, OPERATOR, 110.0, broken=True), "has gaps"),
+    ],
+)
+def test_why_a_run_does_not_go_on(one: LeftRun, why: str) -> None:
+    assert why in unfit(one, CONFIG, now=120.0)
+
+
+def test_calls_of_which_everybody_has_heard_are_not_told_again() -> None:
+    told = (("tool.call", "c0_0"), ("tool.result", "c0_0"), ("tool.call", "c0_1"), ("message", ""))
+    one = LeftRun(INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), heard=told)
+    going = resumption(one, OPERATOR, whole(one, LIMITS), LIMITS)
+    assert (going.announced, going.told) == ({"c0_0", "c0_1"}, {"c0_0"})
+    assert going.suspended.messages == 1
+
+
+def _kinds(rows: Sequence[ChatMessage]) -> list[str]:
+    return [type(row).__name__ for row in rows]
+
+
+def test_an_input_that_was_not_journalled_is_the_first_row() -> None:
+    journal = whole(left(asks("read")), Limits(message_chars=2))
+    assert _kinds(journal) == ["UserMessage", "AssistantMessage"]
+    assert journal[0].text.startswith("do\n[Message cut")
