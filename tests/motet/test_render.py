@@ -19,6 +19,7 @@ from motet.protocols.events import (
     RunFailed,
     RunLimited,
     RunRetrying,
+    RunStalled,
     RunStarted,
     TextDelta,
     ToolCall,
@@ -128,6 +129,11 @@ def test_calls_and_results_are_one_line_each() -> None:
         (RunLimited(Usage(), "turns"), "warning", "[stopped: the limit of turns is reached]"),
         (RunCancelled(Usage(), "stopped by alice"), "note", "[stopped]"),
         (InputDropped("stopped"), "warning", "[not answered: stopped]"),
+        (
+            RunStalled(301.0, "the tool shell"),
+            "warning",
+            "[quiet for 301.0 s, waits on the tool shell; /stop ends it]",
+        ),
         (Warned("bus", "slow\x1b[2J"), "warning", "warning: slow\ufffd[2J"),
     ],
 )
