@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from motet.protocols.policy import Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
     from motet.protocols.queueing import QueueConfig, QueueMode
     from motet.protocols.recovery import Quarantined, RecoveryConfig
+    from motet.protocols.rooms import RoomView
     from motet.protocols.sessions import (
         LOCAL,
         Ack,
@@ -266,6 +267,7 @@ _HOMES = {
     ),
     "motet.protocols.queueing": ("QueueConfig", "QueueMode"),
     "motet.protocols.recovery": ("Quarantined", "RecoveryConfig"),
+    "motet.protocols.rooms": ("RoomView",),
     "motet.protocols.sessions": (
         "LOCAL",
         "Ack",
@@ -360,6 +362,7 @@ __all__ = [
     "Room",
     "RoomIdle",
     "RoomTurn",
+    "RoomView",
     "Ruling",
     "RunCancelled",
     "RunCompleted",

@@ -54,6 +54,14 @@ SAYS = {
         librarian +completed
         (?:lead|writer) +completed
     """,
+    "room": r"""
+        \[bob\] the names are cid, ann and ben
+        \[alice\] @planner who does it\?
+        \[planner\] @coder please sort the names\.
+        \[coder\] @planner sorted: ann, ben, cid\.
+        \[planner\] Well done\.
+        3 turns; nobody to speak
+    """,
     "guard": r"""
         \[audit\] shell: refused
         \[audit\] shell: ran ls in /srv
@@ -78,7 +86,7 @@ SAYS = {
         done: restarted sshd, since it hangs
     """,
 }
-DAEMONS = {"asyncio_daemon", "threads_daemon"}
+DAEMONS = {"asyncio_daemon", "bridge_tcp", "threads_daemon"}
 
 
 def answering(answer: str) -> Callable[[str], str]:
@@ -166,3 +174,63 @@ async def test_the_daemon_of_threads_answers_requests_and_ends_on_ctrl_c() -> No
 
         assert await trio.to_thread.run_sync(output.read) == "leaving\n"
         assert process.wait() == 0
+
+
+class Person:
+    """Somebody who chats over the bridge."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.heard = ""
+
+    async def say(self, text: str) -> None:
+        await self.stream.send_all(text.encode() + b"\n")
+
+    async def hears(self, text: str) -> None:
+        """Wait until ``text`` is said; what came before it is gone."""
+        while text not in self.heard:
+            data = await self.stream.receive_some()
+            assert data, f"no {text!r} in {self.heard!r}"
+            self.heard += data.decode()
+        self.heard = self.heard.partition(text)[2]
+
+
+@pytest.mark.slow
+async def test_the_bridge_lets_each_person_chat_and_stop_as_their_own_user() -> None:
+    with trio.fail_after(30), daemon("bridge_tcp") as (_, port, output):
+        people: list[Person] = []
+        async with (
+            await trio.open_tcp_stream("127.0.0.1", port) as one,
+            await trio.open_tcp_stream("127.0.0.1", port) as other,
+        ):
+            for name, stream in (("ada", one), ("bob", other)):
+                person = Person(stream)
+                await person.hears("Your name?")
+                await person.say(name)
+                await person.hears(f"Hello {name}")
+                people.append(person)
+            ada, bob = people
+
+            await ada.say("wait 60")
+            await ada.hears("I call")
+            await bob.say("/stopall")
+            await bob.hears("othing")
+            await bob.say("hello")
+            await bob.hears("I have no rule for 'hello'")
+            await ada.say("/stop")
+            await ada.hears("topped")
+            await ada.say("/usage")
+            await ada.hears("token")
+            await ada.say("x" * 5_000)
+            with pytest.raises(AssertionError, match="no 'nothing more'"):
+                await ada.hears("nothing more")
+        assert output.readable()
+
+
+@pytest.mark.slow
+async def test_the_bridge_wants_a_name() -> None:
+    with trio.fail_after(30), daemon("bridge_tcp") as (_, port, _output):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            person = Person(stream)
+            await person.say("a name: with a colon")
+            await person.hears("A name has 1 to 32")
