@@ -88,7 +88,9 @@ def _attrs_fields(cls: type) -> dict[str, object]:
 def _durations(cls: type, kinds: Mapping[str, object]) -> list[str]:
     """The fields that take ``30s`` as well as 30."""
     fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls) if attrs.has(cls) else ()
-    return [one.name for one in fields if one.converter is not None and kinds[one.name] is float]
+    # Of what types a converter is, attrs does not say.
+    converted = {one.name: cast("object", one.converter) for one in fields}  # pyright: ignore[reportUnknownMemberType]
+    return [name for name, by in converted.items() if by is not None and kinds[name] is float]
 
 
 def _struct_fields(cls: type[msgspec.Struct]) -> dict[str, object]:

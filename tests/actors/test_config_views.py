@@ -65,7 +65,7 @@ def test_the_schema_has_every_key_and_refuses_others() -> None:
         found = whole
         for part in key.split("."):
             found = followed(cast("JsonObject", properties(found)[part]), whole)
-    assert found["additionalProperties"] is False if "properties" in found else True
+    assert whole["additionalProperties"] is False
     agents = cast("JsonObject", properties(whole)["agents"])
     agent = followed(cast("JsonObject", agents["additionalProperties"]), whole)
     assert "description" in cast("JsonObject", properties(agent)["tools"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
@@ -34,8 +34,8 @@ def found(state: Path, owner: int | None = None) -> dict[str, tuple[str, str]]:
 
 
 def changed(state: Path, sql: str) -> None:
-    connection = apsw.Connection(str(state / "motet.db"))
-    connection.execute(sql)
+    connection = sqlite3.connect(state / "motet.db")
+    connection.executescript(sql)
     connection.close()
 
 

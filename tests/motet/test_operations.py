@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
@@ -87,17 +87,22 @@ async def shell(script: str, folder: Path) -> str:
     return ran.stdout.decode()
 
 
+def version_of(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 async def test_an_older_database_is_brought_up_and_keeps_what_it_has(tmp_path: Path) -> None:
     """Given the database of an older motet with a session in it, when a host opens it, then it has
     the newest version and the session.
     """
     state = tmp_path / "state"
     state.mkdir()
-    old = apsw.Connection(str(state / "motet.db"))
+    old = sqlite3.connect(state / "motet.db")
     for step in MIGRATIONS[:1]:
-        old.execute(step)
-    old.execute("PRAGMA user_version = 1")
-    old.execute(
+        old.executescript(step)
+    old.executescript(
+        "PRAGMA user_version = 1;"
         "INSERT INTO sessions (session, agent, owner, created, updated)"
         " VALUES ('old', 'a', 'local', 1.0, 1.0)"
     )
@@ -105,21 +110,21 @@ async def test_an_older_database_is_brought_up_and_keeps_what_it_has(tmp_path: P
     agent = motet.Agent("a", model="demo")
     async with motet.open_host(state, agents=[agent], workspace=tmp_path / "w") as host:
         assert [one.session for one in await host.sessions()] == ["old"]
-    new = apsw.Connection(str(state / "motet.db"))
-    assert new.pragma("user_version") == VERSION
+    new = sqlite3.connect(state / "motet.db")
+    assert version_of(new) == VERSION
     new.close()
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    newer = apsw.Connection(str(state / "motet.db"))
-    newer.execute(f"CREATE TABLE later (x); PRAGMA user_version = {VERSION + 1}")
+    newer = sqlite3.connect(state / "motet.db")
+    newer.executescript(f"CREATE TABLE later (x); PRAGMA user_version = {VERSION + 1}")
     newer.close()
     with pytest.raises((motet.StorageError, StartFailed)) as failure:
         async with motet.open_host(state, workspace=tmp_path / "w"):
             pass
     assert "newer" in f"{failure.value} {failure.value.__cause__}"
-    left = apsw.Connection(str(state / "motet.db"))
-    assert left.pragma("user_version") == VERSION + 1
+    left = sqlite3.connect(state / "motet.db")
+    assert version_of(left) == VERSION + 1
     left.close()
