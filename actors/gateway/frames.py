@@ -40,8 +40,9 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         self._sending = trio.StrictFIFOLock()
         self.owed = b""
         """What the kernel did not take of :meth:`send_now`."""
-        plain = isinstance(stream, trio.SocketStream) and sys.platform != "win32"
-        self._socket = stream.socket if plain else None
+        self._socket: trio.socket.SocketType | None = None
+        if isinstance(stream, trio.SocketStream) and sys.platform != "win32":
+            self._socket = stream.socket
 
     def send_now(self, data: bytes) -> Sent:
         """Give ``data`` to the kernel as far as it takes it.

@@ -80,7 +80,7 @@ def _gateway(counts: GatewayCounts) -> Iterable[Metric]:
         ({"method": method, "code": code}, float(number))
         for (method, code), number in sorted(counts.requests.items())
     )
-    told = (
+    told: tuple[tuple[str, Kind, str, float], ...] = (
         ("connections", "gauge", "Clients that are connected.", counts.connections),
         ("subscriptions", "gauge", "Streams that they hear.", counts.subscriptions),
         ("evicted_total", "counter", "Clients cut off: they took nothing.", counts.evicted),

@@ -15,6 +15,9 @@ from motet.runtime import Actor, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
+CROWDED_SWEEP = 1.0
+MOST = 1_000
+"""Sessions that stay alive while they are idle. One takes some 20 KB, and is soon read again."""
 
 
 class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolve"):
@@ -51,6 +54,7 @@ class Router(Actor[RouterMessage]):
     def __init__(self, services: Services, stalled: float = 0.0) -> None:
         self.services = services
         self.stalled = stalled
+        self._crowded = trio.Event()
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
@@ -66,6 +70,8 @@ class Router(Actor[RouterMessage]):
                 lambda: Session(message.session, self.services), name=name
             )
         self.services.table.slot(message.session).actor = session
+        if len(self.services.table.slots) > MOST:
+            self._crowded.set()
         return session
 
     @handles(Discard)
@@ -79,16 +85,30 @@ class Router(Actor[RouterMessage]):
         await self.stop_child(actor_name(message.session))
 
     async def _sweep(self) -> None:
-        """Passivate sessions that have been idle for a while: their transcript is on disk."""
-        table = self.services.table
+        """Passivate sessions that have been idle for a while, or are too many.
+
+        Their transcript is on disk.
+        """
         while True:
-            await trio.sleep(SWEEP_EVERY)
-            limit = trio.current_time() - IDLE_AFTER
-            for key, slot in list(table.slots.items()):
-                if slot.idle and slot.touched < limit:
-                    del table.slots[key]
-                    if self.child(actor_name(key)) is not None:
-                        await self.stop_child(actor_name(key))
+            with trio.move_on_after(SWEEP_EVERY):
+                await self._crowded.wait()
+                await trio.sleep(CROWDED_SWEEP)
+            self._crowded = trio.Event()
+            for key in self._to_passivate():
+                slot = self.services.table.slots.get(key)
+                if slot is None or not slot.idle:
+                    continue
+                del self.services.table.slots[key]
+                if self.child(actor_name(key)) is not None:
+                    await self.stop_child(actor_name(key))
+
+    def _to_passivate(self) -> list[str]:
+        """Idle sessions, the one first that was used least lately."""
+        slots = self.services.table.slots
+        idle = sorted((slot.touched, key) for key, slot in slots.items() if slot.idle)
+        limit = trio.current_time() - IDLE_AFTER
+        spare = len(slots) - MOST
+        return [key for at, (touched, key) in enumerate(idle) if touched < limit or at < spare]
 
 
 def actor_name(session: str) -> str:

@@ -1,0 +1,44 @@
+"""Idle sessions are put to rest: after a while, and sooner when they are many."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import motet
+from motet.actors.sessions import router
+from motet.protocols.chat import UserMessage
+from tests.scripted import Scripted, say
+
+
+async def test_many_idle_sessions_do_not_all_stay_alive(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(router, "MOST", 3)
+    model = Scripted(*[say("yes")] * 9)
+    agent = motet.Agent("a", model=model)
+    async with motet.open_host(agents=[agent]) as host:
+        for number in range(8):
+            await host.run("a", "hi", session=f"s{number}")
+        await trio.sleep(2 * router.CROWDED_SWEEP)
+        assert host.status().live_sessions == 3
+        await host.run("a", "again", session="s0")
+        shown = [row.text for row in model.requests[-1].messages if isinstance(row, UserMessage)]
+    assert shown == ["hi", "again"]
+
+
+async def test_a_session_at_work_stays_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(router, "MOST", 1)
+    slow = motet.Agent("slow", model=Scripted(None, name="slow"))
+    quick = motet.Agent("quick", model=Scripted(*[say("yes")] * 4, name="quick"))
+    async with motet.open_host(agents=[slow, quick]) as host:
+        ack = await host.submit("hi", session="long", agent="slow")
+        for number in range(4):
+            await host.run("quick", "hi", session=f"s{number}")
+        await trio.sleep(2 * router.CROWDED_SWEEP)
+        assert (await host.find_run(ack.run_id)).status == "running"
+        assert host.status().live_sessions == 1
+        await host.stop(run_id=ack.run_id)
