@@ -14,16 +14,18 @@ import selectors
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BURST", "Crowd"]
+__all__ = ["BURST", "Client", "Crowd"]
 
 SIZE = 1_000
 BURST = 20
 """Frames that a server sends before it waits until all have them."""
 _BUFFER = 262_144
+_TICK = b'"event":"tick"'
 
 
 class Crowd:
@@ -45,11 +47,22 @@ class Crowd:
         self._process.stdin.flush()
         self._read(str(count))
 
+    def arrivals(self, count: int) -> list[float]:
+        """As :meth:`reached`; when each client got the last of them, by the monotonic clock."""
+        self.reached(count)
+        assert self._process.stdin is not None
+        self._process.stdin.write("when\n")
+        self._process.stdin.flush()
+        return [float(word) for word in self._line().split()]
+
     def _read(self, wanted: str) -> None:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
+        line = self._line()
         if line != wanted:
             raise RuntimeError(f"the clients said {line!r}, not {wanted!r}")
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
     def __enter__(self) -> Self:
         return self
@@ -64,13 +77,16 @@ class Crowd:
         self._process.communicate()
 
 
-class _Client:
-    """One socket. ``frames`` counts those that came since :meth:`say`."""
+class Client:
+    """One socket.
+
+    ``frames`` counts those that came since :meth:`say`, ``at`` is when the last ones did.
+    """
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self._rest = b""
-        self.frames = 0
+        self.frames, self.at = 0, 0.0
         key = base64.b64encode(os.urandom(16)).decode()
         head = (
             "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -105,6 +121,7 @@ class _Client:
     def read(self) -> None:
         """Take what has come; counts the text frames that are whole."""
         data = self._rest + self._received()
+        self.at = time.monotonic()
         at, size = 0, len(data)
         while size - at >= 2:
             length, start = data[at + 1] & 0x7F, at + 2
@@ -114,7 +131,8 @@ class _Client:
                 length, start = int.from_bytes(data[at + 2 : at + 10], "big"), at + 10
             if start + length > size:
                 break
-            self.frames += data[at] & 0x0F == 1
+            is_text = data[at] & 0x0F == 1
+            self.frames += is_text and data.find(_TICK, start, start + length) < 0
             at = start + length
         self._rest = data[at:]
 
@@ -127,9 +145,9 @@ def _masked(payload: bytes) -> bytes:
 
 
 def _main(port: int, size: int, lines: Sequence[str]) -> None:
-    clients: list[_Client] = []
+    clients: list[Client] = []
     for start in range(0, size, 50):  # no more than a listener takes at once
-        clients += (new := [_Client(port) for _ in range(start, min(start + 50, size))])
+        clients += (new := [Client(port) for _ in range(start, min(start + 50, size))])
         for client in new:
             client.welcomed()
         for line in lines:
@@ -143,6 +161,9 @@ def _main(port: int, size: int, lines: Sequence[str]) -> None:
             client.socket.setblocking(False)
             selector.register(client.socket, selectors.EVENT_READ, client)
         for line in sys.stdin:
+            if line == "when\n":
+                print(*(client.at for client in clients), flush=True)
+                continue
             wanted = int(line)
             missing = sum(1 for client in clients if client.frames < wanted)
             while missing:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from tempfile import TemporaryDirectory
 
 import trio
@@ -45,24 +47,69 @@ def fan_out(count: int) -> float:
 
 
 async def _fan_out(count: int) -> float:
+    async with _serving() as (port, publish):
+        crowd = await trio.to_thread.run_sync(Crowd, port, _lines())
+        with crowd:
+            watch = Watch()
+            for start in range(0, count, BURST):
+                for number in range(start, min(start + BURST, count)):
+                    await publish(number)
+                await trio.to_thread.run_sync(crowd.reached, min(start + BURST, count))
+            return watch.rate(count * crowd.size)
+
+
+@asynccontextmanager
+async def _serving() -> AsyncGenerator[tuple[int, Callable[[int], Awaitable[None]]]]:
+    """A gateway's port, and what publishes a durable event in the session of its clients."""
     gateway = motet.GatewayConfig(
         listen="127.0.0.1:0", connections=1_100, connections_per_user=1_100
     )
     agent = motet.Agent("agent", model="demo")
     async with motet.open_host(config=HostConfig(gateway=gateway), agents=[agent]) as host:
         await host.run("agent", "hi", session="s")
-        port = int((await host.serve()).rpartition(":")[2])
-        crowd = await trio.to_thread.run_sync(Crowd, port, _lines())
         events = host.system.find("/host/events")
         assert events is not None
-        with crowd:
-            watch = Watch()
-            for start in range(0, count, BURST):
-                for number in range(start, min(start + BURST, count)):
-                    event = MessageAdded("assistant", "agent", f"{number:06} " + "x" * 80)
-                    await events.tell(Publish("session:s", event, "run_0"))
-                await trio.to_thread.run_sync(crowd.reached, min(start + BURST, count))
-            return watch.rate(count * crowd.size)
+
+        async def publish(number: int) -> None:
+            event = MessageAdded("assistant", "agent", f"{number:06} " + "x" * 80)
+            await events.tell(Publish("session:s", event, "run_0"))
+
+        yield int((await host.serve()).rpartition(":")[2]), publish
+
+
+def p99_calm(count: int) -> float:
+    """Milliseconds in which 99 of 100 of a thousand clients have an event; the median of many."""
+    return trio.run(_p99, count, False)
+
+
+def p99_troubled(count: int) -> float:
+    """The same with one more that reads nothing, and one that sends rubbish."""
+    return trio.run(_p99, count, True)
+
+
+async def _p99(count: int, troubled: bool) -> float:
+    async with _serving() as (port, publish):
+        with _trouble(port) if troubled else nullcontext():
+            crowd = await trio.to_thread.run_sync(Crowd, port, _lines())
+            late: list[float] = []
+            with crowd:
+                for number in range(count):
+                    began = time.monotonic()
+                    await publish(number)
+                    came = await trio.to_thread.run_sync(crowd.arrivals, number + 1)
+                    late.append(sorted(came)[len(came) * 99 // 100] - began)
+            return 1000 * statistics.median(late)
+
+
+@contextmanager
+def _trouble(port: int) -> Generator[None]:
+    command = [sys.executable, "-m", "bench.trouble", str(port), *_lines()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _lines() -> list[str]:
@@ -160,6 +207,13 @@ ROWS = (
         ),
         reference="websockets",
         goal=1.0,
+    ),
+    Row(
+        "p99 of 1,000 clients, two bad",
+        "ms",
+        (_own("p99_troubled", 30), Case("undisturbed", "bench.gateway", "p99_calm", 30)),
+        reference="undisturbed",
+        goal=0.9,
     ),
     Row("idle host, 10,000 sessions", "%", (_own("idle_cpu", 10_000),), goal=0.1, bounded=True),
     Row("same, memory", "MB", (_own("idle_memory", 10_000),), goal=100, bounded=True),
