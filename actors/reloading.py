@@ -16,7 +16,7 @@ from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import HOST_STREAM, ConfigChanged, Publish, Warned
 from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Reloaded
-from motet.runtime import ActorDead
+from motet.runtime import ActorDead, StartFailed
 
 if TYPE_CHECKING:
     from motet.protocols.events import AnyEvent
@@ -35,13 +35,14 @@ class Reloading(Answering):
         Runs that go on keep their agents, tools and models; each change says when it counts.
         ``expect_hash``: refuse unless that of the configuration in force is this one. A wrong
         configuration changes nothing. Raises ``ConfigError`` naming all its problems, and
-        ``UnknownName``, ``MissingExtra``. Cancelled before it is in force, nothing has changed.
+        ``UnknownName``, ``MissingExtra``, ``StartFailed``. Cancelled before it is in
+        force, nothing has changed.
         """
         async with self._tree.ground.lock:
             try:
                 self._expect(expect_hash)
                 return await self._reload(self._asked(config))
-            except MotetError as error:
+            except (MotetError, StartFailed) as error:
                 _log.error("the configuration stays as it is", problem=str(error))
                 await self._tell(Warned("config", str(error)))
                 raise

@@ -86,6 +86,20 @@ class McpServers(Actor[GetServer]):
             self._closing.set()
 
 
+@attrs.define(eq=False)
+class _Shared:
+    """A server that is used by the directories ``users``.
+
+    Attributes:
+        parent: the actor above its own.
+        left: the servers below that one which somebody uses.
+    """
+
+    users: list[McpDirectory]
+    parent: ActorRef[GetServer]
+    left: set[str]
+
+
 class McpDirectory:
     """The servers of one host. Everything here is for the host's own tasks.
 
@@ -105,7 +119,7 @@ class McpDirectory:
         self._table = table or RunTable()
         self.policy = PolicyDesk(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
-        self._sharing: dict[str, list[McpDirectory]] = {}
+        self._shared: dict[str, _Shared] = {}
         self._shown: dict[str, tuple[Specs, frozenset[str], Specs]] = {}
         self._catalog.declare(self.sources)
 
@@ -134,39 +148,45 @@ class McpDirectory:
         """Use the servers of another directory that are configured as here."""
         for name, ref in before._refs.items():
             if self.servers.get(name) == before.servers[name] and ref.is_alive:
-                self._refs[name], sharing = ref, before._sharing[name]
-                sharing.append(self)
-                self._sharing[name] = sharing
+                self._refs[name], shared = ref, before._shared[name]
+                shared.users.append(self)
+                self._shared[name] = shared
                 offered = before._catalog.provided_by(f"{MCP}{name}")
                 if offered is not None:
                     self._catalog.provide(f"{MCP}{name}", offered)
 
-    async def start(self, system: System, name: str = "mcp") -> ActorRef[GetServer] | None:
+    async def start(self, system: System, name: str = "mcp") -> None:
         """Start the actors that are not shared; of the servers, only those that are to start at
-        once. ``name``: of the actor above them, which is returned if there is one.
+        once. ``name``: of the actor above them. Cancelled or failed, :meth:`leave` ends the rest.
         """
         own = {name: one for name, one in self.servers.items() if name not in self._refs}
         if not own:
-            return None
+            return
         parent = await system.start(lambda: McpServers(self, own), name=name)
+        left = set(own)
+        self._shared |= {server: _Shared([self], parent, left) for server in own}
         for server in own:
             self._refs[server] = await parent.ask(GetServer(server))
-            self._sharing[server] = [self]
-        return parent
 
     async def leave(self) -> None:
         """End the servers that no other directory shares; nothing here is used afterwards."""
         async with trio.open_nursery() as nursery:
-            for name, sharing in self._sharing.items():
-                if self in sharing:
-                    sharing.remove(self)
-                if not sharing:
+            for name, shared in self._shared.items():
+                if self in shared.users:
+                    shared.users.remove(self)
+                if shared.users:
+                    continue
+                shared.left.discard(name)
+                if not shared.left:
+                    nursery.start_soon(shared.parent.stop)
+                elif name in self._refs:
                     nursery.start_soon(self._refs[name].stop)
 
     def offer(self, name: str, listed: tuple[McpTool, ...]) -> None:
         """Take what a server offers now; agents that name it have it at once."""
         made = tools_of(name, self.servers[name], listed, partial(self._ask, name))
-        for directory in self._sharing.get(name, (self,)):
+        shared = self._shared.get(name)
+        for directory in shared.users if shared is not None else (self,):
             directory._catalog.provide(f"{MCP}{name}", made)
 
     async def prepare(self, agent: str) -> tuple[str, ...]:

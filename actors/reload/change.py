@@ -60,8 +60,8 @@ async def change(tree: Tree, config: HostConfig) -> None:
     new = await _prepared(tree, config)
     new.kit.mcp.share(ground.kits[-1].mcp)
     ground.reloads += 1
-    servers = await new.kit.mcp.start(tree.system, f"mcp-{ground.reloads}")
     try:
+        await new.kit.mcp.start(tree.system, f"mcp-{ground.reloads}")
         retiring = tree.system.find("/host/retiring")
         if retiring is None:
             retiring = await tree.system.start(
@@ -69,10 +69,9 @@ async def change(tree: Tree, config: HostConfig) -> None:
             )
         _add_new_ones(tree, new)
     except BaseException:
-        if servers is not None:
-            # Awaits while being cancelled: nobody else would ever end them.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await servers.stop()
+        # Awaits while being cancelled: nobody else would ever end its servers.
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            await new.kit.mcp.leave()
         raise
     _commit(tree, new)
     if tree.gateway is not None and new.gateway is not None:

@@ -9,7 +9,7 @@ import trio
 
 from motet.actors.client import RequestFailed
 from motet.cli.exits import FAILED, OK
-from motet.cli.running import talking
+from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
 from motet.protocols.errors import InputValidation
@@ -57,7 +57,7 @@ async def _actors(setup: Setup) -> tuple[LiveActor, ...]:
 
 
 async def _stop(setup: Setup, target: str, grace: float) -> StopReport:
-    async with talking(setup.state) as client:
+    async with talking(setup.state, PATIENCE + 2 * grace) as client:
         if not target:
             return await client.stop(all=True, grace=grace)
         if target.startswith(RUN):

@@ -10,7 +10,9 @@ import structlog
 import trio
 
 from motet.actors.host import Host
+from motet.cli.exits import explained
 from motet.protocols.errors import MotetError
+from motet.runtime import StartFailed
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the file."""
@@ -37,8 +39,8 @@ async def reload(host: Host) -> None:
     log = structlog.get_logger("motet")
     try:
         done = await host.reload()
-    except MotetError as error:
-        log.error("the configuration was not reloaded", problem=str(error))
+    except (MotetError, StartFailed) as error:
+        log.error("the configuration was not reloaded", problem=explained(error))
     else:
         log.info("the configuration was reloaded", changes=[str(one) for one in done.changes])
 

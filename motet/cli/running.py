@@ -64,8 +64,8 @@ def running(state: Path) -> Running | None:
 
 
 @asynccontextmanager
-async def talking(state: Path) -> AsyncGenerator[Client]:
-    """A client of the running server, for ``PATIENCE`` seconds.
+async def talking(state: Path, patience: float = PATIENCE) -> AsyncGenerator[Client]:
+    """A client of the running server, for ``patience`` seconds.
 
     Raises ``NotFound`` when there is none, and ``MotetError`` as a client does.
     """
@@ -73,7 +73,7 @@ async def talking(state: Path) -> AsyncGenerator[Client]:
     if server is None:
         raise NotFound(_absent(state))
     try:
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(patience):
             async with connect(
                 server.url, token=server.token, name="motet", tls=_tls(server)
             ) as client:

@@ -17,12 +17,22 @@ from hypothesis import strategies as st
 import motet
 from motet import Host
 from motet.actors.tree import Tree
-from motet.protocols.config import AgentConfig, GatewayConfig, HostConfig, TokenConfig
+from motet.protocols.config import (
+    AgentConfig,
+    GatewayConfig,
+    HookConfig,
+    HostConfig,
+    ModelsConfig,
+    ProviderConfig,
+    TokenConfig,
+)
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, ConfigChanged, Warned
 from motet.protocols.hooks import Allow, BeforeModel, BeforeTool
+from motet.protocols.mcp import McpServer
 from motet.protocols.policy import PolicyRule
 from motet.protocols.reload import Change
+from tests.actors.mcp.stage import children, faulty
 
 # The load, and edits of the file
 
@@ -290,6 +300,89 @@ async def until(holds: Callable[[], bool]) -> None:
     with trio.fail_after(5):
         while not holds():
             await trio.lowlevel.checkpoint()
+
+
+# MCP servers and models
+
+
+def served(**servers: McpServer) -> HostConfig:
+    tools = tuple(f"mcp:{name}" for name in servers)
+    return HostConfig(mcp=servers, agents={"a": AgentConfig(tools=("group:fs", *tools))})
+
+
+async def test_a_server_that_stays_as_it_is_goes_on_and_another_one_replaces_its_former(
+    tmp_path: Path,
+) -> None:
+    """Given two servers at work, when one is configured otherwise, then the process of the other
+    is the same, and that of the former ends with the last run that works with it.
+    """
+    same, former, later = faulty(), faulty(), faulty(idle_stop=99)
+    async with motet.open_host(config=served(it=same, x=former), workspace=tmp_path) as host:
+        await host.run("a", "list files")
+        before = set(children())
+        assert len(before) == 2
+        gate = Held()
+        host.on("before_tool", match="list_files")(gate.hold)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.run, "a", "list files")
+            await gate.reached.wait()
+            plan = await host.reload(served(it=same, x=later))
+            assert set(children()) == before, "the run that goes on keeps them"
+            gate.free.set()
+        assert plan.changes == (Change("mcp.x", "drain"),)
+        await until(lambda: len(before & set(children())) == 1)
+        await host.run("a", "list files")
+        assert len(children()) == 2
+        await host.reload(served())
+        await until(lambda: children() == [])
+    assert not children()
+
+
+async def test_a_reload_that_fails_late_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Given a new server and a rule on a tool that nobody has, then both are as if never said."""
+    async with motet.open_host(config=served(it=faulty()), workspace=tmp_path) as host:
+        before = [actor.path for actor in host.actors()]
+        wrong = attrs.evolve(
+            served(it=faulty(), x=faulty()), policy=(PolicyRule(tool="nothing", effect="deny"),)
+        )
+        with pytest.raises(ConfigError, match="nothing"):
+            await host.reload(wrong)
+        assert [actor.path for actor in host.actors()] == before
+        assert (await host.run("a", "list files")).status == "completed"
+
+
+async def test_another_address_of_a_model_counts_for_the_next_run() -> None:
+    def config(url: str) -> HostConfig:
+        models = ModelsConfig(openai=ProviderConfig(base_url=url))
+        return HostConfig(models=models, agents={"a": AgentConfig(model="openai:m")})
+
+    async with motet.open_host(config=config("http://127.0.0.1:1/v1")) as host:
+        first = inside(host).ground.find("openai:m")
+        await host.reload(config("http://127.0.0.1:2/v1"))
+        assert inside(host).ground.find("openai:m") is not first
+        assert inside(host).services.generation == 1
+        await until(lambda: list(inside(host).ground.finders) == [1])
+
+
+async def test_hooks_of_the_program_stay_and_those_of_the_file_change(tmp_path: Path) -> None:
+    def config(*names: str) -> HostConfig:
+        hooks = (HookConfig(point="run_end", command=("true",), name=name) for name in names)
+        return HostConfig(hooks=tuple(hooks))
+
+    async with motet.open_host(config=config("one", "two"), workspace=tmp_path) as host:
+        host.on("before_tool", name="own")(Held().hold)
+        await host.reload(config("three"))
+        assert {hook.name for hook in inside(host).hooks.all()} == {"own", "three"}
+        with pytest.raises(ConfigError):
+            await host.reload(HostConfig(hooks=(wrong_hook(tmp_path),)))
+        assert {hook.name for hook in inside(host).hooks.all()} == {"own", "three"}
+
+
+def wrong_hook(workspace: Path) -> HookConfig:
+    """One that a tool could change."""
+    program = workspace / "hook"
+    program.write_text("#!/bin/sh\n")
+    return HookConfig(point="run_end", command=(str(program),))
 
 
 async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
