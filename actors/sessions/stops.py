@@ -21,7 +21,8 @@ class Stop:
     Attributes:
         runs: they end now, and may still have to clean up.
         already: the same of runs that somebody else had asked to end before.
-        dropped: inputs taken out of their queue; they will never start.
+        dropped: inputs taken out of their queue; they will never start, or, if the last host had
+            begun them, not go on.
         unheard: ids of the runs of inputs that were not registered yet; they will never start.
     """
 
@@ -36,13 +37,13 @@ class Stop:
 
     def report(self) -> StopReport:
         """What has come of it by now."""
-        late = [run for run in self.runs if run.never_starts]
-        begun = [run for run in self.runs if run not in late]
+        never = [run for run in (*self.dropped, *self.runs) if run.never_starts]
+        begun = [run for run in (*self.runs, *self.dropped) if run not in never]
         still_running = [run.id for run in (*begun, *self.already) if not run.result]
         return StopReport(
             stopped=[run.id for run in begun if run.result],
             already_stopping=[run.id for run in self.already],
-            dropped_inputs=[*(run.id for run in (*self.dropped, *late)), *self.unheard],
+            dropped_inputs=[*(run.id for run in never), *self.unheard],
             still_running=still_running,
             held_by=held_by(still_running),
         )
