@@ -29,8 +29,8 @@ class Fault:
     """What happens from the frame number ``at`` of a connection on.
 
     ``cut``: it breaks instead of the frame that comes; ``cut_sending``: after the frame that goes
-    has arrived, and before any answer; ``swallow``: two events are lost; ``twice``: all events
-    come again; ``slow``: each frame takes 3 s; ``unreachable``: there is no connection at all.
+    has arrived, and before any answer; ``swallow``: the events of 10 s are lost; ``twice``: all
+    events come again; ``slow``: each frame takes 3 s; ``unreachable``: there is no connection.
     """
 
     kind: FaultKind
@@ -46,7 +46,7 @@ class FaultyLink:
         self._again: str | None = None
         self._received = 0
         self._sent = 0
-        self._swallowed = 0
+        self._deaf_until: float | None = None
         self._severed = False
 
     async def send(self, text: str) -> None:
@@ -68,9 +68,10 @@ class FaultyLink:
         if self._is("slow", self._received):
             await trio.sleep(3)
         if _is_event(text):
-            if self._is("swallow", self._received) and self._swallowed < 2:
-                self._swallowed += 1
-                return await self.receive()
+            if self._is("swallow", self._received):
+                self._deaf_until = self._deaf_until or trio.current_time() + 10
+                if trio.current_time() < self._deaf_until:
+                    return await self.receive()
             if self._is("twice", self._received):
                 self._again = text
         return text
