@@ -72,5 +72,5 @@ async def test_it_is_told_once_what_came_of_each(tmp_path: Path) -> None:
     assert violations(rows) == ()
     told = "\n".join(row.text for row in rows if isinstance(row, UserMessage) and row.note)
     assert told.count("[Sub-agent quick (") == told.count("I was quick") == 1
-    assert told.count("interrupted, the host stopped]") == 1
+    assert told.count("): interrupted, the host ended during this run") == 1
     assert rows[-1].text == "signed, and I know"
