@@ -39,7 +39,9 @@ class RunStarted(Event, frozen=True, tag="run.started"):
 
 
 class MessageAdded(Event, frozen=True, tag="message"):
-    """A whole message. ``i`` is the number of the message in its run, as in :class:`TextDelta`."""
+    """A whole message. ``i`` is its number in its run, as in :class:`TextDelta`; in the stream of a
+    room it is its number there.
+    """
 
     role: Role
     author: str

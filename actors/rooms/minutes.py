@@ -90,11 +90,11 @@ class Minutes:
                 )
             # Shielded: whether it is on disk would be ambiguous to whoever is cancelled meanwhile.
             with trio.CancelScope(shield=True):
-                words = Words(author, text, "person")
-                said = await self._say(self.state, words, key)
+                said = await self._say(self.state, Words(author, text, "person"), key)
                 if not said.duplicate:
-                    await self._tell(words)
-        return said
+                    await self._tell(self.messages[-1])
+                return said
+        raise AssertionError("nobody cancels this scope")
 
     async def record(self, change: Change, *words: Words, patient: bool = True) -> None:
         """Store a change of the state, and what was said.
@@ -125,6 +125,13 @@ class Minutes:
         await self.record(change, patient=patient)
         await self._place.voice.say(RoomIdle(reason))
 
+    async def tell_again(self) -> None:
+        """Tell of messages that a host which was killed could store, and not tell of any more."""
+        told = await self._place.voice.last_told()
+        for one in self.messages:
+            if one.seq > (self.state.heard if told is None else told):
+                await self._tell(one)
+
     async def warn(self, message: str) -> None:
         await self._place.voice.say(Warned("room", message))
 
@@ -144,7 +151,7 @@ class Minutes:
                     return str(error) or type(error).__name__
                 problem = ""
                 for one in words:
-                    await self._tell(one)
+                    await self._tell(self.messages[-1], one.run_id)
         return problem
 
     async def _say(self, state: RoomState, words: Words, key: str | None) -> Said:
@@ -165,10 +172,10 @@ class Minutes:
             self._forget()
         return said
 
-    async def _tell(self, words: Words) -> None:
-        role: Role = "user" if words.kind == "person" else "assistant"
-        added = MessageAdded(role, words.author, words.text)
-        await self._place.voice.say(added, words.run_id)
+    async def _tell(self, message: RoomMessage, run_id: str | None = None) -> None:
+        role: Role = "user" if message.kind == "person" else "assistant"
+        added = MessageAdded(role, message.author, message.text, message.seq)
+        await self._place.voice.say(added, run_id)
 
     async def _complain(self, problem: str, *, first: bool) -> None:
         _log.error("a room could not be stored", room=self._place.name, error=problem)

@@ -182,6 +182,7 @@ class RoomActor(Actor[RoomMessages]):
         self._recovered, state = True, self.state
         if not (state.floor.going or self.minutes.unheard()):
             return True
+        await self.minutes.tell_again()
         latest = max((one.at for one in self.minutes.messages[-1:]), default=0.0)
         if time.time() - max(state.opened, latest) > RESUMED_WITHIN:
             await self.minutes.warn("the host was away for long: say it again to have it answered")

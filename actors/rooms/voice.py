@@ -11,6 +11,7 @@ from collections.abc import Callable
 from motet.actors.events.fanout import Fanout
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
+from motet.protocols.host import Journal
 
 PASSED_ON = (
     events.TextDelta,
@@ -23,6 +24,9 @@ PASSED_ON = (
     events.ApprovalResolved,
 )
 
+_LATELY = 200
+"""Durable events."""
+
 
 def room_stream(name: str) -> str:
     """The stream of a room's events."""
@@ -32,9 +36,10 @@ def room_stream(name: str) -> str:
 class RoomVoice:
     """The way of one room to the event bus."""
 
-    def __init__(self, room: str, fanout: Fanout) -> None:
+    def __init__(self, room: str, fanout: Fanout, journal: Journal) -> None:
         self.stream = room_stream(room)
         self._fanout = fanout
+        self._journal = journal
 
     async def say(self, event: AnyEvent, run_id: str | None = None) -> None:
         """Publish; waits for room in the feed. A host without a bus says nothing."""
@@ -42,6 +47,13 @@ class RoomVoice:
             if feed.put(self.stream, event, run_id):
                 return
             await feed.room()
+
+    async def last_told(self) -> int | None:
+        """Number of the last message that the stream tells of; None: there is none lately."""
+        head = (await self._journal.head(self.stream)).head
+        lately = await self._journal.read(self.stream, max(0, head - _LATELY), _LATELY)
+        told = [one.event.i for one in lately if isinstance(one.event, events.MessageAdded)]
+        return told[-1] if told else None
 
     def listen_to(self, session: str) -> Callable[[], None]:
         """Pass on what a speaker does, until what is returned is called."""

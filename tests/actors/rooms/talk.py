@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import apsw
 import trio
 
 import motet
@@ -74,6 +76,15 @@ def said(events: list[AnyEvent]) -> list[tuple[str, str]]:
 
 def turns(events: list[AnyEvent]) -> list[str]:
     return [one.speaker for one in events if isinstance(one, RoomTurn)]
+
+
+def behind_the_host(state: Path, *statements: str) -> None:
+    """Change the real database as no host would."""
+    connection = apsw.Connection(str(state / "motet.db"))
+    connection.set_busy_timeout(5_000)
+    for statement in statements:
+        connection.execute(statement)  # pyright: ignore[reportUnknownMemberType]  # its stub
+    connection.close()
 
 
 def warnings(events: list[AnyEvent]) -> list[str]:

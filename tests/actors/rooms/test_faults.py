@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import apsw
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -14,20 +14,26 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.rooms.conditions import Condition
+from motet.actors.rooms.minutes import Minutes
 from motet.actors.rooms.speakers import AskModel, Speakers
 from motet.actors.storage.errors import StorageError
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
-from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle, warnings
+from tests.actors.rooms.talk import (
+    agent,
+    behind_the_host,
+    model_of,
+    said,
+    turns,
+    until_idle,
+    warnings,
+)
 
 
 def disk(state: Path, *, works: bool) -> None:
     """Have the real disk refuse what a room says, or take it again."""
-    names = ("away", "room_messages") if works else ("room_messages", "away")
-    connection = apsw.Connection(str(state / "motet.db"))
-    connection.set_busy_timeout(5_000)
-    connection.execute("ALTER TABLE {} RENAME TO {}".format(*names))
-    connection.close()
+    old, new = ("away", "room_messages") if works else ("room_messages", "away")
+    behind_the_host(state, f"ALTER TABLE {old} RENAME TO {new}")
 
 
 async def held(one: motet.Agent[None]) -> None:
@@ -105,6 +111,10 @@ def raises(_: RoomView) -> str:
     raise RuntimeError("secret detail")
 
 
+def somebody(_: RoomView) -> str:
+    return "the intern"
+
+
 async def test_a_condition_that_fails_ends_its_round_and_not_the_room() -> None:
     room = motet.Room("r", members=[agent("ann", "yes")], until=Broken())
     async with motet.open_host() as host:
@@ -121,7 +131,7 @@ async def test_a_condition_that_fails_ends_its_round_and_not_the_room() -> None:
     ("policy", "told"),
     [
         (Careless(), "nobody here is called 'the intern': ann"),
-        (lambda _: "the intern", "nobody here is called 'the intern': ann"),
+        (somebody, "nobody here is called 'the intern': ann"),
         (raises, "nobody could be chosen: RuntimeError; see the log"),
     ],
 )
@@ -149,22 +159,35 @@ async def test_the_end_of_the_host_ends_a_round_in_the_middle() -> None:
         assert opened.idle
 
 
-async def test_a_room_whose_actor_has_crashed_goes_on() -> None:
-    ann = agent("ann", "yes")
+class Stumbles(Condition):
+    """Fails once."""
+
+    failed = False
+
+    def met(self, view: RoomView) -> str:
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError
+        return ""
+
+
+async def test_a_room_whose_actor_has_crashed_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashes: list[str] = []
+
+    async def warn(_: Minutes, message: str) -> None:
+        crashes.append(message)
+        raise AssertionError("a defect of the room itself")
+
+    monkeypatch.setattr(Minutes, "warn", warn)
+    room = attrs.evolve(alone(agent("ann", "yes")), until=Stumbles())
     async with motet.open_host() as host:
-        opened = await host.open_room(alone(ann))
-        actor = await opened._actor()  # nothing that is public crashes it
-
-        class Bug(Exception):
-            pass
-
-        async def crash() -> None:
-            raise Bug
-
-        actor._cell.life.start_soon(crash, name="crash")
+        opened = await host.open_room(room)
         with trio.fail_after(5):
             await opened.post("@ann hello", user="alice")
+            while len(await opened.history()) < 2:
+                await trio.sleep(0.01)
             await opened.wait()
+        assert len(crashes) == 1
         assert [one.author for one in await opened.history()] == ["alice", "ann"]
 
 

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
 import motet
 from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
 from motet.protocols.rooms import INTERRUPTED, NOBODY
-from tests.actors.rooms.talk import said, turns, warnings
+from tests.actors.rooms.talk import behind_the_host, said, turns, warnings
 from tests.actors.rooms.victim import room
 
 ROOT = Path(__file__).parents[3]
@@ -69,10 +68,11 @@ async def test_who_has_used_tools_is_not_made_to_do_so_twice(tmp_path: Path) -> 
 @pytest.mark.slow
 async def test_a_round_that_nobody_expects_any_more_is_listed_and_not_run(tmp_path: Path) -> None:
     killed(tmp_path, "posted")
-    database = apsw.Connection(str(tmp_path / "motet.db"))
-    database.execute("UPDATE room_messages SET at = at - 3600")
-    database.execute("UPDATE rooms SET state = json_set(state, '$.opened', 0)")
-    database.close()
+    behind_the_host(
+        tmp_path,
+        "UPDATE room_messages SET at = at - 3600",
+        "UPDATE rooms SET state = json_set(state, '$.opened', 0)",
+    )
     events = await after(tmp_path)
     assert [one for one in events if not isinstance(one, MessageAdded)] == [
         Warned("room", "the host was away for long: say it again to have it answered"),

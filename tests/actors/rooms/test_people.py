@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import apsw
 import pytest
 import trio
 
@@ -14,7 +13,7 @@ from motet.actors.rooms.desk import RoomDesk
 from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.rooms import RoomPlan
 from motet.protocols.sessions import Principal
-from tests.actors.rooms.talk import agent, model_of
+from tests.actors.rooms.talk import agent, behind_the_host, model_of
 
 ALICE, BOB, EVE = Principal("alice"), Principal("bob"), Principal("eve")
 ADMIN = Principal("root", role="admin")
@@ -107,10 +106,11 @@ async def test_an_unfinished_round_goes_on_at_the_start_of_the_host(tmp_path: Pa
     async with motet.open_host(tmp_path, agents=[ann]) as host:
         room = (await host.rooms.create("plans", RoomPlan(("ann",)), principal=ALICE)).name
         await host.open_room(room, principal=ALICE)
-    database = apsw.Connection(str(tmp_path / "motet.db"))  # the host was killed behind it
-    said = (room, 1, 1, "alice", "person", "@ann are you there?", time.time())
-    database.execute("INSERT INTO room_messages VALUES (?, ?, ?, ?, ?, ?, ?)", said)
-    database.close()
+    behind_the_host(  # it was killed as soon as this was said
+        tmp_path,
+        "INSERT INTO room_messages (room, seq, round, author, kind, text, at) VALUES"
+        f" ('{room}', 1, 1, 'alice', 'person', '@ann are you there?', {time.time()})",
+    )
     async with motet.open_host(tmp_path, agents=[ann]) as host:
         with trio.fail_after(5):
             while not model_of(ann).requests:
