@@ -32,7 +32,7 @@ async def command_answer(
             caller.api, caller.principal, session, command, room=room, sender=sender
         )
 
-    whose = (caller.principal.user, "command", key)
+    whose = (caller.principal.user, "rooms.post" if room else "chat.send", key)
     said = (session, room, sender, command)
     answer, again = await caller.once.do(whose, said, wire.CommandAnswer, work)
     return Answer(replace(answer, status="duplicate") if again else answer)
