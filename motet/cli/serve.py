@@ -132,6 +132,7 @@ def _announce(setup: Setup, host: Host, config: GatewayConfig, url: str) -> None
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
     print(f"  state    {setup.state}")
+    print(f"  page     {url}/")
     needed = "clients need one" if config.tokens else "not needed, only this machine is served"
     print(f"  token    {needed}")
     if host.resumed:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import trio
 
 import motet
 from motet.actors.gateway.auth import new_token
+from motet.actors.gateway.web_page import web_page
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.testing import ScriptedModel, call, say
 from tests.browser import browser, tab
@@ -48,6 +52,33 @@ def agent() -> motet.Agent[None, str]:
         raise AssertionError
 
     return made
+
+
+def test_the_page_loads_its_own_files_and_nothing_else() -> None:
+    files = {path: answer() for path, answer in web_page().items()}
+
+    linked = set(re.findall(r'(?:src|href)="([^"]+)"', files["/"].body)) - {"data:,"}
+    assert linked < set(files)
+    for answer in files.values():
+        assert (
+            "default-src 'none'; script-src 'self'"
+            in dict(answer.headers)["content-security-policy"]
+        )
+        assert not re.search(r"https?://|innerHTML|eval\(", answer.body)
+    assert sum(len(answer.body) for answer in files.values()) < 60_000
+
+
+@pytest.mark.slow
+def test_the_modules_of_the_page_hold_to_the_protocol() -> None:
+    node = Path(sys.executable).with_name("node")
+    done = subprocess.run(
+        [node, "--test", Path(__file__).with_name("web_modules.mjs")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3_000:]
 
 
 @needs_browser

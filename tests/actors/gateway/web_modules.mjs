@@ -1,0 +1,188 @@
+// The page's modules without a browser: node --test web_modules.mjs
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+
+const load = async (name) => {
+  const text = readFileSync(new URL(`../../../actors/gateway/web/${name}`, import.meta.url));
+  return import(`data:text/javascript;base64,${text.toString("base64")}`);
+};
+const { Machine, backoff } = await load("proto.js");
+const { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } = await load("state.js");
+
+const STREAM = "session:a";
+
+/** Numbers in [0, 1) that a seed repeats. */
+function chance(seed) {
+  let state = seed + 0x9e3779b9;
+  return () => {
+    state = Math.imul(state ^ (state >>> 15), 2246822519) + 0x6d2b79f5;
+    return ((state ^ (state >>> 13)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A host with one stream, over a network that loses and doubles events and breaks. */
+class World {
+  constructor(seed) {
+    this.chance = chance(seed);
+    this.head = 0;
+    this.sent = 0; // up to which number this connection was sent events
+    this.subscribed = false;
+    this.open = false;
+    this.seen = [];
+    this.taken = new Map();
+    this.machine = new Machine({ deliver: (frame) => this.seen.push(frame.seq), missed: () => assert.fail("nothing is missed") });
+  }
+
+  step() {
+    const dice = this.chance();
+    if (!this.open) this.#connect();
+    else if (dice < 0.1) this.#break();
+    else if (dice < 0.4) this.head += 1;
+    else if (dice < 0.5) this.machine.request("chat.send", { key: String(this.taken.size), text: "hi" }).catch(() => {});
+    else if (dice < 0.6) this.#say({ type: "event", stream: "system", event: "tick", data: { heads: this.subscribed ? { [STREAM]: this.head } : {} } });
+    else if (this.subscribed && this.sent < this.head) this.#event(this.chance());
+    this.#hear(dice);
+  }
+
+  settle() {
+    this.chance = () => 0.99;
+    if (!this.open) this.#connect();
+    for (let round = 0; round < 5; round += 1) {
+      this.#hear(0.99);
+      while (this.subscribed && this.sent < this.head) this.#event(0.99);
+      this.#say({ type: "event", stream: "system", event: "tick", data: { heads: { [STREAM]: this.head } } });
+    }
+  }
+
+  #connect() {
+    this.open = true;
+    this.subscribed = false;
+    this.machine.opened();
+    this.#hear(0.99);
+  }
+
+  #break() {
+    this.open = false;
+    this.machine.lost();
+  }
+
+  #event(dice) {
+    this.sent += 1;
+    if (dice < 0.2) return; // lost
+    for (const _ of dice < 0.4 ? [1, 2] : [1]) this.#say({ type: "event", stream: STREAM, seq: this.sent, event: "x", data: {} });
+  }
+
+  #hear(dice) {
+    for (const text of this.machine.outgoing.splice(0)) {
+      const { id, method, params } = JSON.parse(text);
+      if (method === "connect") this.#welcome(id, params);
+      else if (method === "subscribe") {
+        this.subscribed = true;
+        this.sent = params.after;
+        this.#answer(id, { head: this.head, oldest: 1, resumed: true });
+      } else if (method === "chat.send") {
+        this.taken.set(params.key, (this.taken.get(params.key) ?? 0) + 1);
+        if (dice < 0.55) return this.#break(); // it is on disk, and nobody is told
+        this.#answer(id, { run_id: "r", status: "accepted", position: 0 });
+      }
+    }
+  }
+
+  #welcome(id, { resume }) {
+    const streams = {};
+    if (STREAM in resume) {
+      this.subscribed = true;
+      this.sent = resume[STREAM];
+      streams[STREAM] = { head: this.head, oldest: 1, resumed: true };
+    }
+    this.#answer(id, { server: { instance: "boot_1" }, streams, limits: {}, methods: [] });
+  }
+
+  #answer(id, result) {
+    this.#say({ type: "res", id, ok: true, result });
+  }
+
+  #say(frame) {
+    if (this.open) this.machine.received(JSON.stringify(frame));
+  }
+}
+
+test("for 500 networks each event comes once and in order, and what was said arrives", () => {
+  for (let seed = 0; seed < 500; seed += 1) {
+    const world = new World(seed);
+    world.machine.follow(STREAM, 0);
+    for (let step = 0; step < 120; step += 1) world.step();
+    world.settle();
+    assert.deepEqual(world.seen, Array.from({ length: world.head }, (_, at) => at + 1), `seed ${seed}`);
+    assert.equal(world.machine.pending.size, 0, `seed ${seed}`);
+  }
+});
+
+test("the wait doubles up to 30 s, with full jitter", () => {
+  const most = [0, 1, 2, 3, 4, 5, 6, 7].map((failures) => backoff(failures, () => 1));
+  assert.deepEqual(most, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+  assert.equal(backoff(3, () => 0), 0);
+});
+
+const frame = (event, data, more = {}) => ({ stream: STREAM, event, data, run_id: "r", ts: 1, ...more });
+const delta = (at, text) => frame("text.delta", { i: 1, at, text });
+const shown = (state) => state.items.map((item) => item.text ?? item.name);
+
+test("text is shown while it comes, whichever parts are lost, and is whole in the end", () => {
+  let state = [delta(0, "h😀"), delta(2, "llo"), delta(9, "lost before")].reduce(reduce, EMPTY);
+  assert.deepEqual(shown(state), ["h😀llo"]);
+  state = reduce(state, frame("message", { role: "assistant", author: "ann", text: "h😀llo you", i: 1 }));
+  assert.deepEqual(shown(state), ["h😀llo you"]);
+  assert.deepEqual(shown(reduce(state, delta(0, "late"))), ["h😀llo you"]);
+});
+
+test("a restart and a retry withdraw what was not finished", () => {
+  const partial = reduce(EMPTY, delta(0, "half"));
+  assert.deepEqual(shown(withdrawn(partial)), []);
+  const retried = reduce(partial, frame("run.retrying", { i: 1, withdrawn: true, reason: "503" }, { seq: 4 }));
+  assert.deepEqual(shown(retried), ["trying again: 503"]);
+});
+
+test("a call keeps its arguments when its result comes, an approval its question", () => {
+  const events = [
+    frame("tool.call", { id: "c", name: "shell", args: { command: "ls" } }),
+    frame("tool.result", { id: "c", name: "shell", ok: false, ms: 3, preview: "no", error_id: "err_1" }),
+    frame("approval.requested", { id: "a", tool: "rm", args: {}, reason: "why", expires: 9 }),
+    frame("approval.resolved", { id: "a", decision: "deny", by: "bob" }),
+  ];
+  const [call, approval] = events.reduce(reduce, EMPTY).items;
+  assert.deepEqual([call.args, call.state, call.error], [{ command: "ls" }, "failed", "err_1"]);
+  assert.deepEqual([approval.tool, approval.decision, approval.by], ["rm", "deny", "bob"]);
+});
+
+test("runs begin and end, and an event of a later version changes nothing", () => {
+  const begun = reduce(EMPTY, frame("input.accepted", { text: "hi" }));
+  assert.equal(begun.running.size, 1);
+  const ended = reduce(begun, frame("run.completed", { usage: { input_tokens: 3, output_tokens: 2 } }));
+  assert.deepEqual([ended.running.size, ended.usage, ended.items.length], [0, 5, 0]);
+  assert.equal(reduce(ended, frame("run.levitated", {})), ended);
+});
+
+test("in a room people's words stay apart, and a run says one thing", () => {
+  const inRoom = (event, data, more) => ({ ...frame(event, data, more), stream: "room:dev" });
+  const state = [
+    inRoom("message", { role: "user", author: "bob", text: "one", i: 0 }, { seq: 1, run_id: undefined }),
+    inRoom("message", { role: "user", author: "bob", text: "two", i: 0 }, { seq: 2, run_id: undefined }),
+    inRoom("room.turn", { speaker: "ann", turn: 1, left: 7 }, { seq: 3 }),
+    { ...delta(0, "thr"), stream: "room:dev" },
+    inRoom("message", { role: "assistant", author: "ann", text: "three", i: 0 }, { seq: 4 }),
+  ].reduce(reduce, EMPTY);
+  assert.deepEqual(shown(state), ["one", "two", "three"]);
+  assert.equal(state.turn.speaker, "ann");
+});
+
+test("histories are shown, and what a stop left", () => {
+  const rows = [{ pos: 1, run_id: "r", row: { role: "user", text: "hi" } }, { pos: 2, run_id: "r", row: { role: "assistant", text: "", calls: [] } }];
+  assert.deepEqual(shown(fromHistory(rows)), ["hi"]);
+  assert.deepEqual(shown(fromRoom([{ seq: 1, author: "ann", kind: "agent", text: "yes" }])), ["yes"]);
+  const report = { stopped: ["a"], already_stopping: [], dropped_inputs: ["b"], still_running: [], held_by: [] };
+  assert.equal(stopText(report), "stopped 1, 1 never began");
+  assert.equal(stopText({ ...report, still_running: ["a"], held_by: ["shell (pid 4)"] }), "stopping… 1 left (shell (pid 4))");
+});
