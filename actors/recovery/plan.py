@@ -36,7 +36,7 @@ def unfit(left: LeftRun, config: RecoveryConfig, now: float) -> str:
     if left.aside:
         return "its session is quarantined"
     if left.given is None:
-        return "the host ended during this run, and so did who waited for it"
+        return "the host ended during this run"  # and so did who waited for it
     if left.given.deps:
         return "the host ended during this run, which had deps that are not stored"
     if now - left.seen >= config.resume_within:

@@ -132,7 +132,7 @@ def test_an_outcome_that_is_not_known_is_no_result() -> None:
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (left(given=None), "so did who waited for it"),
+        (left(given=None), "the host ended during this run"),
         (left(given=Given("operator", deps=True)), "deps that are not stored"),
         (left(seen=-200.0), "away for long"),
         (LeftRun(INFO, OPERATOR, 110.0, aside=True), "quarantined"),
