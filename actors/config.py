@@ -42,8 +42,8 @@ REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
 
 def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
-    """The configuration in a TOML file; ``state``, ``workspace``, ``skills``, ``cedar`` and
-    the ``files`` of agents become absolute paths.
+    """The configuration in a TOML file; ``state``, ``workspace``, ``skills``, ``cedar``, the
+    files of the gateway and the ``files`` of agents become absolute paths.
 
     ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
     """
@@ -58,8 +58,14 @@ def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> Ho
     beside = file.parent / "skills"
     skills = (str(beside),) if beside.is_dir() else ()
     cedar = config.tools.cedar and str(file.parent / config.tools.cedar)
+    gateway = attrs.evolve(
+        config.gateway,
+        certificate=config.gateway.certificate and str(file.parent / config.gateway.certificate),
+        private_key=config.gateway.private_key and str(file.parent / config.gateway.private_key),
+    )
     return attrs.evolve(
         config,
+        gateway=gateway,
         tools=attrs.evolve(config.tools, cedar=cedar),
         skills=skills if config.skills is None else _below(file.parent, config.skills),
         agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},

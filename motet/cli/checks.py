@@ -15,6 +15,8 @@ import attrs
 import trio
 
 from motet.actors.config import DEFAULT_AGENTS
+from motet.actors.gateway.auth import is_loopback
+from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
 from motet.actors.models.catalog import resolve
 from motet.actors.models.providers import KNOWN, Provider, config_of
@@ -142,6 +144,18 @@ def _speakers(words: Iterable[str]) -> Iterator[str]:
                 resolve(word.removeprefix(SELECTOR))
             except (ConfigError, UnknownName) as error:
                 yield str(error)
+
+
+def gateway(setup: Setup) -> Iterator[Finding]:
+    """Whether the gateway could start: its certificate, and a token where one is needed."""
+    try:
+        settings = Settings.of(setup.config.gateway)
+    except ConfigError as error:
+        yield Finding("broken", "gateway", str(error))
+        return
+    if not is_loopback(settings.host) and not settings.tokens.has_tokens():
+        text = f"listens on {settings.host}: that needs a token: `motet token new USER`, or here"
+        yield Finding("note", "gateway", text)
 
 
 def together(setup: Setup) -> Finding:

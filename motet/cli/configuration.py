@@ -11,7 +11,7 @@ import msgspec
 from motet.actors.config import load_config
 from motet.actors.config_schema import schema
 from motet.actors.config_sources import Line, explained
-from motet.cli.checks import Finding, agents, programs, providers, rooms, shown, together
+from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.exits import FAILED, OK
 from motet.cli.setup import found_here, load_setup
 from motet.protocols.config import HostConfig
@@ -58,6 +58,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield from (one for one in providers(setup) if one.verdict != "note")
     yield from rooms(setup)
     yield from programs(setup)
+    yield from gateway(setup)
     yield together(setup)
 
 

@@ -15,7 +15,7 @@ from motet.actors.storage.errors import StorageError
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
 from motet.actors.tools.tool import ToolFailure
-from motet.cli.checks import Finding, agents, programs, providers, rooms, shown, together
+from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.health import examined, orphans
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
@@ -42,6 +42,7 @@ def _findings(config: Path | None, state: Path | None) -> Iterator[Finding]:
     yield from agents(setup)
     yield from providers(setup)
     yield from rooms(setup)
+    yield from gateway(setup)
     yield from (one for one in programs(setup) if one.topic != "mcp")
     yield together(setup)
     yield Finding("ok", "tools", f"see {setup.workspace}")

@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+import trio
+import trio.testing
 
 from motet.actors.config import load_config
+from motet.actors.host import Host, hosted
+from motet.actors.origin import Origin
 from motet.cli import main
 from motet.cli.init import write_project
+from motet.cli.reloads import reload_when_changed
 from motet.protocols.errors import ConfigError
+from motet.protocols.events import HOST_STREAM, EventRecord, event_name
 from tests.motet.command import Done, Process, started
 
 Run: TypeAlias = Callable[..., Done]
@@ -57,7 +63,7 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
     none = run("ps")
     assert none.code == 1
     assert "motet serve" in none.err
-    with started("serve", "--watch", cwd=here) as server:
+    with started("serve", cwd=here) as server:
         serving(server)
         assert (state / "server.json").stat().st_mode & 0o777 == 0o600
 
@@ -75,8 +81,6 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
         assert "alice is revoked" in run("token", "revoke", made["info"]["id"]).out
 
         file.write_text(CONFIG.replace("one", "two"))
-        server.expect("the configuration was reloaded")
-        file.write_text(CONFIG.replace("one", "three"))
         assert "agents.helper: counts for the next run" in run("config", "reload").out
         assert run("config", "reload").out == "nothing has changed\n"
         file.write_text(CONFIG.replace("listen", "listn"))
@@ -86,6 +90,39 @@ def test_a_server_is_found_looked_at_stopped_and_configured_anew(here: Path, run
         server.signal(signal.SIGTERM)
         assert server.end() == 0
     assert not (state / "server.json").exists()
+
+
+async def test_a_changed_file_is_seen_and_a_wrong_one_changes_nothing(here: Path) -> None:
+    """Given ``--watch``, when the file changes, then the host has what it says, if it is right."""
+    file = here / "motet.toml"
+    file.write_text(CONFIG)
+    async with hosted(Origin(file), load_config(file), state=here.parent / "st") as host:
+        before = host.configuration().hash
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reload_when_changed, file, host)
+            await trio.testing.wait_all_tasks_blocked()
+            changed = anext_event(host, "config.changed")
+            file.write_text(CONFIG.replace("one", "two"))
+            await changed.wait()
+            after = host.configuration().hash
+            refused = anext_event(host, "warning")
+            file.write_text(CONFIG.replace("listen", "listn"))
+            await refused.wait()
+            nursery.cancel_scope.cancel()
+        assert after != before
+        assert host.configuration().hash == after
+
+
+def anext_event(host: Host, name: str) -> trio.Event:
+    """Set when the host tells such a thing of itself."""
+    told = trio.Event()
+
+    def hear(record: EventRecord) -> None:
+        if event_name(record.event) == name:
+            told.set()
+
+    host.events.attach(HOST_STREAM, hear)
+    return told
 
 
 def test_a_token_is_shown_once_and_listed_without_itself(here: Path, run: Run) -> None:
@@ -111,6 +148,22 @@ def test_the_commands_about_a_configuration(here: Path, run: Run) -> None:
     assert "guard" not in shown.out
     assert 'guard = "warn"' in run("config", "show", "--effective").out
     assert json.loads(run("config", "schema").out)["title"] == "motet.toml"
+
+
+def test_a_check_tries_what_can_be_tried(here: Path, run: Run) -> None:
+    """Given things that are named and not there, then each is found, and nothing is started."""
+    (here / "motet.toml").write_text(
+        '[[hooks]]\npoint = "run_end"\ncommand = ["./nothing"]\n'
+        '[mcp.git]\ncommand = ["no-such-program"]\n'
+        '[gateway]\ncertificate = "cert.pem"\nlisten = "0.0.0.0:0"\n'
+        '[agents.a]\nmodel = "demo"\n[[policy]]\ntool = "no_such_tool"\neffect = "deny"\n'
+    )
+    checked = json.loads(run("config", "check", "--json").out)
+    broken = {one["topic"]: one["text"] for one in checked if one["verdict"] == "broken"}
+    assert broken["hook"] == "hooks[0]: there is no program './nothing'"
+    assert broken["mcp"] == "git: there is no program 'no-such-program'"
+    assert str(here / "cert.pem") in broken["gateway"]
+    assert "no_such_tool" in broken["host"]
 
 
 def test_nothing_of_a_project_is_overwritten(tmp_path: Path) -> None:
