@@ -218,7 +218,7 @@ async def _played(host: motet.Host, steps: list[Step]) -> World:
     return world
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(inputs | stops | pauses, max_size=14))
 def test_whatever_is_stopped_in_whatever_order_each_input_ends_once(steps: list[Step]) -> None:
     """Law: a stop returns when what it names has ended; it ends nothing that is another user's, or

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.gateway.once import KEPT_FOR, MOST, Once
+from motet.actors.gateway.once import KEPT_FOR, Once
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import KeyConflict
 
@@ -84,14 +84,15 @@ async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_t
     del autojump_clock
 
 
-async def test_old_answers_and_too_many_are_forgotten() -> None:
+async def test_old_answers_and_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.actors.gateway.once.MOST", 20)
     now = [0.0]
     once, work = Once(lambda: now[0]), Work()
     work.leave.set()
-    for number in range(MOST + 5):
+    for number in range(25):
         await once.do(("alice", "command", str(number)), "a", CommandAnswer, work)
-    assert len(once) == MOST
+    assert len(once) == 20
     now[0] = KEPT_FOR + 1
-    _, again = await once.do(("alice", "command", str(MOST)), "a", CommandAnswer, work)
+    _, again = await once.do(("alice", "command", "24"), "a", CommandAnswer, work)
     assert not again
     assert len(once) == 1
