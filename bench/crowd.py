@@ -31,9 +31,9 @@ _TICK = b'"event":"tick"'
 class Crowd:
     """The process. ``lines``: what each client sends when it is connected; each is answered."""
 
-    def __init__(self, port: int, lines: Sequence[str], size: int = SIZE) -> None:
-        self.size = size
-        command = [sys.executable, "-m", "bench.crowd", str(port), str(size), *lines]
+    def __init__(self, port: int, lines: Sequence[str]) -> None:
+        self.size = SIZE
+        command = [sys.executable, "-m", "bench.crowd", str(port), str(SIZE), *lines]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
         )

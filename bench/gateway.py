@@ -27,8 +27,8 @@ from motet.protocols.events import MessageAdded, Publish
 
 __all__ = ["ROWS"]
 
-_SETTLING = 5.0  # seconds after the last run
-_REST = 5.0  # seconds for which a host at rest is watched
+SETTLING = 5.0  # seconds after the last run
+REST = 5.0  # seconds for which a host at rest is watched
 _START = """
 import time; began = time.perf_counter()
 import motet, trio
@@ -148,7 +148,7 @@ async def _idle_in(
     async with motet.open_host(state, config=config, agents=[agent]) as host:
         await host.serve()
         await _work(host, iter(range(count)))
-        await trio.sleep(_SETTLING)
+        await trio.sleep(SETTLING)
         return await figure()
 
 
@@ -166,7 +166,7 @@ async def _work(host: motet.Host, numbers: Iterator[int]) -> None:
 
 async def _cpu_at_rest() -> float:
     watch, wall = Watch(), Watch(time.perf_counter)
-    await trio.sleep(_REST)
+    await trio.sleep(REST)
     return 100 * watch.seconds() / wall.seconds()
 
 

@@ -16,7 +16,7 @@ from motet.runtime import Actor, ActorRef, Supervision, handles
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
 CROWDED_SWEEP = 1.0
-MOST = 1_000
+MOST = 500
 """Sessions that stay alive while they are idle. One takes some 20 KB, and is soon read again."""
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 import msgspec
 import pytest
 
+from bench import crowd, gateway
 from bench.__main__ import BASELINE, GROUPS
 from bench.measure import interpreter
 from bench.report import compare, lines, ratios, table
@@ -85,5 +86,8 @@ def test_the_baseline_has_a_ratio_for_every_row_that_has_a_reference() -> None:
     [case for row in ROWS for case in row.cases if case.package is None],
     ids=lambda case: f"{case.module}.{case.function}",
 )
-def test_every_case_that_needs_no_peer_runs(case: Case) -> None:
+def test_every_case_that_needs_no_peer_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "SIZE", 5)
+    monkeypatch.setattr(gateway, "SETTLING", 0.01)
+    monkeypatch.setattr(gateway, "REST", 0.01)
     assert math.isfinite(sample(case.module, case.function, min(case.count, 200)))
