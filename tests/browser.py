@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -100,12 +102,14 @@ class Page:
 @asynccontextmanager
 async def tab(program: str, *, width: int = 1100, height: int = 760) -> AsyncGenerator[Page]:
     """A tab of a browser that is started for it."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
         options += ("--disable-background-networking", "--remote-debugging-port=0")
         options += (f"--user-data-dir={folder}", f"--window-size={width},{height}", "about:blank")
         quiet = subprocess.DEVNULL
-        popen = subprocess.Popen([program, *options], stdout=quiet, stderr=quiet)
+        popen = subprocess.Popen(
+            [program, *options], stdout=quiet, stderr=quiet, start_new_session=True
+        )
         try:
             async with open_websocket_url(
                 await _address(Path(folder)), max_message_size=2**26
@@ -115,7 +119,7 @@ async def tab(program: str, *, width: int = 1100, height: int = 760) -> AsyncGen
                     await page.call(f"{domain}.enable")
                 yield page
         finally:
-            popen.kill()
+            os.killpg(popen.pid, signal.SIGKILL)
             popen.wait()
 
 

@@ -98,3 +98,18 @@ def test_a_server_that_is_killed_and_comes_back_is_talked_with_again(place: Path
                 chat.expect("> ")
                 chat.type(CTRL_D)
                 assert chat.end() == 0
+
+
+@pytest.mark.slow
+def test_a_call_that_needs_a_person_is_asked_for_at_the_other_end(place: Path) -> None:
+    file = place / "motet.toml"
+    file.write_text(file.read_text() + '\n[[policy]]\ntool = "shell"\neffect = "ask"\n')
+    with started("serve", "--listen", "127.0.0.1:0", "--state", "state", cwd=place) as server:
+        url, away = url_of(server), place.parent / "away"
+
+        done = motet("chat", "--url", url, cwd=away, stdin="run echo one\ny\nrun echo two\nn\n")
+
+    assert done.code == 0, done
+    assert "may shell do that?" in done.err
+    assert ("one" in done.out, "allowed by local" in done.err) == (True, True)
+    assert "denied by local" in done.err
