@@ -69,8 +69,9 @@ class Translation:
                 yield wire.SubagentError(event.run, f"it ended as {event.status}")
             case ev.MessageAdded():
                 pass
-            case _ if not isinstance(event, _SILENT):
-                yield custom(event)
+            case _:
+                if not isinstance(event, _SILENT):
+                    yield custom(event)
 
     def close(self) -> Iterator[wire.Event]:
         """End the message that is being told."""

@@ -121,7 +121,8 @@ async def test_a_completion_is_the_run_of_an_agent_with_its_tools_run_by_the_hos
         assert got.usage is not None
         assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (20, 10)
         (run,) = await it.host.runs(principal=OF_ALICE)
-        assert got._request_id == run.run_id
+        # So that package spells its public field.
+        assert got._request_id == run.run_id  # pyright: ignore[reportPrivateUsage]
         assert got.id == f"chatcmpl-{run.run_id}"
 
 

@@ -1,0 +1,340 @@
+"""Requests to the edges as the network has them: slow, cut off, several at once, hostile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from motet.actors.gateway.auth import StaticTokens, TokenStore, new_token, token_entry
+from motet.actors.gateway.context import Context, Settings
+from motet.actors.gateway.server import serve_stream
+from motet.protocols import gateway as wire
+from motet.protocols.events import AnyEvent, RunCompleted, TextDelta
+from motet.protocols.models import Usage
+from motet.protocols.sessions import LOCAL, Principal, RunInfo
+from tests.actors.gateway.fakes import FakeHost, context_of
+
+ALICE, VERA, BRIDGE = new_token(), new_token(), new_token()
+ENTRIES = (
+    token_entry(ALICE, "alice"),
+    token_entry(VERA, "vera", "viewer"),
+    token_entry(BRIDGE, "bridge", impersonate=True),
+)
+CHAT = "/v1/chat/completions"
+
+
+class Host(FakeHost):
+    """``mute``: nothing is told of its runs."""
+
+    mute = False
+
+    def say(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
+        if not self.mute:
+            super().say(session, event, run_id)
+
+    async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo:
+        return self.run_infos[run_id].info
+
+
+@attrs.define(eq=False)
+class Talk:
+    """A connection of bytes."""
+
+    stream: trio.abc.Stream
+    heard: bytes = b""
+
+    async def hears(self, text: bytes) -> bytes:
+        """What comes up to and with ``text``."""
+        while text not in self.heard:
+            data = await self.stream.receive_some()
+            assert data, f"no {text!r} in {self.heard!r}"
+            self.heard += data
+        before, _, self.heard = self.heard.partition(text)
+        return before + text
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """One answer that has a length."""
+        head = (await self.hears(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:-2])}
+        while len(self.heard) < int(headers["content-length"]):
+            self.heard += await self.stream.receive_some()
+        body = self.heard[: int(headers["content-length"])]
+        self.heard = self.heard[len(body) :]
+        return int(head[0].split(" ")[1]), headers, body
+
+    async def ended(self) -> bool:
+        try:
+            return not await self.stream.receive_some()
+        except trio.BrokenResourceError:
+            return True
+
+
+@attrs.frozen
+class Place:
+    host: Host
+    context: Context
+    nursery: trio.Nursery
+
+    def talk(self, *, lockstep: bool = False) -> Talk:
+        pair = trio.testing.lockstep_stream_pair if lockstep else trio.testing.memory_stream_pair
+        theirs, ours = pair()
+        self.nursery.start_soon(serve_stream, self.context, theirs, "here")
+        return Talk(ours)
+
+
+@asynccontextmanager
+async def place(settings: Settings | None = None) -> AsyncGenerator[Place]:
+    async with trio.open_nursery() as nursery:
+        host = Host(nursery)
+        yield Place(host, context_of(host, settings), nursery)
+        nursery.cancel_scope.cancel()
+
+
+def post(
+    text: str = "hi", headers: Mapping[str, str] | None = None, *, stream: bool = False
+) -> bytes:
+    said = [{"role": "user", "content": text}]
+    body = json.dumps({"model": "echo", "messages": said, "stream": stream}).encode()
+    return request("POST", CHAT, body, {"Content-Type": "application/json", **(headers or {})})
+
+
+def request(
+    method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1"]
+    given = {"Host": "localhost:1", "Content-Length": str(len(body)), **(headers or {})}
+    lines += [f"{name}: {value}" for name, value in given.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def of(token: str, as_user: str = "") -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", **({"X-As-User": as_user} if as_user else {})}
+
+
+async def test_requests_follow_one_another_on_a_connection_also_unasked_for() -> None:
+    async with place() as at:
+        talk = at.talk()
+        await talk.stream.send_all(post("one") + post("two", stream=True) + post("three"))
+        status, headers, body = await talk.answer()
+        assert (status, headers["x-request-id"]) == (200, "run_1")
+        assert json.loads(body)["choices"][0]["message"]["content"] == "one"
+        assert b"transfer-encoding: chunked" in (await talk.hears(b"\r\n\r\n")).lower()
+        await talk.hears(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert json.loads((await talk.answer())[2])["choices"][0]["message"]["content"] == "three"
+
+
+async def test_a_client_that_asks_whether_it_may_send_its_body_may() -> None:
+    async with place() as at:
+        talk = at.talk()
+        head, _, body = post("hi", {"Expect": "100-continue"}).partition(b"\r\n\r\n")
+        await talk.stream.send_all(head + b"\r\n\r\n")
+        assert b" 100 " in await talk.hears(b"\r\n\r\n")
+        await talk.stream.send_all(body)
+        assert (await talk.answer())[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (post("hi", {"Content-Length": "1048577"}), 413),
+        (post("hi", {"Content-Type": "text/plain"}), 415),
+        (request("GET", CHAT), 405),
+        (request("DELETE", "/v1/models"), 405),
+        (request("POST", "/v1/embeddings"), 404),
+        (post("hi", {"Origin": "https://evil.example"}), 403),
+        (post("hi", {"Host": "evil.example"}), 403),
+    ],
+)
+async def test_what_is_not_for_an_edge_is_refused(sent: bytes, status: int) -> None:
+    async with place() as at:
+        talk = at.talk()
+        await talk.stream.send_all(sent)
+        assert (await talk.answer())[0] == status
+        assert at.host.submitted == []
+
+
+async def test_a_body_that_grows_above_the_limit_is_refused() -> None:
+    async with place() as at:
+        talk = at.talk()
+        head = b"POST /v1/ag-ui HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        chunk = b"%x\r\n" % 70_000 + b" " * 70_000 + b"\r\n"
+        head += b"Transfer-Encoding: chunked\r\n\r\n"
+        await talk.stream.send_all(head + chunk * 16)
+        assert (await talk.answer())[0] == 413
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async with place() as at:
+        talk = at.talk()
+        await talk.stream.send_all(post()[:-1])
+        assert (await talk.answer())[0] == 408
+
+
+async def test_a_page_that_is_allowed_may_ask() -> None:
+    page = "https://chat.example"
+    origin = {"Origin": page}
+    async with place(Settings(allowed_origins=(page,))) as at:
+        talk = at.talk()
+        await talk.stream.send_all(request("OPTIONS", CHAT, b"", origin) + post("hi", origin))
+        status, headers, _ = await talk.answer()
+        assert status == 200
+        assert headers["access-control-allow-origin"] == page
+        assert "authorization" in headers["access-control-allow-headers"]
+        status, headers, _ = await talk.answer()
+        assert (status, headers["access-control-allow-origin"]) == (200, page)
+
+
+async def test_a_bridge_asks_for_others_and_nobody_else_does() -> None:
+    async with place(Settings(tokens=StaticTokens(ENTRIES))) as at:
+        talk = at.talk()
+        await talk.stream.send_all(post("hi", of(BRIDGE, "ada")) + post("hi", of(ALICE, "ada")))
+        assert [(await talk.answer())[0] for _ in range(2)] == [200, 403]
+        assert [run.info.user for run in at.host.run_infos.values()] == ["ada"]
+
+
+async def test_messages_count_against_the_limit_of_their_user() -> None:
+    limits = wire.Limits(message_burst=1)
+    async with place(Settings(limits=limits)) as at:
+        talk = at.talk()
+        await talk.stream.send_all(post() + post())
+        assert (await talk.answer())[0] == 200
+        status, headers, body = await talk.answer()
+        assert (status, headers["x-should-retry"], headers["retry-after"]) == (429, "true", "1")
+        assert json.loads(body)["error"]["code"] == "rate_limited"
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [(wire.Limits(connections=1), 503), (wire.Limits(connections_per_user=1), 429)],
+)
+async def test_requests_count_as_connections_while_they_are_answered(
+    limits: wire.Limits, status: int
+) -> None:
+    async with place(Settings(limits=limits)) as at:
+        first, second = at.talk(), at.talk()
+        await first.stream.send_all(post("hang", stream=True))
+        await first.hears(b"assistant")
+        await second.stream.send_all(post())
+        assert (await second.answer())[0] == status
+        await first.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        third = at.talk()
+        await third.stream.send_all(post())
+        assert (await third.answer())[0] == 200
+
+
+async def test_a_stream_in_which_nothing_happens_is_kept_alive() -> None:
+    async with place() as at:
+        talk = at.talk()
+        await talk.stream.send_all(post("hang", stream=True))
+        await talk.hears(b"assistant")
+        for _ in range(3):
+            at.context.beat()
+            await talk.hears(b": keep-alive\n\n")
+
+
+async def test_an_end_that_nobody_tells_of_is_noticed() -> None:
+    async with place() as at:
+        talk = at.talk()
+        await talk.stream.send_all(post("hang", stream=True))
+        await talk.hears(b"assistant")
+        (run,) = at.host.run_infos.values()
+        at.host.mute = True
+        run.scope.cancel()
+        await run.ended.wait()
+        for _ in range(2):
+            at.context.beat()
+            await talk.hears(b": keep-alive\n\n")
+        assert b"unavailable" in await talk.hears(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("key", [False, True])
+async def test_a_client_that_leaves_stops_its_run_unless_it_has_a_key(key: bool) -> None:
+    async with place() as at:
+        talk = at.talk()
+        keyed = {"Idempotency-Key": "k"} if key else {}
+        await talk.stream.send_all(post("hang", keyed, stream=True))
+        await talk.hears(b"assistant")
+        await talk.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [stop["run_id"] for stop in at.host.stops] == ([] if key else ["run_1"])
+        assert (at.context.edges, len(at.context.connections)) == (0, 0)
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_its_run_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with place() as at:
+        talk = at.talk(lockstep=True)
+        await talk.stream.send_all(post("hang", stream=True))
+        await talk.hears(b"assistant")
+        (run,) = at.host.run_infos.values()
+        for i in range(2_000):
+            at.host.say(run.info.session, TextDelta(0, i, "x"), run.info.run_id)
+        await trio.sleep(11)
+        assert at.context.evicted == 1
+        assert run.info.status == "running"
+        assert at.host.stops == []
+        while not await talk.ended():
+            pass
+
+
+async def test_text_that_was_left_out_for_a_slow_client_comes_with_the_whole_message() -> None:
+    async with place() as at:
+        talk = at.talk(lockstep=True)
+        await talk.stream.send_all(post("word " * 3_000, stream=True))
+        told = await talk.hears(b"[DONE]")
+        chunks = [json.loads(line[6:]) for line in told.split(b"\n") if line.startswith(b"data: {")]
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert text.strip() == ("word " * 3_000).strip()
+        assert at.context.evicted == 0
+
+
+async def test_a_token_that_is_revoked_ends_the_stream_and_not_the_run() -> None:
+    @attrs.define(eq=False)
+    class Revocable:
+        inner: TokenStore
+        revoked: bool = False
+
+        def has_tokens(self) -> bool:
+            return True
+
+        def find(self, token_digest: str, now: float) -> Principal | None:
+            return None if self.revoked else self.inner.find(token_digest, now)
+
+        def impersonates(self, token_digest: str, now: float) -> bool:
+            return False
+
+    tokens = Revocable(StaticTokens(ENTRIES))
+    async with place(Settings(tokens=tokens)) as at:
+        talk = at.talk()
+        await talk.stream.send_all(post("hang", of(ALICE), stream=True))
+        await talk.hears(b"assistant")
+        tokens.revoked = True
+        at.context.recheck()
+        while not await talk.ended():
+            pass
+        assert at.host.stops == []
+
+
+async def test_a_gateway_that_stops_leaves_the_run_to_its_host() -> None:
+    async with trio.open_nursery() as runs:
+        host = Host(runs)
+        context = context_of(host)
+        async with trio.open_nursery() as nursery:
+            theirs, ours = trio.testing.memory_stream_pair()
+            nursery.start_soon(serve_stream, context, theirs, "here")
+            await ours.send_all(post("hang", stream=True))
+            await Talk(ours).hears(b"assistant")
+            nursery.cancel_scope.cancel()
+        (run,) = host.run_infos.values()
+        assert (host.stops, run.info.status) == ([], "running")
+        host.say(run.info.session, RunCompleted(Usage()), run.info.run_id)
+        runs.cancel_scope.cancel()

@@ -1,0 +1,79 @@
+"""What of a message is told, and which conversation a list of messages is, as laws."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.edges import conversations
+from motet.actors.edges.conversations import Conversations, digest_of
+from motet.actors.edges.texts import Texts, Withdrawn
+
+
+@given(st.text(), st.data())
+def test_whatever_is_left_out_or_comes_twice_a_message_is_told_once(
+    text: str, data: st.DataObject
+) -> None:
+    """Law: what is told is always a beginning of the message, and all of it after the whole."""
+    texts, told = Texts(), ""
+    places = st.integers(0, len(text))
+    for at, end in data.draw(st.lists(st.tuples(places, places).map(sorted), max_size=20)):
+        told += texts.delta(0, at, text[at:end])
+        assert text.startswith(told)
+    told += texts.whole(0, text)
+    assert told == text
+    assert texts.delta(0, 0, text) == texts.whole(0, text) == ""
+
+
+def test_another_text_than_was_told_is_said_to_be_withdrawn() -> None:
+    texts = Texts()
+    texts.delta(0, 0, "Half an ans")
+    with pytest.raises(Withdrawn):
+        texts.whole(0, "Another answer")
+    assert texts.withdraw(0)
+    assert not texts.withdraw(0)
+    assert texts.delta(0, 0, "An") == "An"
+
+
+def test_a_message_that_ends_in_fewer_spaces_is_the_same() -> None:
+    texts = Texts()
+    texts.delta(0, 0, "An answer.\n")
+    assert texts.whole(0, "An answer.") == ""
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30))
+def test_a_conversation_has_one_newest_state(notes: list[tuple[str, str]]) -> None:
+    """Law: a state leads to the session that was in it last, unless that went on since."""
+    known = Conversations()
+    states: dict[str, str] = {}
+    for session, state in notes:
+        known.note(session, state.encode())
+        states = {s: kept for s, kept in states.items() if kept != state} | {session: state}
+    for state in "xyz":
+        found = [session for session, newest in states.items() if newest == state]
+        assert known.find(state.encode()) == (found[0] if found else None)
+    assert len(known) == len(states)
+
+
+def test_the_conversation_that_went_on_least_recently_is_forgotten_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversations, "MOST", 2)
+    known = Conversations()
+    for session in "abc":
+        known.note(session, session.encode())
+    assert [known.find(state) for state in (b"a", b"b", b"c")] == [None, "b", "c"]
+
+
+def test_a_conversation_is_that_of_one_user_with_one_agent() -> None:
+    said = [("user", "hi"), ("assistant", "Hello.")]
+    spaced = [("user", "hi "), ("assistant", "Hello.\n")]
+    assert digest_of("ada", "helper", said) == digest_of("ada", "helper", spaced)
+    others = {
+        digest_of("bob", "helper", said),
+        digest_of("ada", "other", said),
+        digest_of("ada", "helper", said[:1]),
+        digest_of("ada", "helper", [("user", "hi"), ("user", "Hello.")]),
+    }
+    assert len(others - {digest_of("ada", "helper", said)}) == 4
