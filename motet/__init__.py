@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         Grant,
         NeedsApproval,
     )
-    from motet.protocols.config import GatewayConfig, HostConfig
+    from motet.protocols.config import AgentConfig, GatewayConfig, HostConfig
     from motet.protocols.errors import (
         Aborted,
         AgentError,
@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from motet.protocols.policy import Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
     from motet.protocols.queueing import QueueConfig, QueueMode
     from motet.protocols.recovery import Quarantined, RecoveryConfig
+    from motet.protocols.reload import Reloaded
     from motet.protocols.rooms import RoomView
     from motet.protocols.sessions import (
         LOCAL,
@@ -180,6 +181,7 @@ _HOMES = {
         "NeedsApproval",
     ),
     "motet.protocols.config": (
+        "AgentConfig",
         "GatewayConfig",
         "HostConfig",
     ),
@@ -269,6 +271,7 @@ _HOMES = {
     ),
     "motet.protocols.queueing": ("QueueConfig", "QueueMode"),
     "motet.protocols.recovery": ("Quarantined", "RecoveryConfig"),
+    "motet.protocols.reload": ("Reloaded",),
     "motet.protocols.rooms": ("RoomView",),
     "motet.protocols.sessions": (
         "LOCAL",
@@ -295,6 +298,7 @@ __all__ = [
     "AfterTool",
     "Agent",
     "AgentChanged",
+    "AgentConfig",
     "AgentError",
     "Allow",
     "AnyEvent",
@@ -358,6 +362,7 @@ __all__ = [
     "QueueMode",
     "Range",
     "RecoveryConfig",
+    "Reloaded",
     "Replace",
     "Replay",
     "Respond",
