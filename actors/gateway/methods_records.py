@@ -35,8 +35,8 @@ async def _inject(caller: Caller, params: wire.ChatInjectParams) -> Answer:
         key=params.key,
         principal=caller.principal,
     )
-    status = "duplicate" if ack.status == "duplicate" else "accepted"
-    return Answer(wire.Injected(ack.run_id, status))
+    again = ack.status == "duplicate"
+    return Answer(wire.Injected(ack.run_id, "duplicate" if again else "accepted"))
 
 
 async def _run(caller: Caller, params: wire.RunsGetParams) -> Answer:
