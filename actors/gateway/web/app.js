@@ -132,10 +132,26 @@ async function refresh() {
   }
   const { agents } = await ask("agents.list").catch(() => ({ agents: [] }));
   $("new-agent").replaceChildren(...agents.map((one) => element("option", { value: one.name }, one.name)));
-  if (may("errors.list")) {
-    const { errors } = await ask("errors.list", { limit: 20 }).catch(() => ({ errors: [] }));
-    $("errors").replaceChildren(...errors.map(errorItem));
-  }
+  await Promise.all([refreshRuns(), refreshErrors()]);
+}
+
+async function refreshRuns() {
+  const { runs } = await ask("runs.list", { limit: 20 }).catch(() => ({ runs: [] }));
+  $("runs").replaceChildren(...runs.map(runItem));
+}
+
+async function refreshErrors() {
+  if (!may("errors.list")) return;
+  const { errors } = await ask("errors.list", { limit: 20 }).catch(() => ({ errors: [] }));
+  $("errors").replaceChildren(...errors.map(errorItem));
+}
+
+function runItem(one) {
+  const { input_tokens: read, output_tokens: said, cost } = one.usage;
+  const spent = `${read + said} tok${cost ? ` · $${cost.toFixed(4)}` : ""}`;
+  const button = element("button", { type: "button" }, `${one.status} · ${one.agent} · ${spent} · ${one.text}`);
+  button.onclick = () => enter({ stream: `session:${one.session}`, kind: "session", name: one.session });
+  return element("li", {}, button);
 }
 
 function placeItem(one) {
@@ -332,6 +348,8 @@ $("login").onsubmit = (event) => {
   $("token").value = $("login-error").textContent = "";
   connect();
 };
+$("runs-box").ontoggle = refreshRuns;
+$("errors-box").ontoggle = refreshErrors;
 $("new").onsubmit = (event) => {
   event.preventDefault();
   const agent = $("new-agent").value;

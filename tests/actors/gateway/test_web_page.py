@@ -117,6 +117,9 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.shows("stopped 1")
         await page.screenshot(shots / "stopped.png")
 
+        await page.evaluate("document.querySelector('#runs-box').open = true")
+        await page.shows("cancelled · helper")
+        await page.evaluate("document.querySelector('#errors-box').open = true")
         await page.type("#text", "/status")
         await page.shows("No run")
     assert page.problems == []
