@@ -33,6 +33,7 @@ from motet.protocols.mcp import McpServer
 from motet.protocols.policy import PolicyRule
 from motet.protocols.reload import Change
 from tests.actors.mcp.stage import children, faulty
+from tests.scripted import Scripted, call, say
 
 # The load, and edits of the file
 
@@ -300,6 +301,50 @@ async def until(holds: Callable[[], bool]) -> None:
     with trio.fail_after(5):
         while not holds():
             await trio.lowlevel.checkpoint()
+
+
+async def test_a_run_of_a_former_configuration_is_steered(tmp_path: Path) -> None:
+    """Given a run whose agent is another one by now, when a text is sent into it, it takes it."""
+    before = HostConfig(agents={"a": AgentConfig(tools=("group:fs",), instructions="one")})
+    after = HostConfig(agents={"a": AgentConfig(tools=("group:fs",), instructions="two")})
+    async with motet.open_host(config=before, workspace=tmp_path) as host:
+        gate = Held()
+        host.on("before_tool")(gate.hold)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_in, host, "s", gate.answers)
+            await gate.reached.wait()
+            await host.reload(after)
+            ack = await host.send("write y.txt: 2", session="s")
+            gate.free.set()
+        assert ack.status == "steered"
+        assert (tmp_path / "y.txt").read_text() == "2"
+
+
+async def run_in(host: Host, session: str, answers: list[str]) -> None:
+    answers.append((await host.run("a", "write x.txt: 1", session=session)).text)
+
+
+async def test_a_run_calls_the_agents_that_there_were_when_it_began(tmp_path: Path) -> None:
+    """Given a run that is at work, when an agent is gone from the file, then it can call it."""
+    wanted = {"agent": "b", "task": "wait 0.01", "label": "b"}
+    model = Scripted(call(("list_files", {})), call(("spawn", wanted)), say("done"), say("done"))
+    lead = motet.Agent("lead", model=model, tools=["group:fs", "group:agents"])
+    config = HostConfig(agents={"b": AgentConfig()})
+    async with motet.open_host(config=config, agents=[lead], workspace=tmp_path) as host:
+        gate, results = Held(), list[motet.RunResult[str]]()
+        host.on("before_tool", match="list_files")(gate.hold)
+
+        async def go() -> None:
+            results.append(await host.run(lead, "go"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go)
+            await gate.reached.wait()
+            await host.reload(HostConfig(agents={"c": AgentConfig()}))
+            gate.free.set()
+        assert results[0].status == "completed"
+        runs = {run.agent: run.status for run in await host.runs()}
+        assert runs == {"lead": "completed", "b": "completed"}
 
 
 # MCP servers and models
