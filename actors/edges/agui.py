@@ -103,7 +103,8 @@ async def _resume(
         raise Fault(
             404, "not_found", f"No interrupt {missing[0]!r} in this thread.", param="resume"
         )
-    runs = {known[entry.interrupt_id].run_id for entry in entries}
+    answered = {entry.interrupt_id for entry in entries}
+    runs = {known[approval].run_id for approval in answered}
     if len(runs) > 1:
         raise wrong("These interrupts are of several runs: answer one run at a time.", "resume")
     run_id = runs.pop()
@@ -118,6 +119,10 @@ async def _resume(
             )
             if info.blocked:
                 raise Fault(409, "blocked", f"It was answered, but the run waits: {info.blocked}.")
+        if all(known[approval].state != "pending" for approval in answered):
+            # The same answers again, from a client that has not heard what came of them.
+            await events.from_its_beginning(run_id)
+            events.skip_through(lambda event: _is_answer(event, answered))
         telling = _Telling(exchange, given, Translation(run_id), True, working)
         return await exchange.attended(run_id, lambda: telling.all(events))
     finally:
@@ -141,6 +146,10 @@ def _answer(entry: wire.ResumeEntry) -> tuple[ApprovalDecision, str]:
     if payload.decision is not None:
         return payload.decision, payload.note
     return ("allow-once" if payload.approved else "deny"), payload.note
+
+
+def _is_answer(event: ev.AnyEvent, approvals: set[str]) -> bool:
+    return isinstance(event, ev.ApprovalResolved) and event.id in approvals
 
 
 async def _approvals(

@@ -47,6 +47,7 @@ from motet.protocols.events import (
 )
 from motet.protocols.models import Usage
 
+_NAMES: Final = ("session", "session_id", "thread_id")
 _BETWEEN: Final = "\n\n"
 _WITHDRAWN: Final = (
     "The answer was begun anew after a part of it had been sent, which cannot be taken back here: "
@@ -93,7 +94,10 @@ async def _check_agent(exchange: Exchange, name: str) -> None:
 
 def _session(exchange: Exchange, request: ChatRequest, before: tuple[Said, ...]) -> str:
     """Where the conversation goes on. Raises :class:`Fault` when that cannot be told."""
-    named = exchange.head.headers.get("x-session") or (request.metadata or {}).get("session")
+    given = request.metadata or {}
+    named = exchange.head.headers.get("x-session") or next(
+        (given[name] for name in _NAMES if given.get(name)), None
+    )
     if named:
         if len(named) > SESSION_LENGTH:
             raise wrong(f"A session's name has at most {SESSION_LENGTH} characters.", "metadata")

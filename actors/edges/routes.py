@@ -67,13 +67,16 @@ async def serve_edge(
         if head.method != route.method:
             raise Fault(405, "invalid_params", f"{route.path} takes {route.method} only.")
         exchange = Exchange(context, http, head, asker_of(context, head, peer, route.role), tail)
-        return await _counted(exchange, route)
+        alive = await _counted(exchange, route)
+        context.requests[route.path, "ok"] += 1
+        return alive
     except (Gone, trio.BrokenResourceError):
         raise trio.BrokenResourceError("the client is gone") from None
     except BadRequest as error:
         fault = Fault(error.response.status, "invalid_params", str(error))
     except Exception as error:
         fault = fault_of(error)
+    context.requests[route.path, fault.code] += 1
     if exchange is None or not exchange.begun:
         return await http.respond(fault.response(*shared))
     with trio.fail_after(context.settings.limits.send_timeout_ms / 1000):

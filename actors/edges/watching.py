@@ -84,6 +84,12 @@ class Watch:
         past.extend(one for one in self._events if one.seq is None or one.seq > newest)
         self._events = past
 
+    def skip_through(self, is_last: Callable[[AnyEvent], bool]) -> None:
+        """Leave out what a client was told of already: up to the last event that is such a one."""
+        places = [place for place, one in enumerate(self._events) if is_last(one.event)]
+        for _ in range(max(places, default=-1) + 1):
+            self._events.popleft()
+
     def _arrived(self, record: EventRecord) -> None:
         if record.run_id != self.run_id:
             return

@@ -177,6 +177,15 @@ async def test_an_approval_is_an_interrupt_and_its_answer_the_next_request(hold:
         results = [event.content for event in events if isinstance(event, ToolCallResultEvent)]
         assert (results, text_of(events), it.paid) == (["paid 5"], "Done.", [5])
 
+        again = await it.run(run="r2", resume=[allowed])
+        assert [event.type for event in again if event.type.value != "CUSTOM"][-5:] == [
+            event.type for event in events if event.type.value != "CUSTOM"
+        ][-5:]
+        assert (text_of(again), it.paid) == ("Done.", [5])
+        denied = allowed.model_copy(update={"payload": {"decision": "deny"}})
+        refused = await it.post(run="r3", resume=[denied])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_answered")
+
 
 def interrupts(events: Sequence[Event]) -> list[Interrupt]:
     end = events[-1]

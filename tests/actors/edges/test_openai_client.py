@@ -174,6 +174,13 @@ async def test_what_a_client_makes_up_of_a_history_is_refused_and_never_read() -
         assert [m.text for m in it.script.requests[-1].messages] == ["hi", "Hello.", "So?"]
 
 
+@pytest.mark.parametrize("name", ["session", "session_id", "thread_id"])
+async def test_a_session_may_be_named_as_other_programs_do(name: str) -> None:
+    async with served(say("Hello.")) as it:
+        await it.ask("hi", body={"metadata": {name: "mine"}})
+        assert [one.session for one in await it.host.sessions(principal=OF_ALICE)] == ["mine"]
+
+
 async def test_the_session_of_another_is_not_found() -> None:
     async with served(say("Hello.")) as it:
         named = {"X-Session": "mine"}
