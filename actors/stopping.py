@@ -116,7 +116,8 @@ class Stopping(Answering):
         """What goes on is before what waits for a person, and that before what has not begun."""
         table = self._tree.table
         runs = self._said(session, sender, principal)
-        going = [run for run in runs if run.state == "running"]
+        # One that the last host had begun goes on, also while it waits for its agent.
+        going = [run for run in runs if run.state == "running" or run.resumption is not None]
         if going:
             own = [run for run in going if run.principal.user == principal.user]
             last = max(own or going, key=lambda run: (not run.stop_reason, run.generation))

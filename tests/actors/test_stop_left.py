@@ -59,9 +59,11 @@ async def test_what_a_killed_host_has_left_is_stopped_before_its_agent_is_known(
         later, begun = [run.run_id for run in await host.runs()]
         assert await host.stop(session="s", principal=BOB) == StopReport()
 
-        report = await host.stop(everything=True, principal=ALICE)
+        newest = await host.stop(session="s", newest=True, principal=ALICE)
+        rest = await host.stop(everything=True, principal=ALICE)
 
-        assert report == StopReport(stopped=[begun], dropped_inputs=[later])
+        assert newest == StopReport(stopped=[begun])
+        assert rest == StopReport(dropped_inputs=[later])
         assert [run.status for run in await host.runs()] == ["dropped", "cancelled"]
         rows = [item.row for item in await host.history("s")]
         assert violations(rows) == ()
