@@ -18,7 +18,7 @@ from motet.protocols.errors import InputValidation
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import Journal
 from motet.protocols.rooms import Floor, ReadRoom, RoomMessage, Said
-from motet.protocols.sessions import StopReport
+from motet.protocols.sessions import ShuttingDown, StopReport
 from motet.runtime import ActorDead, ActorRef
 
 
@@ -69,11 +69,14 @@ class OpenRoom:
         """Say something as a person; it is on disk when this returns.
 
         It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
-        is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``.
+        is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``, ``QueueFull``,
+        ``ShuttingDown``, ``StorageError``.
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
         place = self._place
+        if place.closing.is_set():
+            raise ShuttingDown("the host is shutting down: try again when it is back")
         post = Post(user, text.encode("utf-8", "replace").decode(), key, place.clears)
         place.posting += 1
         try:

@@ -151,4 +151,5 @@ async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
             tree.registry.add(agent)
         infos.append(replace(member.info, description=agent.description))
     speaker = Speaker(room, tuple(infos), intake, tree.store)
-    return Place(room, speaker, tree.rooms_store, RoomVoice(room.name, tree.fanout, tree.journal))
+    voice = RoomVoice(room.name, tree.fanout, tree.journal)
+    return Place(room, speaker, tree.rooms_store, voice, tree.table.draining)

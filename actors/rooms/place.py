@@ -29,6 +29,8 @@ class Place:
     """One open room. It stays when the room's actor is restarted or rests.
 
     Attributes:
+        closing: set when the host shuts down: then nobody gets the floor any more, and what is
+            left of the round is for the next host.
         floor: where its round stands.
         idle: no agent speaks, and none is to.
         stops: how often its round was stopped; ``ended``: for how many of them it has ended.
@@ -47,6 +49,7 @@ class Place:
     speaker: Speaker
     store: ActorRef[RoomStoreMessage]
     voice: RoomVoice
+    closing: trio.Event
     floor: Floor = attrs.field(factory=Floor)
     idle: trio.Event = attrs.field(factory=trio.Event)
     stops: int = 0

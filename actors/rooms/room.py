@@ -159,6 +159,8 @@ class RoomActor(Actor[RoomMessages]):
                 await self._end(STOPPED)
             place.ended = stops
             return True
+        if place.closing.is_set():
+            return False
         if self.minutes.unheard():
             await self._open()
             return True
@@ -273,7 +275,8 @@ class RoomActor(Actor[RoomMessages]):
             turn = await place.speaker.turn(name, given.text, given.overtaken)
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
-            if not (given.overtaken() and turn.problem):
+            cut_off = given.overtaken() or place.closing.is_set()
+            if not (cut_off and turn.problem):
                 await self._spoken(given, turn)
         finally:
             leave()

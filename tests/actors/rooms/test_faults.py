@@ -19,6 +19,7 @@ from motet.actors.rooms.speakers import AskModel, Speakers
 from motet.actors.storage.errors import StorageError
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
+from motet.protocols.sessions import ShuttingDown
 from tests.actors.rooms.talk import (
     agent,
     behind_the_host,
@@ -37,8 +38,9 @@ def disk(state: Path, *, works: bool) -> None:
 
 
 async def held(one: motet.Agent[None]) -> None:
-    while not model_of(one).requests:
-        await trio.lowlevel.checkpoint()
+    with trio.fail_after(5):
+        while not model_of(one).requests:
+            await trio.sleep(0.001)
 
 
 def let_go(one: motet.Agent[None]) -> None:
@@ -157,6 +159,44 @@ async def test_the_end_of_the_host_ends_a_round_in_the_middle() -> None:
             await opened.post("@ann hello", user="alice")
             await held(ann)
         assert opened.idle
+
+
+async def test_a_host_that_shuts_down_leaves_the_rest_of_a_round_to_the_next(
+    tmp_path: Path,
+) -> None:
+    ann, ben = agent("ann", "@ben yours"), agent("ben", "thanks")
+    room = motet.Room("r", members=[ann, ben], speakers=motet.mentions())
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        await opened.post("@ann hello", user="alice")
+        await held(ann)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.drain, 5.0)
+            await host.closing()
+            with pytest.raises(ShuttingDown):
+                await opened.post("@ann more", user="alice")
+            let_go(ann)  # it may end its turn
+        assert not model_of(ben).requests
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(room)
+        await opened.wait()
+        assert [one.author for one in await opened.history()] == ["alice", "ann", "ben"]
+
+
+async def test_a_turn_that_a_shutdown_cuts_off_is_taken_again(tmp_path: Path) -> None:
+    ann = agent("ann", "here")
+    model_of(ann).gate = trio.Event()
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(alone(ann))
+        await opened.post("@ann hello", user="alice")
+        await held(ann)
+        assert len(await host.drain(0.0)) == 1
+    model_of(ann).gate = None
+    async with motet.open_host(tmp_path) as host:
+        opened = await host.open_room(alone(ann))
+        await opened.wait()
+        assert [one.text for one in await opened.history()] == ["@ann hello", "here"]
 
 
 class Stumbles(Condition):
