@@ -101,7 +101,8 @@ async def _serve(setup: Setup, config: GatewayConfig, watch: bool) -> None:
                 if watch and setup.file is not None:
                     nursery.start_soon(reload_when_changed, setup.file, host)
                 with announced(setup.state, url, operator, config.certificate):
-                    _announce(setup, host, config, url)
+                    needed = bool(config.tokens or await host.tokens())
+                    _announce(setup, host, url, token_needed=needed)
                     await leaving.wait()
                 left = await host.drain()
                 if left:
@@ -126,14 +127,14 @@ def _never(message: str) -> None:
     raise AssertionError(message)
 
 
-def _announce(setup: Setup, host: Host, config: GatewayConfig, url: str) -> None:
+def _announce(setup: Setup, host: Host, url: str, *, token_needed: bool) -> None:
     """Tell the person, or a script that waits for the first line, that clients may connect."""
     print(f"motet serves {url.replace('http', 'ws', 1)}/ws")
     for agent in host.agents():
         print(f"  agent    {agent.name} ({agent.model})")
     print(f"  state    {setup.state}")
     print(f"  page     {url}/")
-    needed = "clients need one" if config.tokens else "not needed, only this machine is served"
+    needed = "clients need one" if token_needed else "not needed, only this machine is served"
     print(f"  token    {needed}")
     if host.resumed:
         print(f"  resumed  {len(host.resumed)} runs that the last host left unfinished")
