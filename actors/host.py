@@ -359,6 +359,8 @@ async def hosted(
         tree.described = frozenset(agent.name for agent in described)
         await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
         tree.interrupted += await tree.recovery.sift()
+        if tree.services.parking is not None:
+            tree.services.parking.opened.set()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
         yield host

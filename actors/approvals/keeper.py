@@ -127,6 +127,7 @@ class Keeper(Actor[PendingCount]):
 
     async def _attend(self) -> None:
         parking = self._parking
+        await parking.opened.wait()
         while True:
             await parking.news.wait()
             parking.news = trio.Event()

@@ -50,6 +50,7 @@ class Parking:
         due: ids of runs to be looked at; ``news`` is set when there are some.
         answering: ids of approvals that are being answered in this process.
         revived: runs that were taken out of the table and wait for their rows.
+        opened: set when the block of the host begins: none goes on before, so that hooks are there.
     """
 
     approvals: ActorRef[ApprovalProtocol]
@@ -62,6 +63,7 @@ class Parking:
     due: deque[str] = attrs.field(factory=deque[str])
     revived: deque[tuple[Run, Parked]] = attrs.field(factory=deque[tuple[Run, Parked]])
     news: trio.Event = attrs.field(factory=trio.Event)
+    opened: trio.Event = attrs.field(factory=trio.Event)
 
     # Leaving
 

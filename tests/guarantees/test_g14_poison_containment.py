@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,24 @@ async def test_a_host_that_ends_in_order_has_not_died_of_it(tmp_path: Path) -> N
             with trio.move_on_after(0.02):
                 await trio.sleep_forever()
             await host.drain(0)
+
+
+async def test_the_doctor_names_it_and_a_release_beside_the_host_is_enough(tmp_path: Path) -> None:
+    state, _ = await accepted(tmp_path / "a")
+    state = await deaths(state, TRIES)
+    async with opened(state, poison(), quarantine_after=TRIES):
+        await trio.sleep(0)
+    ran = [
+        await trio.run_process(
+            [sys.executable, "-m", "motet.cli", *command, "--state", str(state)],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        for command in (("doctor",), ("sessions", "release", "bad"), ("doctor",))
+    ]
+    said = [one.stdout.decode() for one in ran]
+    assert "bad is quarantined: 2 hosts in a row died while they took it up" in said[0]
+    assert ran[1].returncode == 0, ran[1].stderr
+    assert "quarantined" not in said[2]
