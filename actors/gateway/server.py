@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import attrs
 import trio
@@ -43,8 +44,8 @@ from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.host import HostApi
-from motet.protocols.messages import Request
-from motet.runtime import Actor, ActorRef, StartFailed, System, handles
+from motet.protocols.messages import Message
+from motet.runtime import Actor, ActorDead, ActorRef, MailboxFull, StartFailed, System, handles
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
@@ -61,7 +62,7 @@ async def serve(
     return (await open_gateway(system, api, config, tokens)).url
 
 
-class LookAgain(Request[None], frozen=True, tag="gateway.look_again"):
+class LookAgain(Message, frozen=True, tag="gateway.look_again"):
     """The settings are others now."""
 
 
@@ -93,11 +94,12 @@ class Served:
         check_listen(now.host, new.tokens)
         return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
 
-    async def adopt(self, settings: Settings) -> None:
-        """Go on with other settings; connections whose token is gone are closed."""
+    def adopt(self, settings: Settings) -> None:
+        """Go on with other settings, soon; connections whose token is gone are closed."""
         self.settings = settings
         if self.ref is not None:
-            await self.ref.ask(LookAgain())
+            with suppress(ActorDead, MailboxFull):  # it is restarted, or looks soon anyway
+                self.ref.tell_nowait(LookAgain())
 
 
 async def open_gateway(
@@ -167,7 +169,7 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
             leave()
 
     @handles(LookAgain)
-    async def look_again(self, _request: LookAgain) -> None:
+    async def look_again(self, _message: LookAgain) -> None:
         if self._look is not None:
             self._context.adopt(self._look())
 

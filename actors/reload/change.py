@@ -7,6 +7,7 @@ loses what it began with.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -25,6 +26,7 @@ from motet.actors.policy.desk import PolicyDesk
 from motet.actors.registry import AgentRegistry
 from motet.actors.reload.retiring import Retire, Retiring
 from motet.protocols.config import HostConfig
+from motet.runtime import ActorDead, MailboxFull
 
 if TYPE_CHECKING:
     from motet.actors.gateway.context import Settings
@@ -74,9 +76,8 @@ async def change(tree: Tree, config: HostConfig) -> None:
             await new.kit.mcp.leave()
         raise
     _commit(tree, new)
-    if tree.gateway is not None and new.gateway is not None:
-        await tree.gateway.adopt(new.gateway)
-    await retiring.tell(Retire())
+    with suppress(ActorDead, MailboxFull):  # the next reload tells it as well
+        retiring.tell_nowait(Retire())
 
 
 async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
@@ -121,3 +122,5 @@ def _commit(tree: Tree, new: Prepared) -> None:
     tree.config, tree.registry = config, new.kit.registry
     tree.described = frozenset(agent.name for agent in new.described)
     tree.resolver.adopt(new.kit.registry, config.limits)
+    if tree.gateway is not None and new.gateway is not None:
+        tree.gateway.adopt(new.gateway)
