@@ -299,7 +299,8 @@ class Client:
         while True:
             ended = await hold(self._dial, self._machine, self._outgoing, let_in)
             if first:
-                raise ended.error or Unreachable(ended.reason)
+                later = ended.retry_after or None
+                raise ended.error or Unreachable(ended.reason, retry_after=later)
             if ended.error is not None:
                 self._machine.fail(ended.error)
                 self._on_change(Offline(ended.reason, None))

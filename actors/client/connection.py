@@ -54,6 +54,7 @@ async def hold(
         try:
             link = await dial(nursery)
         except (Unreachable, TurnedAway) as error:
+            nursery.cancel_scope.cancel()
             return _not_made(error)
         talk = _Talk(link, machine, let_in)
         try:

@@ -19,12 +19,19 @@ from wsproto.utilities import LocalProtocolError
 from motet.actors.client.errors import FINAL_STATUSES, TurnedAway, Unreachable
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import SUBPROTOCOL
+from motet.runtime.errors import only_error
 
 OPEN_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 1.0
 FRAME_BYTES: Final = 8_388_608
 _BUFFER: Final = 65_536
+_BROKEN: Final = (
+    ConnectionClosed,
+    LocalProtocolError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+)
 _TLS: Final = {"ws": False, "http": False, "wss": True, "https": True}
 
 
@@ -103,37 +110,45 @@ def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
 
 async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address) -> Link:
     """A WebSocket over a stream that is open. Raises as a :data:`Dial` does."""
-    pump = await nursery.start(_pump)
     try:
-        socket = await trio_websocket.wrap_client_stream(
-            pump,
-            cast("trio.SocketStream", stream),  # any stream does, its signature is too narrow
-            address.authority,
-            address.path,
-            subprotocols=[SUBPROTOCOL],
-            max_message_size=FRAME_BYTES,
-            receive_buffer_size=_BUFFER,
-        )
-    except ConnectionRejected as rejected:
+        return await nursery.start(_live, stream, address)
+    except Exception as group:
         await trio.aclose_forcefully(stream)
-        raise _rejected(rejected) from None
-    except (HandshakeError, ConnectionClosed, OSError, trio.BrokenResourceError) as error:
-        await trio.aclose_forcefully(stream)
-        raise Unreachable(f"{address.authority} does not speak WebSocket: {error}") from None
+        error = only_error(group)
+        if isinstance(error, ConnectionRejected):
+            raise _rejected(error) from None
+        if isinstance(error, (*_BROKEN, HandshakeError, OSError)):
+            raise Unreachable(f"{address.authority} does not speak WebSocket: {error}") from None
+        raise
     except BaseException:  # cancelled: the stream is nobody's yet
         await trio.aclose_forcefully(stream)
         raise
-    return _WebSocketLink(socket, stream)
 
 
-async def _pump(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
-    """Where the socket's own task lives. It fails when a ping comes while we close."""
+async def _live(
+    stream: trio.abc.Stream, address: Address, *, task_status: trio.TaskStatus[Link]
+) -> None:
+    """Where the socket's own task lives: what is wrong with a handshake, it raises there."""
+    link: Link | None = None
     try:
         async with trio.open_nursery() as nursery:
-            task_status.started(nursery)
+            socket = await trio_websocket.wrap_client_stream(
+                nursery,
+                cast("trio.SocketStream", stream),  # any stream does, its signature is too narrow
+                address.authority,
+                address.path,
+                subprotocols=[SUBPROTOCOL],
+                max_message_size=FRAME_BYTES,
+                receive_buffer_size=_BUFFER,
+            )
+            link = _WebSocketLink(socket, stream)
+            task_status.started(link)
             await trio.sleep_forever()
-    except* (LocalProtocolError, trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
+    except* _BROKEN:
+        # Once the link is there, its users are told by their own calls. Among these errors is that
+        # of a ping that comes while we close.
+        if link is None:
+            raise
 
 
 async def _stream(address: Address, context: ssl.SSLContext | None) -> trio.abc.Stream:

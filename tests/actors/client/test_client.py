@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -25,10 +27,11 @@ from motet.client import connect
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import MessageAdded, RunCompleted
-from motet.protocols.gateway import CommandAnswer, Sent
+from motet.protocols.gateway import CommandAnswer, Limits, Sent
 from motet.protocols.gateway_rooms import Posted
 from motet.testing import ScriptedModel, say
 from tests.actors.client.fakes import Fault, client_of, gateway
+from tests.actors.gateway.test_looks import certificate
 
 CUT = Fault("cut_sending", 2)
 
@@ -90,6 +93,19 @@ async def test_a_room_is_talked_in_and_read_like_a_session() -> None:
             assert (posted.status, again.status, again.seq) == ("accepted", "duplicate", posted.seq)
             assert isinstance(stopped, CommandAnswer)
             assert [room.name for room in await client.rooms()] == ["dev"]
+
+
+async def test_over_tls_the_certificate_has_to_be_a_trusted_one(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    config = GatewayConfig(listen="127.0.0.1:0", certificate=str(chain), private_key=str(key))
+    async with motet.open_host() as host:
+        url = await host.serve(config)
+        trusted = ssl.create_default_context(cafile=str(chain))
+        async with connect(url, tls=trusted) as client:
+            assert (await client.status()).running == 0
+        with pytest.raises(Unreachable, match="no TLS with"):
+            async with connect(url):
+                raise AssertionError("it was trusted")
 
 
 async def test_a_call_waits_for_the_next_connection(autojump_clock: MockClock) -> None:
@@ -162,6 +178,20 @@ async def test_the_first_connection_has_to_succeed(autojump_clock: MockClock) ->
         with pytest.raises(Unreachable, match="cut off"):
             async with client_of(context, servers, [Fault("unreachable")]):
                 raise AssertionError("it was let in")
+
+
+async def test_what_http_says_instead_is_told() -> None:
+    async with gateway(Settings(limits=Limits(connections=0))) as (_, context, servers):
+        with pytest.raises(Unreachable, match=r"Too many connections\. \(503\)") as full:
+            async with client_of(context, servers):
+                raise AssertionError("it was let in")
+    assert full.value.retry_after == 5
+    async with motet.open_host() as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        with pytest.raises(TurnedAway) as away:
+            async with connect(url + "/elsewhere"):
+                raise AssertionError("it was let in")
+    assert away.value.code == 404
 
 
 async def test_an_error_of_the_block_leaves_it_as_it_is_and_the_client_is_closed(
