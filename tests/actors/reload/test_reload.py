@@ -11,6 +11,7 @@ import trio
 
 import motet
 from motet import Host
+from motet.actors.client import TurnedAway
 from motet.actors.tree import Tree
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import (
@@ -284,3 +285,27 @@ async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
         assert gateway.url == url
         await host.reload(HostConfig(gateway=listen))
         assert not gateway.settings.tokens.has_tokens()
+
+
+async def test_whose_token_is_gone_is_let_in_no_longer() -> None:
+    """Given a client that is in, when its token is not in the file any more, then it is sent out,
+    and who has another token stays.
+    """
+    alice, bob = (TokenConfig(token=f"mtt_{n * 32}", user=n) for n in "ab")
+    listen = GatewayConfig(listen="127.0.0.1:0", tokens=(alice, bob))
+    async with motet.open_host(config=HostConfig(gateway=listen)) as host:
+        url = await host.serve()
+        async with (
+            motet.connect(url, token=alice.token) as first,
+            motet.connect(url, token=bob.token) as second,
+        ):
+            await first.call("ping")
+            await host.reload(HostConfig(gateway=attrs.evolve(listen, tokens=(bob,))))
+            with trio.fail_after(5), pytest.raises(TurnedAway):
+                await for_ever(first)
+            await second.call("ping")
+
+
+async def for_ever(client: motet.Client) -> None:
+    while True:
+        await client.call("ping")
