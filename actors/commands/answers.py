@@ -30,7 +30,7 @@ from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import NotFound
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
-from motet.protocols.queueing import MODES
+from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 
 _SHOWN: Final = 10
@@ -165,7 +165,8 @@ async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
 async def _queue(asked: Asked) -> Reply:
     api, wanted = asked.api, asked.argument.lower()
     if wanted:
-        mode = {str(one): one for one in MODES}.get(wanted)
+        known: dict[str, QueueMode] = {one: one for one in MODES}
+        mode = known.get(wanted)
         if mode is None:
             return f"{wanted!r} is no mode: {', '.join(MODES)}"
         await api.set_queue(asked.session, mode, principal=asked.principal)
