@@ -103,9 +103,17 @@ class Page:
 async def tab(program: str, *, width: int = 1100, height: int = 760) -> AsyncGenerator[Page]:
     """A tab of a browser that is started for it."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
-        options += ("--disable-background-networking", "--remote-debugging-port=0")
-        options += (f"--user-data-dir={folder}", f"--window-size={width},{height}", "about:blank")
+        options = (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={folder}",
+            f"--window-size={width},{height}",
+            "about:blank",
+        )
         quiet = subprocess.DEVNULL
         popen = subprocess.Popen(
             [program, *options], stdout=quiet, stderr=quiet, start_new_session=True

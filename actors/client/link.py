@@ -111,7 +111,8 @@ def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
 async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address) -> Link:
     """A WebSocket over a stream that is open. Raises as a :data:`Dial` does."""
     try:
-        return await nursery.start(_live, stream, address)
+        link: Link = await nursery.start(_live, stream, address)
+        return link
     except Exception as group:
         await trio.aclose_forcefully(stream)
         error = only_error(group)
