@@ -27,6 +27,13 @@ window.WebSocket = class extends WebSocket {
 """
 """Lets a test pull the plug."""
 
+TOLD = """
+window.told = [];
+const line = document.getElementById("connection");
+new MutationObserver(() => told.push(line.textContent)).observe(line, { childList: true });
+"""
+"""Keeps what the page said of its connection, however briefly."""
+
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: apt install chromium")
 
 
@@ -151,9 +158,10 @@ async def test_a_room_on_a_small_screen_goes_on_after_a_lost_connection(tmp_path
         await page.shows("it is good")
         await page.shows("the round is over")
 
+        await page.evaluate(TOLD)
         await page.evaluate("sockets.at(-1).close(4900, 'pulled')")
         await page.until(
-            "/pulled; reconnecting in \\d+ s, resuming from \\d+/.test(document.body.innerText)"
+            "told.some(text => /^pulled; reconnecting in \\d+ s, resuming from \\d+$/.test(text))"
         )
         await room.post("@bob and now?", user="carol", key="k")
         await page.shows("connected")
