@@ -17,7 +17,7 @@ from zlib import crc32
 import trio
 
 import motet
-from motet.protocols.approvals import ApprovalDecision, ApprovalState
+from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import QueueFull, RunStatus
@@ -25,7 +25,6 @@ from tests.crash.workload import Diary, lines, plans, worker
 
 SESSIONS = 50
 BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
-ANSWERED: tuple[ApprovalState, ...] = ("allowed", "denied")
 
 
 class Life:
@@ -44,7 +43,7 @@ class Life:
         agent = worker(self.random, Diary(self.folder / "effects"))
         config = motet.HostConfig(
             approvals=motet.ApprovalsConfig(hold=0.05),
-            recovery=RecoveryConfig(quarantine_after=4),
+            recovery=RecoveryConfig(quarantine_after=10),
         )
         async with motet.open_host(self.folder / "state", config=config, agents=[agent]) as host:
             for one in await host.quarantined():
@@ -89,10 +88,10 @@ class Life:
         again = 0
         while True:
             waiting = await host.approvals(state="pending", limit=100)
-            for state in ANSWERED if not again % 10 else ():
-                # A run that was taken up too often waits for the person to say so again.
-                known = await host.approvals(state=state, limit=200)
-                waiting += tuple(info for info in known if info.blocked)
+            for run in await host.runs(status="waiting", limit=100) if not again % 10 else ():
+                # One that was taken up too often waits for the person to say so again.
+                known = await host.approvals(session=run.session, limit=1_000)
+                waiting += tuple(one for one in known if one.blocked and one.run_id == run.run_id)
             again += 1
             for info in waiting:
                 decision: ApprovalDecision = "allow-once"
