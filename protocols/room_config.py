@@ -26,8 +26,8 @@ def _are_policies(_: object, attribute: attrs.Attribute[Any], value: tuple[str, 
     if wrong or not words:
         shown = repr(wrong[0]) if wrong else "nothing"
         raise ValueError(
-            f"{attribute.name} must be 'mentions', 'round_robin', 'handoff' or '{SELECTOR}PROVIDER:MODEL', "
-            f"or a list of them, not {shown}"
+            f"{attribute.name} must be 'mentions', 'round_robin', 'handoff' or "
+            f"'{SELECTOR}PROVIDER:MODEL', or a list of them, not {shown}"
         )
 
 

@@ -6,6 +6,7 @@ valid (G7); every run ends in exactly one status.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -309,7 +310,7 @@ class RecoverRuns(Request[tuple[RunInfo, ...]], frozen=True, tag="sessions.recov
     """
 
     keep: tuple[str, ...] = ()
-    reasons: dict[str, str] = {}
+    reasons: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     only: tuple[str, ...] | None = None
 
 

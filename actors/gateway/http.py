@@ -33,6 +33,7 @@ _COMMON_HEADERS: Final = (
     ("referrer-policy", "no-referrer"),
 )
 
+
 @attrs.frozen
 class Head:
     """One request head. ``early``: the client went on before it was answered."""

@@ -44,7 +44,7 @@ def _principal(setup: Setup, user: str | None, role: Role | None) -> Principal:
     """Somebody with a token has its role; who has none is an operator, and one is oneself."""
     if user is None:
         return Principal(LOCAL.user, role or LOCAL.role)
-    roles = [token.role for token in setup.config.gateway.tokens if token.user == user]
+    roles: list[Role] = [token.role for token in setup.config.gateway.tokens if token.user == user]
     return Principal(user, role or (roles[0] if roles else "operator"))
 
 

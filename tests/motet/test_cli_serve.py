@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 from websockets.asyncio.client import connect
@@ -125,7 +126,7 @@ def test_a_signal_lets_what_goes_on_end_and_a_second_one_does_not(tmp_path: Path
 def _field(answer: dict[str, object], name: str) -> object:
     result = answer["result"]
     assert isinstance(result, dict), answer
-    return result[name]
+    return cast("dict[str, object]", result)[name]  # decoded JSON
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import attrs
@@ -39,7 +40,9 @@ def _typed(given: Given) -> str:
 def stopped(given: Given) -> Facts:
     running = given.get("running")
     if isinstance(running, int):
-        scenario = partial(_counted, given.text("text"), running, given.number("queued"))
+        scenario: Callable[[], Awaitable[Facts]] = partial(
+            _counted, given.text("text"), running, given.number("queued")
+        )
     elif isinstance(running, list):
         scenario = partial(_shared, [str(one).split()[0] for one in given.items("running")])
     elif "subagents" in given.text("running"):

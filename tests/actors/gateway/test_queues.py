@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import cast
 
 import trio
 from trio_websocket import open_websocket_url
@@ -37,7 +38,8 @@ async def test_a_message_says_its_mode_and_hears_what_has_become_of_it() -> None
             async def told(text: str, **more: object) -> tuple[object, object]:
                 result = (await send(text, **more))["result"]
                 assert isinstance(result, dict)
-                return result["status"], result.get("position")
+                told = cast(JsonObject, result)  # decoded JSON
+                return told["status"], told.get("position")
 
             assert await told("one") == ("accepted", 0)
             await entered.wait()
