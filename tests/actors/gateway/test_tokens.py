@@ -159,7 +159,7 @@ async def test_messages_of_a_bridge_are_counted_for_each_user() -> None:
         assert (await acting(client, "ben", "chat.send", session="b", text="1", key="3")).ok
 
 
-@pytest.mark.parametrize("token", [PLAIN, None])
+@pytest.mark.parametrize("token", [PLAIN, None], ids=["plain", "none"])
 async def test_only_the_token_of_a_bridge_may_act_as_others(token: str | None) -> None:
     settings = Settings() if token is None else Settings(tokens=BRIDGES)
     async with connected(context_of(FakeHost(), settings), token) as client:
@@ -172,7 +172,9 @@ async def test_only_the_token_of_a_bridge_may_act_as_others(token: str | None) -
         assert await client.close_code() == wire.CLOSE_POLICY
 
 
-@pytest.mark.parametrize(("token", "role"), [(BRIDGE, "operator"), (ROOT, "operator")])
+@pytest.mark.parametrize(
+    ("token", "role"), [(BRIDGE, "operator"), (ROOT, "operator")], ids=["bridge", "root"]
+)
 async def test_a_whole_connection_can_be_for_one_user_and_never_as_an_admin(
     token: str, role: Role
 ) -> None:
