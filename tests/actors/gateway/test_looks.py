@@ -80,7 +80,9 @@ def test_every_line_of_the_metrics_is_of_the_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "status"), [(None, 401), ("mtt_x", 401), (VERA, 403), (ROOT, 200)]
+    ("token", "status"),
+    [(None, 401), ("mtt_x", 401), (VERA, 403), (ROOT, 200)],
+    ids=["nobody", "unknown", "viewer", "admin"],
 )
 async def test_metrics_are_for_admins_where_there_are_tokens(
     token: str | None, status: int
