@@ -173,6 +173,9 @@ async def test_after_a_kill_the_transcript_tells_what_came_of_each_child(tmp_pat
     assert violations(rows) == ()
     told = "\n".join(row.text for row in rows)
     assert told.count(f"[Sub-agent quick ({runs['quick'].run_id}): completed]\nI was quick") == 1
-    assert f"- slow ({runs['slow'].run_id}): interrupted, the host stopped" in rows[-1].text
+    assert (
+        f"- slow ({runs['slow'].run_id}): interrupted, the host ended during this run"
+        in rows[-1].text
+    )
     async with motet.open_host(tmp_path) as host:  # and only once
         assert [item.row for item in await host.history("s")] == rows

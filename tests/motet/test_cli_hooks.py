@@ -67,7 +67,7 @@ def test_a_dry_run_tells_each_verdict_and_the_merged_one(folder: Path) -> None:
     check, missing, merged = ran.stdout.splitlines()
     assert check.startswith("./check: allow")
     assert missing.startswith("./missing: allow")
-    assert "failed: HookProgramError: exit code 127" in missing
+    assert "failed: FileNotFoundError: there is no program './missing'" in missing
     assert merged == "=> allow"
 
     denied = hooks(folder, "test", "--tool", "shell", "--args", '{"command": "rm x"}', "--json")

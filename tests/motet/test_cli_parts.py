@@ -3,7 +3,6 @@
 import json
 import logging
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -159,17 +158,6 @@ def test_blank_lines_are_not_said_and_quit_leaves() -> None:
 
 
 # Logs
-
-
-@pytest.fixture
-def clean_logs() -> Iterator[None]:
-    """Leaves logging as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_logs_off_a_terminal_are_json_lines_without_the_values_of_variables(

@@ -60,9 +60,20 @@ async def acting(server: McpServer) -> AsyncGenerator[Stage]:
 
 
 def children(pid: int | None = None) -> list[int]:
-    """The processes whose parent is ``pid``, or this one; zombies included."""
+    """The processes whose parent is ``pid``, or this one; zombies included.
+
+    The server of models that tests of one process share is none of them.
+    """
     of = pid or os.getpid()
-    return [child for task in Path(f"/proc/{of}/task").iterdir() for child in _children(task)]
+    found = [child for task in Path(f"/proc/{of}/task").iterdir() for child in _children(task)]
+    return [child for child in found if not _is_shared(child)]
+
+
+def _is_shared(pid: int) -> bool:
+    try:
+        return b"aimock" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _children(task: Path) -> list[int]:

@@ -190,23 +190,23 @@ async def test_a_room_is_there_after_a_restart_with_what_was_said(tmp_path: Path
 
 
 async def test_a_round_that_the_host_s_end_cut_off_gets_no_new_turns(tmp_path: Path) -> None:
+    """Given hosts that end at the first turn that is new to them, the round ends all the same."""
     ann, ben = agent("ann", "@ben you"), agent("ben", "@ann you")
     room = motet.Room("r", members=[ann, ben], max_turns=4, max_depth=99)
-    turns, event = 0, None
-    for life in range(6):
+    turns, over = 0, False
+    while not over:
         async with motet.open_host(tmp_path) as host:
-            model_of(ann).gate = model_of(ben).gate = None
             opened = await host.open_room(room)
-            async with opened.subscribe() as events:
-                if life == 0:
-                    await opened.post("@ann go", user="alice")
+            if not turns:
+                await opened.post("@ann go", user="alice")
+            known, turns = turns, 0
+            async with opened.subscribe(after=0) as events:
                 async for event in events:
                     turns += isinstance(event, RoomTurn)
-                    if isinstance(event, RoomTurn | RoomIdle):
+                    over = isinstance(event, RoomIdle)
+                    if over or turns > known:
                         break
-        if isinstance(event, RoomIdle):
-            break
-    assert turns <= 4
+    assert 1 <= turns <= 4
 
 
 async def test_a_selector_chooses_and_its_rubbish_never_loops() -> None:
