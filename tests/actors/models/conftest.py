@@ -16,7 +16,7 @@ def aimock(node: Path) -> Iterator[Aimock]:
         yield server
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def certificates() -> Iterator[None]:
     """Every client reads the certificates of the machine, which takes longer than most tests."""
 
