@@ -76,11 +76,11 @@ async def run_into(host: Host, answers: list[str]) -> None:
     answers.append(result.text)
 
 
-async def test_what_guards_counts_at_once() -> None:
+async def test_what_guards_counts_at_once(tmp_path: Path) -> None:
     """Given a run that is at work, when a rule denies its next tool, then it is denied."""
     config = HostConfig(agents={"a": AgentConfig(tools=("group:fs",))})
     rule = PolicyRule(tool="list_files", effect="deny")
-    async with motet.open_host(config=config) as host:
+    async with motet.open_host(config=config, workspace=tmp_path) as host:
         gate = Held()
         host.on("before_tool", match="write_file")(gate.hold)
         async with trio.open_nursery() as nursery:
