@@ -45,7 +45,7 @@ def step(floor: Floor, rules: Rules, draw: st.DataObject) -> Floor:
             return spoken(floor, name, silent=draw.draw(st.booleans()), called=called)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     rules=st.builds(
         Rules,
