@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from motet.actors.models.adapter import Adapter
 from motet.actors.models.anthropic_wire import (
     AnthropicReader,
     wire_messages,
@@ -13,7 +13,7 @@ from motet.actors.models.anthropic_wire import (
     wire_tool,
 )
 from motet.actors.models.dialects import ANTHROPIC, translated
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
@@ -37,7 +37,7 @@ OLD = (
 """Models that have no JSON Schema for their answers; two of them carry a date of 2025."""
 
 
-class AnthropicModel:
+class AnthropicModel(Adapter["AsyncAnthropic"]):
     """A messages model.
 
     Args:
@@ -54,6 +54,9 @@ class AnthropicModel:
     Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
     """
 
+    provider: ClassVar = "anthropic"
+    server_variable: ClassVar = BASE_URL
+
     def __init__(
         self,
         name: str,
@@ -65,26 +68,10 @@ class AnthropicModel:
         cache: bool = True,
         native_output: bool | None = None,
     ):
-        self._model = name
-        self._base_url = base_url
-        self._api_key = api_key
-        self._deadlines = deadlines or Deadlines()
+        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
         self._max_tokens = max_tokens
         self._cache = cache
         self._native_output = native_output
-        self._client = LazyClient(self._make_client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return f"anthropic:{self._model}"
-
-    @property
-    def base_url(self) -> str | None:
-        """The server that is asked in place of the provider's own."""
-        return self._base_url or os.environ.get(BASE_URL) or None
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
         """With tools and without; see :class:`motet.protocols.models.NativeOutput`."""
@@ -93,13 +80,8 @@ class AnthropicModel:
             native = self.base_url is None and not self._model.startswith(OLD)
         return native and translated(output.schema, ANTHROPIC) is not None
 
-    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
-        """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(self.name, lambda: self._create(request), AnthropicReader(), self._deadlines)
-
-    async def aclose(self) -> None:
-        """Close the connections that are kept open for later requests."""
-        await self._client.aclose()
+    def _reader(self) -> AnthropicReader:
+        return AnthropicReader()
 
     def _make_client(self) -> AsyncAnthropic:
         try:

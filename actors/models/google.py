@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import attrs
 
+from motet.actors.models.adapter import Adapter
 from motet.actors.models.dialects import translated
 from motet.actors.models.google_wire import GOOGLE, GoogleReader, wire_config, wire_contents
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
@@ -26,7 +26,7 @@ OTHER_KEY = "GOOGLE_API_KEY"
 BASE_URL = "GOOGLE_GEMINI_BASE_URL"
 
 
-class GoogleModel:
+class GoogleModel(Adapter["_Client"]):
     """A Gemini model.
 
     Args:
@@ -40,6 +40,9 @@ class GoogleModel:
     Failures and cancellation are those of :class:`motet.actors.models.openai.OpenAIModel`.
     """
 
+    provider: ClassVar = "google"
+    server_variable: ClassVar = BASE_URL
+
     def __init__(
         self,
         name: str,
@@ -49,24 +52,8 @@ class GoogleModel:
         deadlines: Deadlines | None = None,
         api_version: str | None = None,
     ):
-        self._model = name
-        self._base_url = base_url
-        self._api_key = api_key
-        self._deadlines = deadlines or Deadlines()
+        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
         self._api_version = api_version
-        self._client = LazyClient(self._make_client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return f"google:{self._model}"
-
-    @property
-    def base_url(self) -> str | None:
-        """The server that is asked in place of the provider's own."""
-        return self._base_url or os.environ.get(BASE_URL) or None
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:
         """Not beside tools: older models refuse the two in one request.
@@ -75,13 +62,8 @@ class GoogleModel:
         """
         return not tools and translated(output.schema, GOOGLE) is not None
 
-    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
-        """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(self.name, lambda: self._create(request), GoogleReader(), self._deadlines)
-
-    async def aclose(self) -> None:
-        """Close the connections that are kept open for later requests."""
-        await self._client.aclose()
+    def _reader(self) -> GoogleReader:
+        return GoogleReader()
 
     def _make_client(self) -> _Client:
         try:

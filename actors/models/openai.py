@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
+from motet.actors.models.adapter import Adapter
 from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_output, wire_tool
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
 from motet.actors.models.sse import SseStream
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
@@ -25,7 +25,7 @@ OLD = re.compile(r"gpt-3|gpt-4(-|$)|o1-(mini|preview)|davinci|babbage")
 """Models that have no JSON Schema for their answers."""
 
 
-class OpenAIModel:
+class OpenAIModel(Adapter["AsyncOpenAI"]):
     """A chat completions model.
 
     ``provider`` and ``key_variable`` are those of the servers that a class is for.
@@ -46,6 +46,7 @@ class OpenAIModel:
 
     provider: ClassVar = "openai"
     key_variable: ClassVar = KEY
+    server_variable: ClassVar = BASE_URL
 
     def __init__(
         self,
@@ -56,24 +57,8 @@ class OpenAIModel:
         deadlines: Deadlines | None = None,
         native_output: bool | None = None,
     ):
-        self._model = name
+        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
         self._native_output = native_output
-        self._base_url = base_url
-        self._api_key = api_key
-        self._deadlines = deadlines or Deadlines()
-        self._client = LazyClient(self._make_client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return f"{self.provider}:{self._model}"
-
-    @property
-    def base_url(self) -> str | None:
-        """The server that is asked in place of the provider's own."""
-        return self._base_url or os.environ.get(BASE_URL) or None
 
     def takes_output(self, output: OutputSchema, *, tools: bool) -> bool:  # noqa: ARG002
         """With every schema and any tools; see :class:`motet.protocols.models.NativeOutput`."""
@@ -82,13 +67,8 @@ class OpenAIModel:
             return at_openai and not OLD.match(self._model)
         return self._native_output
 
-    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
-        """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(self.name, lambda: self._create(request), OpenAIReader(), self._deadlines)
-
-    async def aclose(self) -> None:
-        """Close the connections that are kept open for later requests."""
-        await self._client.aclose()
+    def _reader(self) -> OpenAIReader:
+        return OpenAIReader()
 
     def _make_client(self) -> AsyncOpenAI:
         try:

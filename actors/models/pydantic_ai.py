@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import attrs
 import trio
 
+from motet.actors.models.adapter import Adapter
 from motet.actors.models.pydantic_ai_wire import (
     End,
     PydanticAIReader,
@@ -18,7 +19,7 @@ from motet.actors.models.pydantic_ai_wire import (
     wire_parameters,
     wire_settings,
 )
-from motet.actors.models.sdk import Deadlines, EventStream, LazyClient, answer
+from motet.actors.models.sdk import Deadlines
 from motet.protocols.errors import ConfigError, MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PROVIDER = "pydantic_ai"
 
 
-class PydanticAIModel:
+class PydanticAIModel(Adapter["_Client"]):
     """A model of any provider that pydantic-ai knows: ``groq:llama-3.3-70b-versatile``.
 
     Args:
@@ -43,6 +44,8 @@ class PydanticAIModel:
     provider needs. Bedrock waits in threads that a cancellation leaves behind.
     """
 
+    provider: ClassVar = PROVIDER
+
     def __init__(
         self,
         name: str,
@@ -54,32 +57,11 @@ class PydanticAIModel:
         provider, colon, model = name.partition(":")
         if not (provider and colon and model):
             raise ConfigError(f"write {PROVIDER}:<provider>:<model>, not {PROVIDER}:{name}")
-        self._model = name
         self._provider = provider
-        self._base_url = base_url
-        self._api_key = api_key
-        self._deadlines = deadlines or Deadlines()
-        self._client = LazyClient(self._make_client)
+        super().__init__(name, base_url=base_url, api_key=api_key, deadlines=deadlines)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return f"{PROVIDER}:{self._model}"
-
-    @property
-    def base_url(self) -> str | None:
-        """The server that is asked in place of the provider's own."""
-        return self._base_url
-
-    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
-        """Stream one answer; see :class:`motet.protocols.models.Model`."""
-        return answer(self.name, lambda: self._create(request), PydanticAIReader(), self._deadlines)
-
-    async def aclose(self) -> None:
-        """Close the connections that are kept open for later requests."""
-        await self._client.aclose()
+    def _reader(self) -> PydanticAIReader:
+        return PydanticAIReader()
 
     def _make_client(self) -> _Client:
         try:

@@ -168,7 +168,7 @@ def _components(types: Sequence[object]) -> tuple[list[JsonObject], dict[str, Js
             return {"type": "string", "format": "path"}
         model = model_of(kind)
         if model is None:
-            raise NotImplementedError
+            raise NotImplementedError  # how msgspec is told that the type is nobody's
         schema, defs = schema_of_model(model)
         of_models.update(defs)
         return schema

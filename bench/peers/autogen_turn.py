@@ -45,7 +45,7 @@ class Fake(ChatCompletionClient):
         return CreateResult(finish_reason="stop", content=ANSWER, usage=USAGE, cached=False)
 
     def create_stream(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("the turns are not streamed")
+        raise AssertionError("the turns are not streamed")
 
     async def close(self) -> None:
         pass

@@ -35,7 +35,7 @@ class Fake(Model):
         return ModelResponse(output=output, usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("the turns are not streamed")
+        raise AssertionError("the turns are not streamed")
 
 
 def _call(number: int) -> ResponseFunctionToolCall:

@@ -43,5 +43,5 @@ def owner_of(workspace: Path) -> Owner | None:
 def give(fd: int, owner: Owner | None) -> None:
     """Give an open file or folder to ``owner``; a file system without owners is left as it is."""
     if owner is not None:
-        with suppress(PermissionError, NotImplementedError):
+        with suppress(PermissionError):
             os.fchown(fd, owner.uid, owner.gid)

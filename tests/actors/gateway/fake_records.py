@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from motet.protocols.errors import NotFound, StoredError
+from motet.protocols.errors import ConfigError, NotFound, StoredError
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host_records import ConfigView, LiveActor, LogLine
 from motet.protocols.reload import Reloaded
@@ -79,10 +79,10 @@ class FakeRecords:
         return ConfigView("", {})
 
     async def reload(self, *, expect_hash: str | None = None) -> Reloaded:
-        raise NotImplementedError("this host has no file")
+        raise ConfigError("this host has no file")
 
     def plan_reload(self) -> Reloaded:
-        raise NotImplementedError("this host has no file")
+        raise ConfigError("this host has no file")
 
     def actors(self) -> tuple[LiveActor, ...]:
         return ()
@@ -99,7 +99,7 @@ class FakeRecords:
         expires: float | None = None,
         impersonate: bool = False,
     ) -> NewToken:
-        raise NotImplementedError("this host stores no tokens")
+        raise AssertionError("no test asks this host for a token")
 
     async def tokens(self) -> tuple[TokenInfo, ...]:
         return ()
