@@ -234,12 +234,12 @@ class RunsStopParams(msgspec.Struct, frozen=True):
     A stop that is sent again under its ``key`` ends nothing that has begun since.
     """
 
+    key: IdempotencyKey
     run_id: str | None = None
     session: SessionKey | None = None
     room: SessionKey | None = None
     all: bool = False
     grace_ms: Annotated[int, Meta(ge=0, le=30_000)] = 5_000
-    key: IdempotencyKey | None = None
 
     def __post_init__(self) -> None:
         named = (self.run_id, self.session, self.room)

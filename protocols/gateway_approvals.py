@@ -19,12 +19,12 @@ class ApprovalsListParams(msgspec.Struct, frozen=True):
 
 
 class ApprovalsResolveParams(msgspec.Struct, frozen=True):
-    """The same answer may be given again; with a ``key`` it gets the first one's result."""
+    """What is sent again under its ``key`` gets the first answer's result."""
 
     id: _Id
     decision: ApprovalDecision
+    key: _Id
     note: str = ""
-    key: str = ""
 
 
 class ApprovalsGrantsParams(msgspec.Struct, frozen=True):

@@ -201,8 +201,6 @@ async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> 
             params.id, params.decision, note=params.note, principal=caller.principal
         )
 
-    if not params.key:
-        return Answer(await work())
     whose = (caller.principal.user, "approvals.resolve", params.key)
     info, _ = await caller.once.do(whose, params, ApprovalInfo, work)
     return Answer(info)

@@ -50,8 +50,6 @@ async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
         )
         return wire.Stopped(**asdict(report))
 
-    if params.key is None:
-        return Answer(await work())
     whose = (caller.principal.user, "runs.stop", params.key)
     stopped, again = await caller.once.do(whose, params, wire.Stopped, work)
     return Answer(replace(stopped, status="duplicate") if again else stopped)

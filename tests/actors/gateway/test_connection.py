@@ -164,7 +164,17 @@ async def test_wrong_parameters_are_named() -> None:
             "Object missing required field `key`",
         )
         assert "$.limit" in (await client.error("runs.list", limit=1000)).message
-        assert "exactly one" in (await client.error("runs.stop", all=True, run_id="r")).message
+        for method, params in (
+            ("runs.stop", {"all": True}),
+            ("rooms.post", {"room": "a", "text": "hi"}),
+            ("chat.inject", {"session": "a", "text": "hi"}),
+            ("approvals.resolve", {"id": "apr_1", "decision": "deny"}),
+        ):
+            assert "`key`" in (await client.error(method, **params)).message, method
+        assert (
+            "exactly one"
+            in (await client.error("runs.stop", all=True, run_id="r", key="k")).message
+        )
         assert (await client.error("connect")).code == "invalid_params"
 
 
@@ -263,7 +273,7 @@ async def test_a_stop_gets_through_when_all_else_is_stuck() -> None:
         for index in range(40):
             await client.post("chat.send", session=f"s{index}", text="hi", key=f"k{index}")
         await wait_all_tasks_blocked()
-        await client.result("runs.stop", all=True)
+        await client.result("runs.stop", all=True, key="all")
         answer = await client.result("chat.send", session="s1", text="/stop", key="stop")
         assert answer["status"] == "command"
         assert host.stops[0]["everything"] is True
@@ -276,7 +286,7 @@ async def test_a_second_connection_stops_what_the_first_one_started(
     async with connected(context) as first, connected(context) as second:
         await first.result("subscribe", stream="session:a")
         sent = await first.result("chat.send", session="a", text="hang", key="k")
-        report = await second.result("runs.stop", run_id=sent["run_id"])
+        report = await second.result("runs.stop", run_id=sent["run_id"], key="k")
         assert report["stopped"] == [sent["run_id"]]
         assert (await first.until("run.cancelled"))[-1].run_id == sent["run_id"]
 
@@ -386,11 +396,11 @@ async def test_an_approval_is_listed_and_answered_once() -> None:
         assert await client.result("approvals.resolve", **resent) == answered
         other = await client.error("approvals.resolve", **{**resent, "decision": "deny"})
         assert other.code == "key_conflict"
-        again = await client.error("approvals.resolve", id="apr_1", decision="deny")
+        again = await client.error("approvals.resolve", id="apr_1", decision="deny", key="k-2")
         assert (again.code, again.retryable) == ("already_answered", False)
-        foreign = await client.error("approvals.resolve", id="apr_2", decision="deny")
+        foreign = await client.error("approvals.resolve", id="apr_2", decision="deny", key="k-3")
         assert foreign.code == "not_found"
-        wrong = await client.error("approvals.resolve", id="apr_1", decision="yes")
+        wrong = await client.error("approvals.resolve", id="apr_1", decision="yes", key="k-4")
         assert "$.decision" in wrong.message
         assert "grant_1" in str(await client.result("approvals.grants"))
         assert await client.result("approvals.revoke", grant="grant_1") == {"grant": "grant_1"}

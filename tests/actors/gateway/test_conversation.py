@@ -105,7 +105,7 @@ async def conversation(url: str) -> None:
 
     async with dialled(url) as (first, _), dialled(url) as (second, _):
         hung = await first.ask("chat.send", session="alice:1", text="think", key="k2")
-        report = await second.ask("runs.stop", run_id=hung["run_id"])
+        report = await second.ask("runs.stop", run_id=hung["run_id"], key="stop")
         assert report["stopped"] == [hung["run_id"]]
 
     async with dialled(url, resume={STREAM: last}) as (wire, welcome):

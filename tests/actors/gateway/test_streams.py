@@ -125,7 +125,7 @@ async def test_a_foreign_session_is_not_found_by_any_method() -> None:
         for method, params in (
             ("subscribe", {"stream": "session:a"}),
             ("sessions.history", {"session": "a"}),
-            ("runs.stop", {"session": "a"}),
+            ("runs.stop", {"session": "a", "key": "k"}),
             ("chat.send", {"session": "a", "text": "hi", "key": "k"}),
             ("chat.send", {"session": "a", "text": "/new", "key": "k"}),
         ):
