@@ -17,6 +17,7 @@ from motet.actors.client.errors import (
 )
 from motet.actors.client.link import Dial, Link, LinkLost
 from motet.actors.client.machine import Machine
+from motet.actors.farewell import cancelled_inside
 from motet.protocols.gateway import CLOSE_POLICY, CLOSE_PROTOCOL, Connected, FrameError
 
 CONNECT_SECONDS: Final = 10.0
@@ -48,22 +49,35 @@ async def hold(
 ) -> Ended:
     """Connect and stay so as long as it goes; ``let_in`` is called when the host has answered.
 
-    Cancelled, it says good-bye to the host, for at most a second.
+    Cancelled, it says good-bye to the host and waits for its answer, for at most a second.
     """
-    async with trio.open_nursery() as nursery:
-        try:
-            link = await dial(nursery)
-        except (Unreachable, TurnedAway) as error:
-            nursery.cancel_scope.cancel()
-            return _not_made(error)
-        talk = _Talk(link, machine, let_in)
-        try:
-            machine.opened()
-            return await talk.run(outgoing)
-        finally:
-            machine.lost()
-            await link.aclose()
-            nursery.cancel_scope.cancel()
+    ended: Ended | None = None
+    # The link's own tasks outlive the talk: they read the answer to our good-bye.
+    async with cancelled_inside() as scope, trio.open_nursery() as nursery:
+        with scope:
+            ended = await _held(dial, nursery, machine, outgoing, let_in)
+        nursery.cancel_scope.cancel()
+    assert ended is not None, "whoever is cancelled does not come here"
+    return ended
+
+
+async def _held(
+    dial: Dial,
+    nursery: trio.Nursery,
+    machine: Machine,
+    outgoing: Callable[[], Awaitable[str]],
+    let_in: Callable[[Connected], None],
+) -> Ended:
+    try:
+        link = await dial(nursery)
+    except (Unreachable, TurnedAway) as error:
+        return _not_made(error)
+    try:
+        machine.opened()
+        return await _Talk(link, machine, let_in).run(outgoing)
+    finally:
+        machine.lost()
+        await link.aclose()
 
 
 def _not_made(error: Unreachable | TurnedAway) -> Ended:

@@ -6,8 +6,6 @@ and handshake) for at most one second; the session inside is cancelled at once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import attrs
@@ -16,6 +14,7 @@ import trio_websocket
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto.utilities import LocalProtocolError
 
+from motet.actors.farewell import cancelled_inside
 from motet.actors.gateway.frames import FrameSocket, ReplayingStream
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
@@ -57,7 +56,7 @@ async def serve_websocket(
     Raises what the session raises; when cancelled it closes first, as the session says.
     """
     replaying = ReplayingStream(stream, handshake)
-    async with _cancelled_inside() as scope:
+    async with cancelled_inside() as scope:
         closing = None
         try:
             async with trio.open_nursery() as pump:
@@ -102,24 +101,3 @@ async def _close(socket: WebSocketConnection, ending: Ending) -> None:
         pass
     reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")
     await socket.aclose(ending.code, reason)
-
-
-@asynccontextmanager
-async def _cancelled_inside() -> AsyncGenerator[trio.CancelScope]:
-    """Shield the block; a cancellation from outside cancels the yielded scope instead.
-
-    What follows that scope in the block must bound itself by a deadline.
-    """
-    scope = trio.CancelScope()
-
-    async def pass_on() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pass_on)
-        with trio.CancelScope(shield=True):
-            yield scope
-        nursery.cancel_scope.cancel()
