@@ -10,37 +10,48 @@ import logging
 import traceback
 from typing import cast
 
-import structlog
-from structlog.typing import EventDict
-
 from motet.actors.errors.redact import redact, redact_text
 
 STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
 """What every record has; the rest was given with it."""
-_ARGUMENTS = frozenset({"exc_info", "stack_info"})
-"""Those of them that a caller gives all the same."""
+_TAKEN = STANDARD_FIELDS | {"message", "asctime"}
+_CALLER = 3  # frames from where the standard library looks to whoever logs
 
 
-def logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger whose keyword arguments arrive as ``extra`` of the record."""
-    standard = logging.getLogger(name)
-    standard.addFilter(_redacting)
-    bound = structlog.wrap_logger(
-        standard,
-        processors=[
-            structlog.stdlib.filter_by_level,
-            _renamed,
-            structlog.stdlib.render_to_log_kwargs,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return cast("structlog.stdlib.BoundLogger", bound)  # wrap_logger is annotated with Any
+class Logger:
+    """A logger of the standard library whose keyword arguments arrive as ``extra`` of the record.
+
+    A field with the name of one that every record has gets an underscore behind it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._standard = logging.getLogger(name)
+        self._standard.addFilter(_redacting)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self._log(logging.INFO, event, None, fields)
+
+    def warning(
+        self, event: str, /, *, exc_info: BaseException | None = None, **fields: object
+    ) -> None:
+        self._log(logging.WARNING, event, exc_info, fields)
+
+    def error(
+        self, event: str, /, *, exc_info: BaseException | None = None, **fields: object
+    ) -> None:
+        self._log(logging.ERROR, event, exc_info, fields)
+
+    def _log(
+        self, level: int, event: str, error: BaseException | None, fields: dict[str, object]
+    ) -> None:
+        if self._standard.isEnabledFor(level):
+            extra = {f"{key}_" if key in _TAKEN else key: value for key, value in fields.items()}
+            self._standard.log(level, event, exc_info=error, extra=extra, stacklevel=_CALLER)
 
 
-def _renamed(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """A field with the name of one that every record has gets an underscore behind it."""
-    taken = STANDARD_FIELDS - _ARGUMENTS
-    return {f"{key}_" if key in taken else key: value for key, value in event.items()}
+def logger(name: str) -> Logger:
+    """The logger of a part of the library."""
+    return Logger(name)
 
 
 def redact_logs() -> None:

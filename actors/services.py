@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-from structlog.stdlib import BoundLogger
 
 from motet.actors.agent.guard import Finding
 from motet.actors.agent.tokens import estimate, estimate_text, usage_of
@@ -22,7 +21,7 @@ from motet.actors.errors.channel import ErrorChannel
 from motet.actors.events.fanout import Fanout
 from motet.actors.hooks.client import HooksClient
 from motet.actors.kit import Kit
-from motet.actors.log import logger
+from motet.actors.log import Logger, logger
 from motet.actors.mcp.directory import McpDirectory
 from motet.actors.models.directory import ForgetModels, Provide
 from motet.actors.policy.desk import PolicyDesk
@@ -94,7 +93,7 @@ class Services:
     contexts: KnownContexts = attrs.field(factory=KnownContexts)
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
-    log: BoundLogger = attrs.field(factory=lambda: logger("motet.run"))
+    log: Logger = attrs.field(factory=lambda: logger("motet.run"))
     kit: Equipment | None = None
     generation: int = 0
     _providers: dict[tuple[str, int], ActorRef[Generate]] = attrs.field(
