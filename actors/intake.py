@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from secrets import token_hex
 
 import trio
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import LOCAL, Ack, Principal
 from motet.runtime import ActorDead
+from motet.runtime.outside import fresh_hex
 
 
 class Intake:
@@ -171,7 +171,7 @@ class Intake:
         self, agent: AnyAgent, session: str, principal: Principal
     ) -> SessionCompacted | None:
         """Have a session summarised by its actor, in the name of a run that never starts."""
-        run = Run(f"compact_{token_hex(6)}", session, agent, principal, "", agent.limits)
+        run = Run(f"compact_{fresh_hex(6)}", session, agent, principal, "", agent.limits)
         runs = self._tree.table.runs
         runs[run.id] = run
         try:

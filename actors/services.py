@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,7 @@ from motet.protocols.models import Generate, Model, ModelRequest, ModelResponse
 from motet.protocols.sessions import LoadContext, SessionContext
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef
+from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parking import Parking
@@ -82,7 +82,7 @@ class Services:
     parking: Parking | None = None
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
-    today: Callable[[], date] = lambda: datetime.now().astimezone().date()
+    today: Callable[[], date] = lambda: date.fromtimestamp(wall_time())
     find_model: Callable[[str], Model] | None = None
     mcp: McpDirectory = attrs.field(factory=McpDirectory)
     guard: GuardAction = "warn"
@@ -186,7 +186,7 @@ class Services:
 
     async def begin(self, run: Run) -> None:
         """Put on record that a queued run starts now."""
-        await self.journal.add(run.id, sql.begin(run.id, time.time()))
+        await self.journal.add(run.id, sql.begin(run.id, wall_time()))
 
     async def note(self, run: Run, step: int, row: ChatMessage) -> None:
         """Journal a row of a run that goes on; what could not be written is counted."""

@@ -6,7 +6,6 @@ Invariant: what is another's is not found (G16).
 
 from __future__ import annotations
 
-from secrets import token_hex
 from typing import Literal
 
 import trio
@@ -22,6 +21,7 @@ from motet.protocols.host_records import ConfigView, LogLine
 from motet.protocols.injections import InjectRows, exchange
 from motet.protocols.sessions import FINAL, LOCAL, Ack, GetRun, Principal, Role, RunInfo
 from motet.protocols.tokens import NewToken, TokenInfo
+from motet.runtime.outside import fresh_hex
 
 
 class Serving(Answering):
@@ -80,7 +80,7 @@ class Serving(Answering):
         finding = guard.find(text, self._tree.services.guard, "injected")
         if finding is not None and finding.blocked:
             raise InputValidation(finding.told)
-        text, row_id = storable(text), f"inj_{token_hex(6)}"
+        text, row_id = storable(text), f"inj_{fresh_hex(6)}"
         hashed = body_hash(session, role, text)
         rows = exchange(text, role)
         request = InjectRows(row_id, session, principal.user, rows, key, hashed)

@@ -6,12 +6,10 @@ tools and stores are still there, and the database commits the last transcript b
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import attrs
@@ -70,6 +68,7 @@ from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
 from motet.protocols.version import __version__
 from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
+from motet.runtime.outside import fresh_hex, wall_time
 
 if TYPE_CHECKING:
     from motet.actors.gateway.server import Served
@@ -110,15 +109,15 @@ class Tree:
     gateway: Served | None = None
     log_tail: LogTail = attrs.field(factory=LogTail)
     interrupted: tuple[RunInfo, ...] = ()
-    instance: str = attrs.field(factory=lambda: f"boot_{token_hex(6)}")
-    started: float = attrs.field(factory=time.time)
+    instance: str = attrs.field(factory=lambda: f"boot_{fresh_hex(6)}")
+    started: float = attrs.field(factory=wall_time)
 
     def status(self) -> HostStatus:
         slots = self.table.slots.values()
         return HostStatus(
             instance=self.instance,
             version=__version__,
-            time=time.time(),
+            time=wall_time(),
             started=self.started,
             agents=len(self.registry.infos()),
             live_sessions=len(slots),

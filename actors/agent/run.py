@@ -7,7 +7,6 @@ stored and the one terminal event goes out also when the whole host is being can
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -49,6 +48,7 @@ from motet.protocols.sessions import (
     RecordIntent,
 )
 from motet.protocols.tools import CallResult
+from motet.runtime.outside import wall_time
 
 FINISH_BUDGET = 5.0
 WITHHELD = "[Input withheld: its gates have not let it pass]"
@@ -316,7 +316,7 @@ class TurnRunner:
         """Go on with the results of calls, and with what has come in meanwhile."""
         self.hearing.take()
         self.steering.offer()
-        decision = self.turn.observed(results, time.time())
+        decision = self.turn.observed(results, wall_time())
         await self.steering.record()
         return await self._entered(decision)
 

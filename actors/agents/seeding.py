@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from motet.actors.agent.bootstrap import BOOTSTRAP, still_first
 from motet.actors.tools.builtin.ownership import Owner, give, owner_of
 from motet.actors.tools.builtin.paths import Parts, open_file, open_folder
 from motet.actors.tools.tool import ToolFailure
+from motet.runtime.outside import fresh_hex
 
 RECORD = ".motet-user.json"
 """Beside the files of a user: what they were given, and how often they have talked."""
@@ -52,7 +52,7 @@ def make_folder(root: Path, parts: Parts) -> None:
 
 def create(folder: int, name: str, data: bytes, owner: Owner | None) -> bool:
     """A new file, there as a whole or not at all; false when there is one of that name."""
-    temporary = f".motet-{secrets.token_hex(8)}.tmp"
+    temporary = f".motet-{fresh_hex(8)}.tmp"
     fd = os.open(temporary, _NEW, 0o666, dir_fd=folder)
     try:
         with open(fd, "wb") as file:
@@ -189,7 +189,7 @@ def _record(folder: int) -> UserRecord | None:
 
 
 def _overwrite(folder: int, name: str, data: bytes, owner: Owner | None) -> None:
-    temporary = f".motet-{secrets.token_hex(8)}.tmp"
+    temporary = f".motet-{fresh_hex(8)}.tmp"
     try:
         create(folder, temporary, data, owner)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

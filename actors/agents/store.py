@@ -6,7 +6,6 @@ agent, never the list.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from motet.actors.storage.readers import Readers
 from motet.protocols.agents import AgentRecord, GetAgent, ListAgents, PutAgent, RemoveAgent
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 AgentProtocol: TypeAlias = GetAgent | ListAgents | PutAgent | RemoveAgent
 
@@ -43,7 +43,7 @@ class AgentStore(Actor[AgentProtocol]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._database = database
         self._readers = readers

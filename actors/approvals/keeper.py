@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from math import inf
 
@@ -18,6 +17,7 @@ from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 ALL = 1_000
 LOOK = 2.0
@@ -39,7 +39,7 @@ class Keeper(Actor[PendingCount]):
         self,
         parking: Parking,
         router: ActorRef[RouterMessage],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._parking = parking
         self._router = router

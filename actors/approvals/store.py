@@ -7,7 +7,6 @@ takes the rows of that run along which are still on their way: they are on disk 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -44,6 +43,7 @@ from motet.protocols.approvals import (
 from motet.protocols.errors import NotFound
 from motet.protocols.storage import Statement
 from motet.runtime import Actor, handles
+from motet.runtime.outside import wall_time
 
 ApprovalProtocol: TypeAlias = (
     RequestApproval
@@ -79,7 +79,7 @@ class ApprovalStore(Actor[ApprovalProtocol]):
         transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
         behind: WriteBehind,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._transact = transact
         self._readers = readers

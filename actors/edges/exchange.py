@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from secrets import token_hex
 from typing import Final, TypeVar
 
 import attrs
@@ -29,6 +28,7 @@ from motet.protocols.events import AnyEvent
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import FINAL, Principal, Role
+from motet.runtime.outside import fresh_hex
 
 B = TypeVar("B")
 BODY_BYTES: Final = 1_048_576
@@ -290,4 +290,4 @@ def cors(origin: str) -> tuple[tuple[str, str], ...]:
 
 
 def new_session(edge: str, agent: str) -> str:
-    return f"{edge}:{agent[:100]}:{token_hex(8)}"
+    return f"{edge}:{agent[:100]}:{fresh_hex(8)}"

@@ -7,7 +7,6 @@ becomes free is used for new rows; the file itself does not shrink.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
@@ -22,6 +21,7 @@ from motet.protocols.errors import ListErrors
 from motet.protocols.messages import Request
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 BATCH = 1_000
 INTERVAL = 3_600.0
@@ -111,7 +111,7 @@ class ErrorRetention(Actor[PruneErrors]):
         database: ActorRef[Transact],
         readers: Readers,
         keep: Keep,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
         interval: float = INTERVAL,
     ) -> None:
         self._database = database

@@ -13,8 +13,6 @@ another thread and back (``Readers.point``).
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, TypeAlias, cast
@@ -37,6 +35,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.protocols.storage import Row
 from motet.runtime import Actor, MailboxSpec, handles
+from motet.runtime.outside import fresh_hex, wall_time
 
 ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
 
@@ -84,8 +83,8 @@ class ErrorStore(Actor[ErrorProtocol]):
         self,
         transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
-        hex_source: Callable[[int], str] = secrets.token_hex,
+        clock: Callable[[], float] = wall_time,
+        hex_source: Callable[[int], str] = fresh_hex,
         *,
         keep_raw: bool = False,
     ) -> None:

@@ -8,7 +8,6 @@ run or another sink. Source: seed 001 (event class), gateway specification secti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from motet.actors.storage.errors import DatabaseLocked
 from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.events import EventRecord, Publish, Warned, is_durable
 from motet.runtime import Actor, MailboxSpec, handles
+from motet.runtime.outside import wall_time
 
 CAPACITY = 10_000
 PATIENCE = 0.02
@@ -47,7 +47,7 @@ class EventBus(Actor[Publish]):
         self,
         transact: Callable[[Transaction], Awaitable[Rows]],
         fanout: Fanout,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
         capacity: int = CAPACITY,
     ) -> None:
         self._transact = transact

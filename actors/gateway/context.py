@@ -6,7 +6,6 @@ Invariant: nothing here awaits, so that a check and what follows from it are one
 from __future__ import annotations
 
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -33,6 +32,7 @@ from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime.outside import wall_time
 
 
 class Beating(Protocol):
@@ -100,7 +100,7 @@ class Context:
 
     api: HostApi
     settings: Settings
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = wall_time
     hub: Hub = attrs.field(init=False)
     messages: Buckets = attrs.field(init=False)
     once: Once = attrs.field(init=False)

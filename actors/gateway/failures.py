@@ -7,7 +7,6 @@ rest under that id (no message, path or trace of an unexpected exception leaves 
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from typing import Final
 
@@ -19,6 +18,7 @@ from motet.protocols.escalations import EscalationAnswered
 from motet.protocols.gateway import RETRYABLE, ErrorBody, ErrorCode, FrameError
 from motet.protocols.sessions import KeyConflict, QueueFull, SessionBusy, ShuttingDown
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
+from motet.runtime.outside import fresh_hex, wall_time
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def error_body(error: Exception) -> ErrorBody:
     for kind, code in _CODES:
         if isinstance(error, kind):
             return _body(code, str(error))
-    error_id = f"err_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}_{secrets.token_hex(3)}"
+    error_id = f"err_{time.strftime('%Y%m%d_%H%M%S', time.gmtime(wall_time()))}_{fresh_hex(3)}"
     if isinstance(error, _BUSY):
         logger.warning("%s: a part of the host did not answer", error_id, exc_info=error)
         return _body("unavailable", "A part of the host did not answer.", error_id=error_id)

@@ -8,7 +8,6 @@ being after the subscription.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -26,6 +25,7 @@ from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
 from motet.protocols.gateway_rooms import ROOM_STREAM
 from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import Principal
+from motet.runtime.outside import wall_time
 
 _JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked for again
 
@@ -192,7 +192,7 @@ class Streams:
     def _lose(self, subscription: Subscription, start: int) -> None:
         subscription.lose()
         self._hub.gaps += 1
-        self._outbox.gap(subscription.stream, start, max(start, subscription.head), time.time())
+        self._outbox.gap(subscription.stream, start, max(start, subscription.head), wall_time())
         self._wake()
 
     def _splice(self, subscription: Subscription) -> None:

@@ -8,7 +8,6 @@ the newest.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -23,6 +22,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import Remembered, Source
 from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 KEPT = 10_000
 TEXT_LIMIT = 4_000
@@ -71,7 +71,7 @@ class MemoryStore(Actor[MemoryProtocol]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._database = database
         self._readers = readers

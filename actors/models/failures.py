@@ -21,6 +21,7 @@ import msgspec
 
 from motet.actors.models.wire import json_object
 from motet.protocols.models import ModelFailure
+from motet.runtime.outside import wall_time
 
 Now: TypeAlias = Callable[[], datetime]
 
@@ -92,7 +93,10 @@ class Wording(msgspec.Struct, frozen=True):
 
 
 def failure_of(
-    error: Exception, *, started: bool = False, now: Now = lambda: datetime.now(UTC)
+    error: Exception,
+    *,
+    started: bool = False,
+    now: Now = lambda: datetime.fromtimestamp(wall_time(), UTC),
 ) -> ModelFailure | None:
     """What ``error`` means, or None when it is no failure of a provider but a bug.
 

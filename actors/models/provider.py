@@ -7,6 +7,7 @@ attempts, and at the end either the one whole :class:`ModelResponse` or :class:`
 from __future__ import annotations
 
 from random import Random
+from random import random as any_chance
 
 import trio
 from msgspec.structs import replace
@@ -66,7 +67,7 @@ class Provider(Actor[Generate]):
         self._model = model
         self._billed = model if isinstance(model, Billed) else None
         self._turns = trio.CapacityLimiter(concurrency)
-        self._random = random or Random()
+        self._random = random or Random(any_chance())
 
     @handles(Generate, concurrent=WAITING)
     async def generate(

@@ -8,7 +8,6 @@ Guarantees: G14, G15.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,7 @@ from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo
 from motet.protocols.storage import Row, Statement
 from motet.runtime import ActorDead, ActorRef
+from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.agents.resolver import Resolver
@@ -79,7 +79,7 @@ class Recovery:
     table: RunTable
     resolver: Resolver
     services: Services
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = wall_time
     resumed: tuple[RunInfo, ...] = ()
     opened: trio.Event = attrs.field(factory=trio.Event)
     news: trio.Event = attrs.field(factory=trio.Event)

@@ -8,8 +8,6 @@ deleted with the next result that is stored. Source: errors specification, secti
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar, TypeVar, cast
@@ -33,6 +31,7 @@ from motet.actors.storage.errors import StorageError
 from motet.actors.storage.readers import Readers
 from motet.protocols.storage import Row, Statement, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.runtime.outside import fresh_hex, wall_time
 
 MAX_BYTES = 256 * 1024 * 1024
 LIFETIME = 3600.0
@@ -70,8 +69,8 @@ class ResultStore(Actor[ResultProtocol]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
-        hex_source: Callable[[int], str] = secrets.token_hex,
+        clock: Callable[[], float] = wall_time,
+        hex_source: Callable[[int], str] = fresh_hex,
         *,
         max_bytes: int = MAX_BYTES,
         lifetime: float = LIFETIME,

@@ -7,7 +7,6 @@ exist (G16); a message is signed with the principal's name.
 from __future__ import annotations
 
 from functools import partial
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from motet.protocols.rooms import (
     SetPeople,
 )
 from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime.outside import fresh_hex
 
 if TYPE_CHECKING:
     from motet.actors.intake import Intake
@@ -73,7 +73,7 @@ class RoomDesk:
     ) -> RoomInfo:
         """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
         # With a name of its own, so that nobody learns which names others have.
-        name = f"{name}-{token_hex(4)}"
+        name = f"{name}-{fresh_hex(4)}"
         for member in planned_room(name, plan).members:
             await self._intake.agent(member.name)
         await self._tree.rooms_store.ask(CreateRoom(name, principal.user, people, plan))

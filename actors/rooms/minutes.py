@@ -7,7 +7,6 @@ is stored or the room is stopped, and then kept in memory until something can be
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,6 +25,7 @@ from motet.protocols.rooms import (
     Say,
 )
 from motet.protocols.sessions import QueueFull
+from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.rooms.place import Place
@@ -161,7 +161,7 @@ class Minutes:
             words.kind,
             words.text,
             state.floor.round + (words.kind == "person"),
-            time.time(),
+            wall_time(),
         )
         said = await self._place.store.ask(Say(self._place.name, message, state, key))
         if not said.duplicate:

@@ -8,7 +8,6 @@ of the program raises ends the round and not the room.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
@@ -49,6 +48,7 @@ from motet.protocols.rooms import (
     Said,
 )
 from motet.runtime import Actor, handles
+from motet.runtime.outside import wall_time
 
 RESUMED_WITHIN = 300.0
 """Seconds: an older round does not go on after a restart, since nobody expects it any more."""
@@ -186,7 +186,7 @@ class RoomActor(Actor[RoomMessages]):
             return True
         await self.minutes.tell_again()
         latest = max((one.at for one in self.minutes.messages[-1:]), default=0.0)
-        if time.time() - max(state.opened, latest) > RESUMED_WITHIN:
+        if wall_time() - max(state.opened, latest) > RESUMED_WITHIN:
             await self.minutes.warn("the host was away for long: say it again to have it answered")
             await self._end(INTERRUPTED)
         elif state.floor.speaking:
@@ -210,7 +210,7 @@ class RoomActor(Actor[RoomMessages]):
         called = only_members(calls, self._view())
 
         def change(state: RoomState) -> RoomState:
-            return RoomState(opened(state.floor, called), new[-1].seq, time.time(), state.seen)
+            return RoomState(opened(state.floor, called), new[-1].seq, wall_time(), state.seen)
 
         await self.minutes.record(change)
         self.place.speaker.begin(self.room.limits, self.state)
@@ -333,5 +333,5 @@ class RoomActor(Actor[RoomMessages]):
             round=tuple(one for one in messages if one.round == state.floor.round),
             floor=state.floor,
             left=self.room.max_turns - state.floor.turns,
-            elapsed=max(0.0, time.time() - state.opened) if state.opened else 0.0,
+            elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
         )

@@ -6,7 +6,6 @@ gives a round turns that it has used.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from hashlib import sha256
 from typing import TypeAlias
@@ -33,6 +32,7 @@ from motet.protocols.rooms import (
 from motet.protocols.sessions import KeyConflict
 from motet.protocols.storage import Statement, Transact
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 RoomStoreMessage: TypeAlias = (
     FindRoom | ListRooms | CreateRoom | SetPeople | KeepState | Say | ReadRoom
@@ -62,7 +62,7 @@ class RoomStore(Actor[RoomStoreMessage]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._database = database
         self._readers = readers

@@ -9,12 +9,12 @@ run that starts; one that nobody holds any more is none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from secrets import token_hex
 from weakref import WeakValueDictionary
 
 import attrs
 
 from motet.protocols.sessions import Principal
+from motet.runtime.outside import fresh_hex
 
 
 @attrs.define(eq=False)
@@ -30,7 +30,7 @@ class Arrival:
     session: str
     principal: Principal
     sender: str = ""
-    run_id: str = attrs.field(factory=lambda: f"run_{token_hex(6)}")
+    run_id: str = attrs.field(factory=lambda: f"run_{fresh_hex(6)}")
     stopped: str = ""
 
 

@@ -10,7 +10,6 @@ stored transcript has one result for each call (G7).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -70,6 +69,7 @@ from motet.protocols.sessions import (
 )
 from motet.protocols.storage import Statement
 from motet.runtime import Actor, handles
+from motet.runtime.outside import wall_time
 
 SessionStoreMessage: TypeAlias = (
     AcceptInput
@@ -127,7 +127,7 @@ class SessionStore(Actor[SessionStoreMessage]):
         self,
         transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
         *,
         behind: WriteBehind | None = None,
         contexts: KnownContexts | None = None,

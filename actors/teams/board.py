@@ -6,7 +6,6 @@ go through the one writer; who asks for another's board finds it empty (G16).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -26,6 +25,7 @@ from motet.protocols.teams import (
     UpdateTask,
 )
 from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 BoardProtocol: TypeAlias = CreateTask | ListTasks | ClaimTask | UpdateTask
 
@@ -42,7 +42,7 @@ class TaskBoards(Actor[BoardProtocol]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._database = database
         self._readers = readers

@@ -8,11 +8,9 @@ run is known by the run alone, and a replayed run has the ids it had.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b
-from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +22,7 @@ from motet.protocols.chat import Call
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunStatus
 from motet.protocols.traces import Span, SpanKind, SpanStatus, TraceInfo
+from motet.runtime.outside import fresh_hex, monotonic, wall_time
 
 SPAN_LIMIT = 5_000
 """Spans of one run; more are counted, and their tokens are."""
@@ -274,8 +273,8 @@ class Tracer:
     """
 
     verbose: bool = False
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
+    clock: Callable[[], float] = monotonic
+    wall: Callable[[], float] = wall_time
     notify: Callable[[], None] = _nobody
     lost: int = attrs.field(default=0, init=False)
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
@@ -324,7 +323,7 @@ class Tracer:
 
         It has no agent, by which it is told from runs.
         """
-        name, run_id = _of_store(operation), f"host_{token_hex(8)}"
+        name, run_id = _of_store(operation), f"host_{fresh_hex(8)}"
         trace = RunTrace(self, run_id, session=session, agent="", user="", operation=name)
         trace.root.tool, trace.root.error_id = tool, error_id
         self.live[run_id] = trace

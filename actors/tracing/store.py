@@ -10,7 +10,6 @@ what it loses, and no run notices.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -29,6 +28,7 @@ from motet.protocols.messages import Request
 from motet.protocols.storage import Transact
 from motet.protocols.traces import CloseTraces, GetTrace, ListTraces, Trace, TraceInfo
 from motet.runtime import Actor, ActorDead, ActorRef, handles
+from motet.runtime.outside import wall_time
 
 INTERVAL = 1.0
 """Seconds that news waits for more."""
@@ -73,7 +73,7 @@ class TraceStore(Actor[TraceProtocol]):
         *,
         keep_days: float | None = None,
         export: Callable[[Sequence[Trace]], None] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._database = database
         self._readers = readers

@@ -9,7 +9,6 @@ Invariants:
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +19,7 @@ import trio
 from motet.actors.tools.builtin.ownership import Owner, give, owner_of
 from motet.actors.tools.builtin.paths import explained, locate, not_regular, open_file, open_folder
 from motet.actors.tools.tool import ToolFailure
+from motet.runtime.outside import fresh_hex
 
 CHUNK = 1 << 20
 MAX_EDIT = 10 << 20
@@ -143,7 +143,7 @@ def replace(
         open_folder(root, parts[:-1], make=True, owner=owner) as folder,
     ):
         before = _present(folder, parts[-1], path)
-        temporary = f".motet-{secrets.token_hex(8)}.tmp"
+        temporary = f".motet-{fresh_hex(8)}.tmp"
         try:
             _write(folder, temporary, data, before, owner)
             if unless_changed_since and _changed(folder, parts[-1], unless_changed_since):
