@@ -17,8 +17,8 @@ import msgspec
 import trio
 
 from motet.actors.models.failures import failure_of
-from motet.actors.models.switch import require
 from motet.actors.models.wire import Reader
+from motet.actors.switch import require
 from motet.protocols.models import ModelEvent, ModelFailure
 
 CLOSE_BUDGET = 5.0

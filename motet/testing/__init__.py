@@ -1,21 +1,31 @@
 """What tests of agents use: models that follow a script or a recording, and the safety switch.
 
 ``ALLOW_MODEL_REQUESTS = False`` makes every adapter refuse to reach its provider: set it on this
-module, once for a whole suite. Models that reach nobody are never refused.
+module, once for a whole suite; the pytest plugin does. Models that reach nobody are never refused.
+
+A name is imported when it is first used: the plugin is loaded in every project that has motet.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from motet.actors.models import switch
-from motet.actors.models.recorded import RecordedModel
-from motet.testing.scripted import Answer, Failure, ScriptedModel, call, fail, say
+from motet.actors import switch
 
 if TYPE_CHECKING:
+    from motet.actors.models.recorded import RecordedModel
+    from motet.testing.scripted import Answer, Failure, ScriptedModel, call, fail, say
+
     ALLOW_MODEL_REQUESTS: bool
+
+_HOMES = {
+    "motet.actors.models.recorded": ("RecordedModel",),
+    "motet.testing.scripted": ("Answer", "Failure", "ScriptedModel", "call", "fail", "say"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
@@ -42,3 +52,14 @@ class _Testing(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Testing
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'motet.testing' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
