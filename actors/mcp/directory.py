@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import attrs
 import trio
 
 from motet.actors.agent.prompt.equipment import MCP_SEARCH, is_small
 from motet.actors.agent.prompt.given import PromptTool
-from motet.actors.mcp.client import McpClient, McpProtocol
 from motet.actors.mcp.offer import called, foreign, search, shown
 from motet.actors.mcp.tools import tools_of
 from motet.actors.policy.desk import PolicyDesk
@@ -36,9 +35,12 @@ from motet.protocols.mcp import (
     McpStatus,
     McpTool,
 )
-from motet.protocols.messages import Request
 from motet.protocols.tools import ToolSpec
-from motet.runtime import Actor, ActorDead, ActorRef, Supervision, System, handles
+from motet.runtime import ActorDead, ActorRef, System
+
+if TYPE_CHECKING:
+    from motet.actors.mcp.client import McpProtocol
+    from motet.actors.mcp.servers import GetServer
 
 _SEARCH = (
     "Search the tools of connected services for any of the words of the query. The best fit comes "
@@ -47,43 +49,6 @@ _SEARCH = (
 
 
 Specs: TypeAlias = tuple[ToolSpec, ...]
-
-
-class GetServer(Request[ActorRef[McpProtocol]], frozen=True, tag="mcp.server"):
-    """The actor in front of the server of that name."""
-
-    name: str
-
-
-class McpServers(Actor[GetServer]):
-    """Parent of the servers' actors. One that crashes is restarted alone."""
-
-    supervision = Supervision(intensity=5, period=60.0, backoff=0.5)
-
-    def __init__(self, directory: McpDirectory, servers: Mapping[str, McpServer]) -> None:
-        self._directory = directory
-        self._servers = servers
-        self._closing = trio.Event()
-
-    async def on_start(self) -> None:
-        self.start_soon(self._close_all)
-        for name, server in self._servers.items():
-            offer = partial(self._directory.offer, name)
-            make = partial(McpClient, name, server, offer, self._closing)
-            await self.start_child(make, name=name)
-
-    @handles(GetServer)
-    async def get(self, request: GetServer) -> ActorRef[McpProtocol]:
-        child = self.child(request.name)
-        assert child is not None, "all servers are started with this actor"
-        return child
-
-    async def _close_all(self) -> None:
-        """Servers that are slow to end are so at the same time, not one after the other."""
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._closing.set()
 
 
 @attrs.define(eq=False)
@@ -162,7 +127,9 @@ class McpDirectory:
         own = {name: one for name, one in self.servers.items() if name not in self._refs}
         if not own:
             return
-        parent = await system.start(lambda: McpServers(self, own), name=name)
+        from motet.actors.mcp.servers import GetServer, McpServers  # most hosts have none
+
+        parent = await system.start(lambda: McpServers(own, self.offer), name=name)
         left = set(own)
         self._shared |= {server: _Shared([self], parent, left) for server in own}
         for server in own:

@@ -14,6 +14,7 @@ from motet.actors.models.anthropic_wire import (
 )
 from motet.actors.models.dialects import ANTHROPIC, translated
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
+from motet.actors.models.variables import ANTHROPIC_KEY, ANTHROPIC_URL
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
     from anthropic.types import RawMessageStreamEvent
 
-KEY = "ANTHROPIC_API_KEY"
-BASE_URL = "ANTHROPIC_BASE_URL"
 MAX_TOKENS = 8192
 OLD = (
     "claude-2",
@@ -55,7 +54,7 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
     """
 
     provider: ClassVar = "anthropic"
-    server_variable: ClassVar = BASE_URL
+    server_variable: ClassVar = ANTHROPIC_URL
 
     def __init__(
         self,
@@ -89,9 +88,9 @@ class AnthropicModel(Adapter["AsyncAnthropic"]):
         except ModuleNotFoundError as error:
             raise MissingExtra("anthropic", f"the model {self.name!r}") from error
         base_url = self.base_url
-        key = self._api_key or os.environ.get(KEY) or ("none" if base_url else None)
+        key = self._api_key or os.environ.get(ANTHROPIC_KEY) or ("none" if base_url else None)
         if key is None:
-            raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")
+            raise ModelFailure(f"no API key: set the variable {ANTHROPIC_KEY}", kind="auth")
         timeout = Timeout(None, connect=CONNECT_TIMEOUT)
         return AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=timeout)
 

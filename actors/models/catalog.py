@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from motet.actors.models.demo import DemoModel
 from motet.actors.models.providers import PROVIDERS, MakeModel
 from motet.protocols.errors import ConfigError, UnknownName, listing
 from motet.protocols.models import Model
@@ -27,6 +26,8 @@ def resolve(name: str, providers: Mapping[str, MakeModel] = PROVIDERS) -> Model:
     that is not of the form ``provider:model``.
     """
     if name == DEMO:
+        from motet.actors.models.demo import DemoModel  # not for hosts that are in earnest
+
         return DemoModel()
     provider, colon, model = name.partition(":")
     if not colon:

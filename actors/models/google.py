@@ -13,6 +13,7 @@ from motet.actors.models.adapter import Adapter
 from motet.actors.models.dialects import translated
 from motet.actors.models.google_wire import GOOGLE, GoogleReader, wire_config, wire_contents
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
+from motet.actors.models.variables import GOOGLE_KEYS, GOOGLE_URL
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
@@ -20,10 +21,6 @@ from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
 if TYPE_CHECKING:
     from google.genai import Client
     from httpx2 import AsyncClient
-
-KEY = "GEMINI_API_KEY"
-OTHER_KEY = "GOOGLE_API_KEY"
-BASE_URL = "GOOGLE_GEMINI_BASE_URL"
 
 
 class GoogleModel(Adapter["_Client"]):
@@ -41,7 +38,7 @@ class GoogleModel(Adapter["_Client"]):
     """
 
     provider: ClassVar = "google"
-    server_variable: ClassVar = BASE_URL
+    server_variable: ClassVar = GOOGLE_URL
 
     def __init__(
         self,
@@ -73,10 +70,10 @@ class GoogleModel(Adapter["_Client"]):
         except ModuleNotFoundError as error:
             raise MissingExtra("google", f"the model {self.name!r}") from error
         base_url = self.base_url
-        named = os.environ.get(KEY) or os.environ.get(OTHER_KEY)
+        named = next(filter(None, map(os.environ.get, GOOGLE_KEYS)), None)
         key = self._api_key or named or ("none" if base_url else None)
         if key is None:
-            raise ModelFailure(f"no API key: set the variable {KEY}", kind="auth")
+            raise ModelFailure(f"no API key: set the variable {GOOGLE_KEYS[0]}", kind="auth")
         # The SDK's own choice of a transport wants asyncio; this one runs on Trio.
         transport = AsyncClient(timeout=Timeout(None, connect=CONNECT_TIMEOUT))
         options = HttpOptions(

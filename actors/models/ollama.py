@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from motet.actors.models.openai import OpenAIModel
 from motet.actors.models.sdk import Deadlines
+from motet.actors.models.variables import OLLAMA_KEY, OLLAMA_URL
 from motet.protocols.models import OutputSchema
 
-KEY = "OLLAMA_API_KEY"
-HOST = "OLLAMA_HOST"
 LOCAL = "http://127.0.0.1:11434"
 LOADING = Deadlines(first_token=300.0)
 """The first request of a model waits until it is in memory."""
@@ -35,7 +34,7 @@ class OllamaModel(OpenAIModel):
     """
 
     provider: ClassVar = "ollama"
-    key_variable: ClassVar = KEY
+    key_variable: ClassVar = OLLAMA_KEY
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class OllamaModel(OpenAIModel):
     @property
     def base_url(self) -> str:
         """The server that is asked."""
-        return server_url(self._base_url or os.environ.get(HOST) or LOCAL)
+        return server_url(self._base_url or os.environ.get(OLLAMA_URL) or LOCAL)
 
 
 def server_url(host: str) -> str:

@@ -11,6 +11,7 @@ from motet.actors.models.adapter import Adapter
 from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_output, wire_tool
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
 from motet.actors.models.sse import SseStream
+from motet.actors.models.variables import OPENAI_KEY, OPENAI_URL
 from motet.actors.models.wire import wire_model
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
@@ -18,8 +19,6 @@ from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-KEY = "OPENAI_API_KEY"
-BASE_URL = "OPENAI_BASE_URL"
 HOME = "https://api.openai.com/v1"
 OLD = re.compile(r"gpt-3|gpt-4(-|$)|o1-(mini|preview)|davinci|babbage")
 """Models that have no JSON Schema for their answers."""
@@ -45,8 +44,8 @@ class OpenAIModel(Adapter["AsyncOpenAI"]):
     """
 
     provider: ClassVar = "openai"
-    key_variable: ClassVar = KEY
-    server_variable: ClassVar = BASE_URL
+    key_variable: ClassVar = OPENAI_KEY
+    server_variable: ClassVar = OPENAI_URL
 
     def __init__(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Protocol, TypeAlias
 
 import attrs
 
-from motet.actors.models import anthropic, google, ollama, openai, pydantic_ai
+from motet.actors.models import variables
 from motet.protocols.config import ModelsConfig, ProviderConfig
 from motet.protocols.models import Model
 
@@ -30,29 +31,42 @@ class Provider:
     """One provider.
 
     Attributes:
+        home: module and name of its class of models, which is loaded with its first model.
         package: what has to be installed for it.
         keys: the variables that may hold its key.
         url: the variable that names another server of it.
         keyless: it is of use without a key.
     """
 
-    adapter: Adapter
+    home: str
     package: str
     keys: tuple[str, ...] = ()
     url: str = ""
     keyless: bool = False
 
+    def adapter(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None
+    ) -> Model:
+        """A model of it, by its own name for that."""
+        module, _, adapter = self.home.partition(":")
+        make: Adapter = getattr(import_module(f"motet.actors.models.{module}"), adapter)
+        return make(name, base_url=base_url, api_key=api_key)
+
 
 KNOWN: Mapping[str, Provider] = {
-    "openai": Provider(openai.OpenAIModel, "openai", (openai.KEY,), openai.BASE_URL),
+    "openai": Provider(
+        "openai:OpenAIModel", "openai", (variables.OPENAI_KEY,), variables.OPENAI_URL
+    ),
     "anthropic": Provider(
-        anthropic.AnthropicModel, "anthropic", (anthropic.KEY,), anthropic.BASE_URL
+        "anthropic:AnthropicModel", "anthropic", (variables.ANTHROPIC_KEY,), variables.ANTHROPIC_URL
     ),
     "google": Provider(
-        google.GoogleModel, "google.genai", (google.KEY, google.OTHER_KEY), google.BASE_URL
+        "google:GoogleModel", "google.genai", variables.GOOGLE_KEYS, variables.GOOGLE_URL
     ),
-    "ollama": Provider(ollama.OllamaModel, "openai", (ollama.KEY,), ollama.HOST, keyless=True),
-    "pydantic_ai": Provider(pydantic_ai.PydanticAIModel, "pydantic_ai", keyless=True),
+    "ollama": Provider(
+        "ollama:OllamaModel", "openai", (variables.OLLAMA_KEY,), variables.OLLAMA_URL, keyless=True
+    ),
+    "pydantic_ai": Provider("pydantic_ai:PydanticAIModel", "pydantic_ai", keyless=True),
 }
 PROVIDERS: Mapping[str, MakeModel] = {name: known.adapter for name, known in KNOWN.items()}
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from motet.actors.tools.builtin.errors import Lookup, error_detail_tools
 from motet.actors.tools.builtin.files import file_tools
-from motet.actors.tools.builtin.http import http_tool
 from motet.actors.tools.builtin.shell import shell_tool
+from motet.actors.tools.builtin.web import http_tool
 from motet.actors.tools.tool import Tool
 from motet.protocols.config import HttpConfig, ShellConfig
 

@@ -1,19 +1,23 @@
-"""The web tool: one page of the public internet, as text to read."""
+"""One page of the public internet, as text to read."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
 
 import trio
 
 from motet.actors.tools.builtin.decoding import decode
 from motet.actors.tools.builtin.html_text import declared_charset, readable
-from motet.actors.tools.builtin.http_client import HttpClient, Method, Response
-from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.tools.builtin.http_client import HttpClient, Response
+from motet.actors.tools.builtin.web import Method
+from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import HttpConfig
 
 PAGE_CHARS = 15_000
 """How much of a text one call gives; the rest is there at a later ``offset``."""
 
-MARGIN = 5.0
 ERROR_CHARS = 4_000
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
@@ -43,20 +47,14 @@ _KINDS = {
 }
 
 
-def http_tool(config: HttpConfig) -> Tool:
-    """The ``http_fetch`` tool."""
+Fetch: TypeAlias = Callable[[str, Method, int], Awaitable[str]]
+"""Of a URL, a method and an offset, as :func:`fetch` makes it."""
+
+
+def fetcher(config: HttpConfig) -> Fetch:
+    """Fetches as configured."""
     client = HttpClient(config.max_bytes, config.allow_private, refuse_unreadable)
-
-    async def http_fetch(url: str, method: Method = "GET", offset: int = 0) -> str:
-        return await fetch(client, config.timeout, url, method, offset)
-
-    return tool(
-        http_fetch,
-        description="Fetch a web page or file by its http or https address. HTML is given as "
-        "readable text with its links, JSON and other text as it is. HEAD gives the headers only. "
-        "A long text comes in pages: offset is the character to begin with.",
-        timeout=config.timeout + MARGIN,
-    )
+    return partial(fetch, client, config.timeout)
 
 
 async def fetch(

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import attrs
@@ -25,9 +24,8 @@ import trio
 
 from motet.actors.tools.builtin.addresses import connect, resolve
 from motet.actors.tools.builtin.decoding import Body
+from motet.actors.tools.builtin.web import Method
 from motet.actors.tools.tool import ToolFailure
-
-Method: TypeAlias = Literal["GET", "HEAD"]
 
 MAX_REDIRECTS = 5
 MAX_HEADERS = 1 << 16
