@@ -7,7 +7,6 @@ test that another plugin claims is left to it. ``-p no:motet`` leaves all of thi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +25,8 @@ CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
 _before = pytest.StashKey[bool]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    _load_as_written(pluginmanager)
     group = parser.getgroup("motet", "agents under test (motet)")
     group.addoption(
         "--motet-allow-model-requests",
@@ -37,6 +37,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         ON_TRIO, "run async tests that no other plugin claims on Trio", type="bool", default=True
     )
+
+
+def _load_as_written(plugins: pytest.PytestPluginManager) -> None:
+    """Have pytest not rewrite the asserts of all motet, as it does with the package of a plugin.
+
+    That takes half a second of each start, and nobody reads them. A pytest that keeps its list
+    elsewhere only takes the half second.
+    """
+    marked: object = getattr(plugins.rewrite_hook, "_must_rewrite", None)
+    known: object = getattr(plugins.rewrite_hook, "_marked_for_rewrite_cache", None)
+    if isinstance(marked, set) and isinstance(known, dict):
+        marked.discard("motet")
+        known.clear()
 
 
 def pytest_configure(config: pytest.Config) -> None:
