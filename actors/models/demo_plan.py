@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeGuard
 
 import msgspec
 
-from motet.actors.models.demo_form import filled
+from motet.actors.models.schema_values import filled
 from motet.actors.models.wire import json_object
 from motet.protocols.chat import (
     ANSWERS,

@@ -1,0 +1,239 @@
+"""Values that fit a JSON Schema: the simplest one, or one that is drawn. Pure.
+
+A value is made of choices, and the first choice is always the simplest: texts are what is given,
+lists have one item, what may be left out is left out, numbers are as near to 0 as they may be. So
+the demo model, which chooses nothing, and a fuzzer, which draws and shrinks, share one generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from math import ceil, floor, inf, isinf
+from typing import cast
+
+import attrs
+
+from motet.actors.models.schema_patterns import Pick, matching
+from motet.actors.models.wire import json_object
+from motet.protocols.chat import JsonObject
+
+DEPTH = 4
+"""Lists of what is deeper than that are empty: a schema may refer to itself."""
+MORE = 3
+"""How many items a list or a map may have beyond its least."""
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "date": ("2026-01-01", "1970-01-01", "2024-02-29"),
+    "date-time": ("2026-01-01T00:00:00Z", "1969-12-31T23:59:59.999+14:00"),
+    "time": ("00:00:00Z", "23:59:59.999999Z"),
+    "duration": ("PT0S", "-P1DT1S"),
+    "uuid": ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    "decimal": ("0", "-1.50", "12345678901234567890.123"),
+    "email": ("a@example.org",),
+    "uri": ("https://example.org/",),
+    "hostname": ("example.org",),
+    "ipv4": ("192.0.2.1",),
+    "ipv6": ("2001:db8::1",),
+}
+TEXTS = ("", "é∂ 日本 🎼", "two\nlines", '"quoted" {braces}', "<b>&amp;</b>", "  ", "x" * 300)
+"""Texts that code is wrong about, beside the one that is given."""
+NUMBERS = (7, 1000, 0.5, 2**31, -(2**31), 2**53 - 1, 1e300)
+"""Numbers that code is wrong about, beside the bounds of a schema."""
+TRIES = 20
+BEYOND = 10**9
+"""Longer than any text."""
+BASE64 = "AAAA"
+"""Three bytes, in the encoding that bytes have."""
+
+
+def filled(schema: JsonObject, text: str, pick: Pick | None = None) -> object:
+    """A value of a schema; without ``pick`` the simplest.
+
+    References are to its ``$defs``. What is not in its words, as a check in Python, may not fit.
+    """
+    return Form(json_object(schema.get("$defs")), text, pick or _first).value(schema)
+
+
+def _first(_: int) -> int:
+    return 0
+
+
+@attrs.frozen
+class Form:
+    """Makes values: definitions to look references up in, the text to use, and the choices."""
+
+    defs: JsonObject
+    text: str
+    pick: Pick
+
+    def value(self, schema: JsonObject, depth: int = 0) -> object:
+        schema = resolved(schema, self.defs)
+        if "const" in schema:
+            return schema["const"]
+        if values := _list(schema.get("enum")):
+            return values[self.pick(len(values))]
+        if choices := schemas(schema.get("anyOf", schema.get("oneOf"))):
+            return self.value(self._choice(choices, depth), depth)
+        return self._typed(schema, depth)
+
+    def _choice(self, choices: list[JsonObject], depth: int) -> JsonObject:
+        """One of them; far down, where a schema might refer to itself for ever, a plain one."""
+        if depth >= DEPTH:
+            plain = [one for one in choices if one.get("type") not in (None, "object", "array")]
+            return (plain or choices)[0]
+        return choices[self.pick(len(choices))]
+
+    def _typed(self, schema: JsonObject, depth: int) -> object:
+        kinds = _list(schema.get("type")) or [schema.get("type")]
+        match kinds[self.pick(len(kinds)) if len(kinds) > 1 else 0]:
+            case "object":
+                return self._object(schema, depth)
+            case "array":
+                return self._array(schema, depth)
+            case "string":
+                return self._string(schema)
+            case "integer":
+                return self._number(schema, whole=True)
+            case "number":
+                return self._number(schema, whole=False)
+            case "boolean":
+                return self.pick(2) == 1
+            case None if "properties" in schema:
+                return self._object(schema, depth)
+            case None:
+                return (None, self.text, 1, 0.5, True, [None], {"a": None})[self.pick(7)]
+            case _:
+                return None
+
+    def _object(self, schema: JsonObject, depth: int) -> JsonObject:
+        required = _list(schema.get("required"))
+        named = {
+            name: self.value(json_object(part), depth + 1)
+            for name, part in json_object(schema.get("properties")).items()
+            if name in required or (depth < DEPTH and self.pick(2))
+        }
+        others: object = schema.get("additionalProperties")
+        least = _least(schema, "minProperties") - len(named)
+        is_map = isinstance(others, dict)
+        if not is_map or (depth >= DEPTH and least <= 0):
+            return named
+        wanted = self._size(max(0, least), _most(schema, "maxProperties"))
+        names = islice(self._names(json_object(schema.get("propertyNames")), named), wanted)
+        return {**named, **{name: self.value(json_object(others), depth + 1) for name in names}}
+
+    def _names(self, schema: JsonObject, taken: JsonObject) -> Iterator[str]:
+        """Names for the entries of a map. Numbers, as no schema tells which maps want them."""
+        known = set(taken)
+        for number in range(1, 100):
+            name = str(self.value({"type": "string", **schema})) if schema else str(number)
+            if name not in known:
+                known.add(name)
+                yield name
+
+    def _array(self, schema: JsonObject, depth: int) -> list[object]:
+        first = schemas(schema.get("prefixItems"))
+        least, most = _least(schema, "minItems"), _most(schema, "maxItems")
+        if schema.get("items") is False:
+            wanted = len(first)
+        elif depth >= DEPTH:
+            wanted = max(least, len(first))
+        else:
+            wanted = self._size(max(least, len(first), 0 if most == 0 else 1), most)
+        rest = [json_object(schema.get("items"))] * (wanted - len(first))
+        items = [self.value(item, depth + 1) for item in (*first, *rest)]
+        return _distinct(items) if schema.get("uniqueItems") else items
+
+    def _size(self, least: int, most: int | None) -> int:
+        above = MORE if most is None else min(MORE, most - least)
+        return least + (self.pick(above + 1) if above > 0 else 0)
+
+    def _string(self, schema: JsonObject) -> str:
+        if examples := EXAMPLES.get(str(schema.get("format"))):
+            return examples[self.pick(len(examples))]
+        least, most = _least(schema, "minLength"), _most(schema, "maxLength")
+        if schema.get("contentEncoding") == "base64":
+            return BASE64 * max(1, -(-least // len(BASE64)))
+        pattern = schema.get("pattern")
+        if isinstance(pattern, str):
+            return self._matching(pattern, range(least, BEYOND if most is None else most + 1))
+        texts = (self.text, *TEXTS)
+        return texts[self.pick(len(texts))].ljust(least, ".")[:most]
+
+    def _matching(self, pattern: str, lengths: range) -> str:
+        """A text of a pattern; one of the first few may have a length that is asked for, too."""
+        texts = (matching(pattern, self.pick) for _ in range(TRIES))
+        fitting = (one for one in texts if one is not None and len(one) in lengths)
+        return next(fitting, self.text)
+
+    def _number(self, schema: JsonObject, *, whole: bool) -> object:
+        candidates = numbers(schema, whole=whole)
+        return candidates[self.pick(len(candidates))]
+
+
+def resolved(schema: JsonObject, defs: JsonObject) -> JsonObject:
+    """The schema with what it refers to, and what it is all of, put into it."""
+    for _ in range(2 * DEPTH):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            found = json_object(defs.get(reference.rpartition("/")[2]))
+            schema = {**found, **{word: part for word, part in schema.items() if word != "$ref"}}
+        elif parts := schemas(schema.get("allOf")):
+            rest = {word: part for word, part in schema.items() if word != "allOf"}
+            schema = {word: part for one in (*parts, rest) for word, part in one.items()}
+        else:
+            return schema
+    return {}
+
+
+def schemas(parts: object) -> list[JsonObject]:
+    """A list of schemas that a word of a schema holds; without the word an empty one."""
+    return cast("list[JsonObject]", _list(parts))
+
+
+def numbers(schema: JsonObject, *, whole: bool) -> list[int | float]:
+    """Different numbers within the bounds, the one nearest to 0 first."""
+    low, high = _bound(schema, "inimum", whole), _bound(schema, "aximum", whole)
+    step = schema.get("multipleOf")
+    nearest = min(max(0, low), high)
+    found: dict[int | float, None] = {}
+    for one in (nearest, 1, -1, low, high, *NUMBERS):
+        if isinf(one) or (whole and one != int(one)):
+            continue
+        if isinstance(step, int | float) and step > 0:
+            one = max(floor(one / step), ceil(low / step) if not isinf(low) else -inf) * step
+        if low <= one <= high:
+            found[int(one) if whole else one] = None
+    return list(found) or [nearest]
+
+
+def _bound(schema: JsonObject, name: str, whole: bool) -> int | float:
+    """The least or the greatest number that there may be; infinite if there is none."""
+    sign = -1 if name == "inimum" else 1
+    exclusive, inclusive = schema.get(f"exclusiveM{name}"), schema.get(f"m{name}")
+    if isinstance(exclusive, int | float) and whole:
+        return floor(exclusive) + 1 if sign < 0 else ceil(exclusive) - 1
+    if isinstance(exclusive, int | float):
+        other = schema.get("exclusiveMaximum" if sign < 0 else "exclusiveMinimum")
+        if isinstance(other, int | float) and abs(other - exclusive) <= 1:
+            return (3 * exclusive + other) / 4  # between the two, where a whole step would be out
+        return exclusive - sign
+    if not isinstance(inclusive, int | float):
+        return sign * inf
+    return (ceil if sign < 0 else floor)(inclusive) if whole else inclusive
+
+
+def _distinct(items: list[object]) -> list[object]:
+    return [item for place, item in enumerate(items) if item not in items[:place]]
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _least(schema: JsonObject, word: str) -> int:
+    return _most(schema, word) or 0
+
+
+def _most(schema: JsonObject, word: str) -> int | None:
+    bound = schema.get(word)
+    return bound if isinstance(bound, int) else None
