@@ -1,5 +1,7 @@
 """Where a host keeps its state: a directory that it alone uses, or memory that dies with it.
 
+A simulation has a third kind: a disk whose power it can cut.
+
 Invariant: at most one open :class:`Location` per directory, in whatever process. The kernel
 holds that lock, so that it ends with the process, even by ``kill -9``.
 """
@@ -31,15 +33,17 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Location:
-    """An open place for state, made by :meth:`directory` or :meth:`memory`; a context manager.
+    """An open place for state, made by one of the class methods; a context manager.
 
-    ``path`` is the directory, None for memory.
+    ``path`` is the directory, None where there is none. ``name`` is what messages call the place.
     """
 
     path: Path | None
+    name: str
     _filename: str
     _flags: int
     _release: Callable[[], None]
+    _vfs: str | None = None
 
     @classmethod
     def directory(cls, path: str | Path) -> Location:
@@ -51,27 +55,37 @@ class Location:
         """
         root = Path(path).absolute()
         lock = _locked(root)
-        return cls(root, str(root / DATABASE_FILE), 0, lambda: os.close(lock))
+        file = str(root / DATABASE_FILE)
+        return cls(root, f"the database {file}", file, 0, lambda: os.close(lock))
 
     @classmethod
-    def memory(cls) -> Location:
-        """State that nobody else sees and that ends with :meth:`close`."""
+    def memory(cls, image: bytes = b"") -> Location:
+        """State that nobody else sees and that ends with :meth:`close`.
+
+        ``image`` is a database to begin with, not in WAL mode; default an empty one.
+        """
         filename = f"file:/motet-{uuid4().hex}?vfs=memdb"
         # SQLite drops such a database with its last connection; this one keeps it over a
         # restart of the writer.
         keeper = apsw.Connection(filename, flags=_WRITE | apsw.SQLITE_OPEN_URI)
-        return cls(None, filename, apsw.SQLITE_OPEN_URI, keeper.close)
+        if image:
+            _copy(image, keeper)
+        name = "the database in memory"
+        return cls(None, name, filename, apsw.SQLITE_OPEN_URI, keeper.close)
 
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return "the database in memory" if self.path is None else f"the database {self._filename}"
+    @classmethod
+    def simulated(cls, vfs: str, filename: str, release: Callable[[], None]) -> Location:
+        """A database on a disk that is simulated by a registered VFS, which never blocks.
+
+        It is written as one in a directory is, so that the same can be lost when the power goes.
+        """
+        return cls(None, "the database on a simulated disk", filename, 0, release, vfs)
 
     def connect(self, *, read_only: bool = False) -> Connection:
         """A new connection. Blocking: call it through :meth:`run`. Raises ``StorageError``."""
         mode = apsw.SQLITE_OPEN_READONLY if read_only else _WRITE
         try:
-            connection = Connection(self._filename, flags=mode | self._flags)
+            connection = Connection(self._filename, flags=mode | self._flags, vfs=self._vfs)
             try:
                 self._configure(connection, read_only)
             except BaseException:
@@ -84,7 +98,7 @@ class Location:
     def _configure(self, connection: Connection, read_only: bool) -> None:
         connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
         connection.run("PRAGMA foreign_keys = ON")
-        if not read_only and self.path is not None:
+        if not read_only and (self.path is not None or self._vfs is not None):
             connection.run("PRAGMA journal_mode = WAL")
             connection.run("PRAGMA synchronous = FULL")
 
@@ -114,6 +128,14 @@ class Location:
 
 
 _WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
+def _copy(image: bytes, target: apsw.Connection) -> None:
+    source = apsw.Connection(":memory:")
+    source.deserialize("main", image)  # pyright: ignore  # a Buffer: see connection.py
+    with target.backup("main", source, "main") as copy:
+        copy.step()
+    source.close()
 
 
 def _nothing() -> None:

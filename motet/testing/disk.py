@@ -1,0 +1,276 @@
+# ruff: noqa: ARG002  (SQLite gives its methods more than they need)
+"""A disk in memory that forgets what was not synced when its power is cut (crash worlds).
+
+SQLite runs on it as it does on a real disk: the same journal, the same PRAGMAs, the host's own
+writer and readers. So what a test finds here is what a user would lose.
+
+Why WAL and not a rollback journal, which a VFS written in Python gets for nothing: hosts run in
+WAL mode, and a defect of how they do, such as a weaker ``synchronous``, has to show. WAL wants
+shared memory between the connections, which such a VFS cannot offer. SQLite's own ``unix-excl``
+has it on the heap, for the connections of one process to one file, and so has its locks: each
+volume keeps an empty file for nothing but these.
+
+    disk = SimulatedDisk(Random(seed), image=formatted())
+    async with grow(disk.location(), ...): ...
+    disk.crash()
+    async with grow(disk.location(), ...): ...   # what the host would find
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import apsw
+
+from motet.actors.storage.errors import StateInUse
+from motet.actors.storage.location import DATABASE_FILE, Location
+from motet.actors.storage.schema import migrate
+from motet.testing.volume import SECTOR, Faults, File, NoRoom, SyncFailed, Volume
+
+__all__ = ["SimulatedDisk", "formatted"]
+
+_BASE = "unix-excl"
+_DATABASE = f"/{DATABASE_FILE}"
+_WITH_NEW_NAME = (
+    apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
+)
+"""Files whose first sync also syncs the directory, as SQLite has it on Unix."""
+
+_numbers = count(1)
+
+
+class SimulatedDisk:
+    """What a simulated host keeps its state on. One thread; nothing on it blocks.
+
+    ``random`` decides what a crash leaves, by one draw for each crash. ``image`` is the database
+    to begin with (see :func:`formatted`), default none.
+
+    A crash leaves what was synced. Of the rest each sector of each write is there, is not, or is
+    there in part; files that were made, cut or deleted may be as before. Connections that were
+    open go on with a copy that nobody else sees: a dying host notices nothing.
+    """
+
+    def __init__(self, random: Random, *, image: bytes = b"") -> None:
+        self._random = random
+        self._faults = Faults()
+        volume = Volume(self._faults)
+        if image:
+            content = _in_wal_mode(image)
+            volume.files[_DATABASE] = File(bytearray(content), bytearray(content))
+            volume.sync_names()
+        self._power_on(volume)
+        self.crashes = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self.changes} changes since {self.crashes} crashes>"
+
+    @property
+    def changes(self) -> int:
+        """Changes since the power came on: writes, syncs, truncations, creations, deletions."""
+        return self._volume.changes
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that all files together may have, None for any number: then the disk is full."""
+        return self._faults.room
+
+    @room.setter
+    def room(self, size: int | None) -> None:
+        self._faults.room = size
+
+    @property
+    def used(self) -> int:
+        """Bytes of all files."""
+        return sum(len(file.seen) for file in self._volume.files.values())
+
+    def location(self) -> Location:
+        """The place of a host's state on this disk, for one host at a time.
+
+        Raises ``StateInUse`` while another has it open: close that one, or crash.
+        """
+        volume, system = self._volume, self._system
+        if system.in_use:
+            raise StateInUse(Path(f"{self!r}"), os.getpid())
+        system.in_use = True
+        assert volume is system.volume
+        return Location.simulated(system.name, _DATABASE, system.release)
+
+    def crash(self) -> None:
+        """Cut the power, and have it back: at once, within whatever the host is doing."""
+        dead = self._volume
+        dead.before = _nothing
+        self.crashes += 1
+        self._power_on(dead.survivor(self._random))
+
+    def crash_at(self, change: int, then: Callable[[], None] | None = None) -> None:
+        """Crash by itself before the ``change``-th change from now, 1 being the next.
+
+        So a crash comes in the middle of a commit, where a host never pauses. ``then`` is called
+        on the spot: the host goes on to its next checkpoint, and what it does is seen by nobody.
+        """
+        if change < 1:
+            raise ValueError(f"the next change is number 1, there is no number {change}")
+        volume, left = self._volume, count(1)
+
+        def tick() -> None:
+            if next(left) == change:
+                self.crash()
+                if then is not None:
+                    then()
+
+        volume.before = tick
+
+    def fail_sync(self, nth: int = 1) -> None:
+        """Have a sync fail, once: the ``nth`` from now. What it was to save is then lost for good,
+        as on Linux: it is seen until the power goes, but no later sync that succeeds saves it.
+        """
+        if nth < 1:
+            raise ValueError(f"the next sync is number 1, there is no number {nth}")
+        self._faults.failing_sync = nth
+
+    def _power_on(self, volume: Volume) -> None:
+        self._volume = volume
+        self._system = _System(volume)
+
+
+@cache
+def formatted() -> bytes:
+    """A database as a new host of this version makes it, for hosts that need not make it again.
+
+    Making the tables is half of what starting a host takes.
+    """
+    with Location.memory() as place:
+        connection = place.connect()
+        migrate(connection)
+        image = connection.serialize("main")
+        connection.close()
+    return image
+
+
+def _in_wal_mode(image: bytes) -> bytes:
+    """The versions of the file format that readers and writers need; 2 is WAL."""
+    return image[:18] + b"\2\2" + image[20:]
+
+
+def _nothing() -> None:
+    """Nothing more is to happen on a disk without power."""
+
+
+class _System(apsw.VFS):
+    """SQLite's view of a volume; registered as long as somebody has it."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+        self.in_use = False
+        self.name = f"motet-disk-{next(_numbers)}"
+        super().__init__(self.name, _BASE)
+        descriptor, self._locks = tempfile.mkstemp(prefix="motet-disk-")
+        os.close(descriptor)
+        weakref.finalize(self, os.unlink, self._locks)
+
+    def release(self) -> None:
+        self.in_use = False
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        wanted, flags[1] = flags[0], flags[0]
+        if name is None:
+            return _Journal(Volume(), File(), first_sync=False)  # a scratch file, of nobody else
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        made = path not in self.volume.files
+        try:
+            file = self.volume.open(path, create=bool(wanted & apsw.SQLITE_OPEN_CREATE))
+        except FileNotFoundError:
+            raise apsw.CantOpenError(f"there is no file {path}") from None
+        if wanted & apsw.SQLITE_OPEN_MAIN_DB:
+            return _Database(self.volume, file, self._locks)
+        return _Journal(self.volume, file, first_sync=made and bool(wanted & _WITH_NEW_NAME))
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        try:
+            self.volume.delete(filename, synced=syncdir)
+        except FileNotFoundError:
+            raise _IOFailed(apsw.SQLITE_IOERR_DELETE_NOENT, "no such file") from None
+
+    def xAccess(self, pathname: str, flags: int) -> bool:
+        return pathname in self.volume.files
+
+    def xFullPathname(self, name: str) -> str:
+        return name
+
+    def xSleep(self, microseconds: int) -> int:
+        """Time passes at once: nobody else could let go of a lock meanwhile."""
+        return microseconds
+
+
+class _Journal(apsw.VFSFile):
+    """A file that one connection has open, or that is locked through another."""
+
+    def __init__(self, volume: Volume, file: File, *, first_sync: bool) -> None:
+        # Not initialised as a VFSFile: it has nothing of another VFS.
+        self._volume = volume
+        self._file = file
+        self._first_sync = first_sync
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        return bytes(self._file.seen[offset : offset + amount])
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        try:
+            self._volume.write(self._file, data, offset)
+        except NoRoom:
+            raise apsw.FullError("the simulated disk is full") from None
+
+    def xTruncate(self, newsize: int) -> None:
+        self._volume.truncate(self._file, newsize)
+
+    def xSync(self, flags: int) -> None:
+        try:
+            self._volume.sync(self._file)
+        except SyncFailed:
+            raise _IOFailed(apsw.SQLITE_IOERR_FSYNC, "the simulated disk failed") from None
+        if self._first_sync:
+            self._volume.sync_names()
+            self._first_sync = False
+
+    def xFileSize(self) -> int:
+        return len(self._file.seen)
+
+    def xSectorSize(self) -> int:
+        return SECTOR
+
+    def xDeviceCharacteristics(self) -> int:
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
+
+    def xFileControl(self, op: int, ptr: int) -> bool:
+        return False
+
+    def xClose(self) -> None:
+        pass
+
+
+class _Database(_Journal):
+    """The file that connections share: its locks, and the index of the WAL, are the base's."""
+
+    def __init__(self, volume: Volume, file: File, locks: str) -> None:
+        super().__init__(volume, file, first_sync=False)
+        wanted = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE
+        apsw.VFSFile.__init__(self, _BASE, locks, [wanted, 0])
+
+    def xFileControl(self, op: int, ptr: int) -> bool:
+        return apsw.VFSFile.xFileControl(self, op, ptr)
+
+    def xClose(self) -> None:
+        apsw.VFSFile.xClose(self)
+
+
+class _IOFailed(apsw.IOError):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.extendedresult = code

@@ -1,0 +1,202 @@
+"""The files of a simulated disk: what programs see, and what a loss of power would leave of it.
+
+Pure: no SQLite, and chance comes from the caller.
+Invariant: a byte that was synced is there after a loss of power, and so is a name that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeAlias
+
+import attrs
+
+SECTOR = 512
+"""Bytes. A sector that is being written when the power goes may hold any part of them."""
+
+Change: TypeAlias = tuple[int, bytes] | int
+"""Bytes written at an offset, or the size to which a file was cut."""
+
+
+class SyncFailed(Exception):
+    """The disk could not write, and says so once; what was not synced is lost (see ``Faults``)."""
+
+
+class NoRoom(Exception):
+    """The disk is full."""
+
+
+@attrs.define
+class Faults:
+    """What the disk is to do wrong.
+
+    ``room``: bytes of all files together, None for any number. ``failing_sync``: how many syncs
+    from now, 1 being the next, one fails; 0: none. As on Linux, the system then forgets that it
+    had something to write: what was written is seen as long as the power is on, and a later sync
+    that succeeds does not save it.
+    """
+
+    room: int | None = None
+    failing_sync: int = 0
+
+
+class Chance:
+    """Decides what is left of changes that were not synced: nothing, all, or some of each."""
+
+    def __init__(self, random: Random) -> None:
+        # One draw of the caller's, however much there is to decide: a shrinker's best friend.
+        self._random = Random(random.getrandbits(32))
+        self._share = self._random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+
+    def keeps(self) -> bool:
+        return self._random.random() < self._share
+
+    def part(self, size: int) -> slice:
+        """Which bytes of a write to one sector are there: one in four is torn."""
+        torn = self._random.randrange(4 * size)
+        if torn >= size:
+            return slice(size)
+        return slice(torn) if self._random.random() < 0.5 else slice(torn, size)
+
+
+@attrs.define(eq=False, repr=False)
+class File:
+    """A file as it is seen, as it was synced, and all that changed between, in order."""
+
+    seen: bytearray = attrs.field(factory=bytearray)
+    synced: bytearray = attrs.field(factory=bytearray)
+    pending: list[Change] = attrs.field(factory=list[Change])
+
+    def write(self, data: bytes, offset: int) -> None:
+        _write(self.seen, data, offset)
+        self.pending.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        _resize(self.seen, size)
+        self.pending.append(size)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            if isinstance(change, int):
+                _resize(self.synced, change)
+            else:
+                _write(self.synced, change[1], change[0])
+        self.pending.clear()
+
+    def survivor(self, chance: Chance) -> File:
+        """What a loss of power leaves: each sector of each change comes, or not, or in part."""
+        left = bytearray(self.synced)
+        for change in self.pending:
+            if isinstance(change, int):
+                if chance.keeps():
+                    _resize(left, change)
+            else:
+                _write_some(left, change[1], change[0], chance)
+        return File(left, bytearray(left))
+
+
+def _write(content: bytearray, data: bytes, offset: int) -> None:
+    if offset > len(content):
+        _resize(content, offset)
+    content[offset : offset + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _write_some(content: bytearray, data: bytes, offset: int, chance: Chance) -> None:
+    """What is beside the bytes of a write is never harmed: SQLite counts on that, as on Linux."""
+    start = 0
+    while start < len(data):
+        end = min(len(data), start + SECTOR - (offset + start) % SECTOR)
+        if chance.keeps():
+            part = chance.part(end - start)
+            first = start + (part.start or 0)
+            _write(content, data[first : start + part.stop], offset + first)
+        start = end
+
+
+def _nothing() -> None:
+    """Nothing is to happen before a change."""
+
+
+@attrs.define(eq=False)
+class Volume:
+    """One directory of files, from one loss of power to the next.
+
+    ``before`` is called before each change, which ``changes`` counts: creations, deletions,
+    writes, truncations, syncs.
+    """
+
+    faults: Faults = attrs.field(factory=Faults)
+    files: dict[str, File] = attrs.field(factory=dict[str, File])
+    named: dict[str, File] = attrs.field(factory=dict[str, File])
+    """The names as they were synced."""
+    changes: int = 0
+    before: Callable[[], None] = _nothing
+
+    def open(self, name: str, *, create: bool) -> File:
+        """Raises ``FileNotFoundError``."""
+        file = self.files.get(name)
+        if file is None:
+            if not create:
+                raise FileNotFoundError(name)
+            self._change()
+            file = self.files[name] = File()
+        return file
+
+    def delete(self, name: str, *, synced: bool) -> None:
+        """Raises ``FileNotFoundError``."""
+        if name not in self.files:
+            raise FileNotFoundError(name)
+        self._change()
+        del self.files[name]
+        if synced:
+            self.sync_names()
+
+    def write(self, file: File, data: bytes, offset: int) -> None:
+        """Raises :class:`NoRoom`; then nothing was written."""
+        self._change()
+        room = self.faults.room
+        if room is not None:
+            growth = max(0, offset + len(data) - len(file.seen))
+            if growth and growth + sum(len(each.seen) for each in self.files.values()) > room:
+                raise NoRoom
+        file.write(data, offset)
+
+    def truncate(self, file: File, size: int) -> None:
+        self._change()
+        file.truncate(size)
+
+    def sync(self, file: File) -> None:
+        """Raises :class:`SyncFailed`."""
+        self._change()
+        if self.faults.failing_sync:
+            self.faults.failing_sync -= 1
+            if not self.faults.failing_sync:
+                file.pending.clear()
+                raise SyncFailed
+        file.sync()
+
+    def sync_names(self) -> None:
+        self.named = dict(self.files)
+
+    def survivor(self, random: Random) -> Volume:
+        """What is left when the power goes now. Names that were not synced may be as before."""
+        chance = Chance(random)
+        left: dict[str, File] = {}
+        for name in sorted(self.files.keys() | self.named.keys()):
+            now, then = self.files.get(name), self.named.get(name)
+            file = now if now is then or chance.keeps() else then
+            if file is not None:
+                left[name] = file.survivor(chance)
+        return Volume(self.faults, left, dict(left))
+
+    def _change(self) -> None:
+        self.before()
+        self.changes += 1
