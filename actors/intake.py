@@ -146,7 +146,7 @@ class Intake:
 
     async def deliver(self, run: Run) -> Ack:
         """Have the session's actor store and queue the input, which is nobody's from then on."""
-        run.durable = True
+        run.durable = not run.only_enters
         return await self._deliver(run)
 
     async def _deliver(self, run: Run) -> Ack:

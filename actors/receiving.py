@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from motet.actors.agent.names import front, named
 from motet.actors.answering import Answering
 from motet.actors.sessions.lineup import is_chat, is_group
 from motet.actors.sessions.table import Run
@@ -176,13 +177,9 @@ def _said(text: str, session: str, sender: str) -> str:
             f"{sender[:80]!r} is no name of a sender: give 1 to 64 characters in one line, "
             "without square brackets"
         )
-    return f"{_mark(sender)}{text}" if sender and text.strip() and is_group(session) else text
-
-
-def _mark(sender: str) -> str:
-    return f"[{sender}] "
+    return named(sender, text) if sender and text.strip() and is_group(session) else text
 
 
 def is_from(text: str, sender: str) -> bool:
     """Whether a text, as it is stored, was said by this one in a group."""
-    return text.startswith(_mark(sender))
+    return text.startswith(front(sender))

@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     from motet.protocols.queueing import QueueConfig, QueueMode
     from motet.protocols.recovery import Quarantined, RecoveryConfig
     from motet.protocols.reload import Reloaded
-    from motet.protocols.rooms import RoomView
+    from motet.protocols.rooms import RoomChange, RoomPlan, RoomView
     from motet.protocols.sessions import (
         LOCAL,
         Ack,
@@ -272,7 +272,7 @@ _HOMES = {
     "motet.protocols.queueing": ("QueueConfig", "QueueMode"),
     "motet.protocols.recovery": ("Quarantined", "RecoveryConfig"),
     "motet.protocols.reload": ("Reloaded",),
-    "motet.protocols.rooms": ("RoomView",),
+    "motet.protocols.rooms": ("RoomChange", "RoomPlan", "RoomView"),
     "motet.protocols.sessions": (
         "LOCAL",
         "Ack",
@@ -367,7 +367,9 @@ __all__ = [
     "Replay",
     "Respond",
     "Room",
+    "RoomChange",
     "RoomIdle",
+    "RoomPlan",
     "RoomTurn",
     "RoomView",
     "Ruling",

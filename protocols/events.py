@@ -39,14 +39,15 @@ class RunStarted(Event, frozen=True, tag="run.started"):
 
 
 class MessageAdded(Event, frozen=True, tag="message"):
-    """A whole message. ``i`` is its number in its run, as in :class:`TextDelta`; in the stream of a
-    room it is its number there.
+    """A whole message. ``i`` is its number in its run, as in :class:`TextDelta`. In the stream of a
+    room a run says one thing, number 0; ``number`` is the message's own in the room.
     """
 
     role: Role
     author: str
     text: str
     i: int = 0
+    number: int = 0
 
 
 class TextDelta(Event, frozen=True, tag="text.delta"):

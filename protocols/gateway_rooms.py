@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from motet.protocols.gateway import IdempotencyKey, PageSize, Position
 from motet.protocols.host_rooms import RoomInfo
-from motet.protocols.rooms import RoomMessage, RoomPlan
+from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan
 
 ROOM_STREAM: Final = "room:"
 
@@ -27,19 +27,14 @@ class RoomsCreateParams(RoomPlan, frozen=True, kw_only=True):
 
     @property
     def plan(self) -> RoomPlan:
-        return RoomPlan(
-            self.members,
-            self.called,
-            self.speakers,
-            self.until,
-            self.max_turns,
-            self.max_depth,
-        )
+        return RoomPlan(*(getattr(self, name) for name in RoomPlan.__struct_fields__))
 
 
-class RoomsSetParams(msgspec.Struct, frozen=True):
+class RoomsSetParams(RoomChange, frozen=True, kw_only=True):
+    """What is not named stays as it is."""
+
     room: RoomName
-    people: People
+    people: People | UnsetType = UNSET
 
 
 class RoomsPostParams(msgspec.Struct, frozen=True):

@@ -9,7 +9,14 @@ from typing import Protocol
 
 import msgspec
 
-from motet.protocols.rooms import MemberInfo, RoomMessage, RoomPlan, Said
+from motet.protocols.rooms import (
+    MemberInfo,
+    RoomChange,
+    RoomMessage,
+    RoomMode,
+    RoomPlan,
+    Said,
+)
 from motet.protocols.sessions import LOCAL, Principal
 
 
@@ -22,6 +29,9 @@ class RoomInfo(msgspec.Struct, frozen=True):
         speaking: who has the floor.
         turns: agents' turns that the round has used; ``left``: that it may still have.
         reason: why the last round ended.
+        mode: what becomes of what people say while agents speak.
+        plan: what it is, from the next round on; None: the host's configuration or its program
+            says so.
     """
 
     name: str
@@ -33,6 +43,8 @@ class RoomInfo(msgspec.Struct, frozen=True):
     turns: int
     left: int
     reason: str
+    mode: RoomMode = "collect"
+    plan: RoomPlan | None = None
 
 
 class HostRooms(Protocol):
@@ -55,10 +67,13 @@ class HostRooms(Protocol):
         """Make a room, the principal's; its name is ``name`` and something that nobody has."""
         ...
 
-    async def invite(
-        self, room: str, people: tuple[str, ...], *, principal: Principal = LOCAL
+    async def change(
+        self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
-        """Say who may see a room of the principal's, from now on."""
+        """Change a room of the principal's: who may see it at once, the rest from the next round.
+
+        Raises ``ConfigError`` for what cannot be, and for another room than one that a person made.
+        """
         ...
 
     async def post(

@@ -60,7 +60,8 @@ class RoomConfig:
         concurrency: how many speak at once.
         history: messages that an agent is shown.
         mode: what becomes of what people say while agents speak: ``collect``, it opens the next
-            round; ``interrupt``, it ends their turns first.
+            round; ``interrupt``, it ends their turns first; ``followup``, it opens one when this is
+            over; ``steer``, it enters their turns; ``reject``, it is refused.
         limits: what all turns of one round may spend together.
     """
 

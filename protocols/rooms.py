@@ -6,18 +6,27 @@ A person's message opens a round; agents' messages never do. Source: API specifi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from motet.protocols.limits import Limits
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
+from motet.protocols.queueing import MODES, QueueMode
 
 Kind: TypeAlias = Literal["person", "agent"]
 Speak: TypeAlias = Literal["chosen", "mentioned"]
-RoomMode: TypeAlias = Literal["collect", "interrupt"]
-ROOM_MODES: tuple[RoomMode, ...] = get_args(RoomMode)
+RoomMode: TypeAlias = QueueMode
+"""What becomes of what people say while agents speak.
+
+``collect``: it opens the next round after the turns that go on, with all that came meanwhile;
+``followup``: when the round is over, each message in a round of its own; ``steer``: it enters the
+turns that go on, and opens a round if it comes too late, or calls somebody else; ``interrupt``: it
+ends the turns and opens the next round; ``reject``: it is refused.
+"""
+ROOM_MODES: tuple[RoomMode, ...] = MODES
 
 NOBODY = "nobody to speak"
 SILENT = "all passed"
@@ -115,7 +124,8 @@ class RoomState(msgspec.Struct, frozen=True):
     Attributes:
         heard: number of the last person's message that a round was opened for.
         opened: when that was, in Unix seconds.
-        seen: for each member, the last message that it was told of.
+        seen: for each member, the last message that there was when it was told of what agents say.
+        told: the same of what people say; where a member is not in it, ``seen`` counts for both.
         usage: what this round has used.
     """
 
@@ -123,7 +133,19 @@ class RoomState(msgspec.Struct, frozen=True):
     heard: int = 0
     opened: float = 0.0
     seen: dict[str, int] = {}
+    told: dict[str, int] = {}
     usage: Usage = Usage()
+
+
+Members: TypeAlias = Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
+Policies: TypeAlias = Annotated[
+    tuple[Literal["mentions", "round_robin", "handoff"], ...], Meta(min_length=1)
+]
+Until: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Turns: TypeAlias = Annotated[int, Meta(ge=1, le=50)]
+Depth: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
+AtOnce: TypeAlias = Annotated[int, Meta(ge=1, le=20)]
+Shown: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 
 
 class RoomPlan(msgspec.Struct, frozen=True):
@@ -134,19 +156,51 @@ class RoomPlan(msgspec.Struct, frozen=True):
         until: a text that ends the round when an agent says it.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
+        concurrency: how many speak at once.
+        history: messages that an agent is shown at most.
+        limits: what all turns of one round may spend together.
     """
 
-    members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
+    members: Members
     called: tuple[str, ...] = ()
-    speakers: Annotated[
-        tuple[Literal["mentions", "round_robin", "handoff"], ...], Meta(min_length=1)
-    ] = (
-        "mentions",
-        "round_robin",
-    )
-    until: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-    max_turns: Annotated[int, Meta(ge=1, le=50)] = 8
-    max_depth: Annotated[int, Meta(ge=0, le=50)] = 3
+    speakers: Policies = ("mentions", "round_robin")
+    until: Until | None = None
+    max_turns: Turns = 8
+    max_depth: Depth = 3
+    concurrency: AtOnce = 1
+    history: Shown = 50
+    mode: RoomMode = "collect"
+    limits: Limits = Limits()
+
+
+class RoomChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be different in a room; the rest stays. ``people`` as in :class:`RoomRecord`."""
+
+    people: tuple[str, ...] | UnsetType = UNSET
+    members: Members | UnsetType = UNSET
+    called: tuple[str, ...] | UnsetType = UNSET
+    speakers: Policies | UnsetType = UNSET
+    until: Until | UnsetType | None = UNSET
+    max_turns: Turns | UnsetType = UNSET
+    max_depth: Depth | UnsetType = UNSET
+    concurrency: AtOnce | UnsetType = UNSET
+    history: Shown | UnsetType = UNSET
+    mode: RoomMode | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET
+
+    def of(self, plan: RoomPlan) -> RoomPlan:
+        """The plan with the changes."""
+        return msgspec.structs.replace(plan, **self._changed)
+
+    @property
+    def plans(self) -> bool:
+        """Whether anything but its people is to be different."""
+        return bool(self._changed)
+
+    @property
+    def _changed(self) -> dict[str, object]:
+        named = ((name, getattr(self, name)) for name in RoomPlan.__struct_fields__)
+        return {name: value for name, value in named if value is not UNSET}
 
 
 class RoomRecord(msgspec.Struct, frozen=True):
@@ -195,11 +249,12 @@ class CreateRoom(Request[None], frozen=True, tag="rooms.create"):
     plan: RoomPlan | None = None
 
 
-class SetPeople(Request[None], frozen=True, tag="rooms.people"):
-    """Who may see a room beside its owner."""
+class SetRoom(Request[None], frozen=True, tag="rooms.set"):
+    """Who may see a room beside its owner, and what it is; None: as before."""
 
     name: str
-    people: tuple[str, ...]
+    people: tuple[str, ...] | None = None
+    plan: RoomPlan | None = None
 
 
 class KeepState(Request[None], frozen=True, tag="rooms.keep"):
@@ -218,6 +273,15 @@ class Say(Request[Said], frozen=True, tag="rooms.say"):
     message: RoomMessage
     state: RoomState
     key: str | None = None
+
+
+class FindSaid(Request[Said | None], frozen=True, tag="rooms.said"):
+    """What a key was used for, if a person has used it for this text. Raises ``KeyConflict``."""
+
+    name: str
+    author: str
+    text: str
+    key: str
 
 
 class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.actors.agent.names import named
 from motet.actors.agent.sanitize import sanitize
 from motet.actors.agent.silence import is_silent
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
@@ -55,8 +56,8 @@ def injected_row(messages: Sequence[UserMessage]) -> UserMessage:
     if len(authors) == 1:
         text = "\n\n".join(message.text for message in messages)
         return UserMessage(text, authors.pop(), note="injected")
-    named = [f"[{m.author}] {m.text}" if m.author else m.text for m in messages]
-    return UserMessage("\n\n".join(named), note="injected")
+    said = [named(m.author, m.text) if m.author else m.text for m in messages]
+    return UserMessage("\n\n".join(said), note="injected")
 
 
 def _behind(partial: str, note: str) -> str:

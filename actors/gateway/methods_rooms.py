@@ -24,7 +24,7 @@ async def _create(caller: Caller, params: wire.RoomsCreateParams) -> Answer:
 
 
 async def _set(caller: Caller, params: wire.RoomsSetParams) -> Answer:
-    info = await caller.api.rooms.invite(params.room, params.people, principal=caller.principal)
+    info = await caller.api.rooms.change(params.room, params, principal=caller.principal)
     return Answer(info)
 
 

@@ -69,8 +69,9 @@ class Room:
         concurrency: how many speak at once.
         history: messages that an agent is shown at most when it gets the floor.
         mode: what becomes of what people say while agents speak. ``collect``: it opens the next
-            round, together with all that came meanwhile; ``interrupt``: it does so at once, and
-            ends the turns that go on.
+            round after the turns that go on, together with all that came meanwhile; ``interrupt``:
+            it ends these turns first; ``followup``: it opens a round of its own when this one is
+            over; ``steer``: it enters these turns; ``reject``: it is refused.
         limits: what all turns of one round may spend together.
         people: users of the host who may see it and speak in it beside whoever has opened it
             first; ``*``: all.

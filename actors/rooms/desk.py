@@ -9,11 +9,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from motet.actors.rooms.access import may_change, may_see
-from motet.actors.rooms.opening import known_room, no_room, open_room, planned_room, reopen
-from motet.protocols.errors import NotFound
+from motet.actors.rooms.opening import (
+    known_room,
+    members_of,
+    no_room,
+    open_room,
+    planned_room,
+    reopen,
+)
+from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.rooms import (
     CreateRoom,
@@ -21,11 +29,12 @@ from motet.protocols.rooms import (
     ListRooms,
     MemberInfo,
     ReadRoom,
+    RoomChange,
     RoomMessage,
     RoomPlan,
     RoomRecord,
     Said,
-    SetPeople,
+    SetRoom,
 )
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import fresh_hex
@@ -74,24 +83,45 @@ class RoomDesk:
         """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
         # With a name of its own, so that nobody learns which names others have.
         name = f"{name}-{fresh_hex(4)}"
-        for member in planned_room(name, plan).members:
-            await self._intake.agent(member.name)
+        await members_of(self._tree, planned_room(name, plan))
         await self._tree.rooms_store.ask(CreateRoom(name, principal.user, people, plan))
         return await self.get(name, principal=principal)
 
-    async def invite(
-        self, room: str, people: tuple[str, ...], *, principal: Principal = LOCAL
+    async def change(
+        self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
         info = await self.get(room, principal=principal)
         if not may_change(principal, info.owner):
-            raise NotFound(f"the room {room!r} is not yours: only its owner invites people")
-        if await self._tree.rooms_store.ask(FindRoom(room, 0)) is None:
-            await self._tree.rooms_store.ask(CreateRoom(room, info.owner))
-        await self._tree.rooms_store.ask(SetPeople(room, people))
-        place = self._tree.places.known.get(room)
-        if place is not None:
-            place.people = frozenset(place.room.people).union(people)
+            raise NotFound(f"the room {room!r} is not yours: only its owner changes it")
+        async with self._tree.places.changing:
+            await self._change(room, info.owner, change)
         return await self.get(room, principal=principal)
+
+    async def _change(self, room: str, owner: str, change: RoomChange) -> None:
+        store = self._tree.rooms_store
+        record = await store.ask(FindRoom(room, 0))
+        plan = record.plan if record else None
+        if change.plans and plan is None:
+            raise ConfigError(
+                f"the room {room!r} was not made by a person: what it is stands in the host's "
+                "configuration or its program; only `people` can be changed here"
+            )
+        people = None if isinstance(change.people, UnsetType) else change.people
+        changed = change.of(plan) if plan and change.plans else None
+        planned = planned_room(room, changed) if changed else None
+        infos = await members_of(self._tree, planned) if planned else ()
+        if record is None:
+            await store.ask(CreateRoom(room, owner))
+        await store.ask(SetRoom(room, people, changed))
+        place = self._tree.places.known.get(room)
+        if place is None:
+            return
+        if people is not None:
+            place.people = frozenset(place.room.people).union(people)
+        if planned is not None:
+            place.planned = planned, infos
+            if place.waits:
+                place.adopt()
 
     async def post(
         self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
@@ -132,6 +162,8 @@ class RoomDesk:
             turns=floor.turns,
             left=left,
             reason=floor.reason,
+            mode=definition.mode,
+            plan=record.plan,
         )
 
     def _members(self, room: Room) -> tuple[MemberInfo, ...]:

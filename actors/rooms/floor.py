@@ -117,6 +117,12 @@ def without_deep_calls(floor: Floor, rules: Rules) -> tuple[Floor, str]:
     return replace(floor, due=due), reason
 
 
+def without_strangers(floor: Floor, members: Sequence[str]) -> Floor:
+    """The floor without those who are no members any more, since the room was changed."""
+    due = tuple(each for each in floor.due if each.name in members)
+    return floor if len(due) == len(floor.due) else replace(floor, due=due)
+
+
 def chosen(floor: Floor, names: Sequence[str], free: Sequence[str]) -> tuple[Floor, str]:
     """Somebody was chosen, or nobody: then why the round ends.
 

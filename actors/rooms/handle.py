@@ -70,7 +70,7 @@ class OpenRoom:
 
         It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
         is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``, ``QueueFull``,
-        ``ShuttingDown``, ``StorageError``.
+        ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")

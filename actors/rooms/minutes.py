@@ -17,6 +17,7 @@ from motet.actors.log import logger
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.rooms import (
     FindRoom,
+    FindSaid,
     KeepState,
     Kind,
     RoomMessage,
@@ -24,7 +25,7 @@ from motet.protocols.rooms import (
     Said,
     Say,
 )
-from motet.protocols.sessions import QueueFull
+from motet.protocols.sessions import QueueFull, SessionBusy
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
@@ -81,13 +82,18 @@ class Minutes:
         return tuple(one for one in self.messages if one.kind == "person" and one.seq > heard)
 
     async def post(self, author: str, text: str, key: str | None) -> Said:
-        """Store what a person says. Raises ``QueueFull``, ``KeyConflict``, ``StorageError``."""
+        """Store what a person says.
+
+        Raises ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
+        """
         async with self._writing:
-            if len(self.unheard()) >= WAITING:
-                raise QueueFull(
-                    f"{WAITING} messages wait in room {self._place.name!r}: "
-                    "let its agents answer, or stop it"
-                )
+            refusal = self._refusal()
+            if refusal is not None:
+                find = FindSaid(self._place.name, author, text, key) if key else None
+                said = await self._place.store.ask(find) if find else None
+                if said is None:
+                    raise refusal
+                return said
             # Shielded: whether it is on disk would be ambiguous to whoever is cancelled meanwhile.
             with trio.CancelScope(shield=True):
                 said = await self._say(self.state, Words(author, text, "person"), key)
@@ -95,6 +101,20 @@ class Minutes:
                     await self._tell(self.messages[-1])
                 return said
         raise AssertionError("nobody cancels this scope")
+
+    def _refusal(self) -> QueueFull | SessionBusy | None:
+        """Why nobody may say anything more now."""
+        room, unheard = self._place.room, self.unheard()
+        if room.mode == "reject" and (self.state.floor.going or unheard):
+            return SessionBusy(
+                f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
+                "try again when their round is over, or stop it"
+            )
+        if len(unheard) >= WAITING:
+            return QueueFull(
+                f"{WAITING} messages wait in room {room.name!r}: let its agents answer, or stop it"
+            )
+        return None
 
     async def record(self, change: Change, *words: Words, patient: bool = True) -> None:
         """Store a change of the state, and what was said.
@@ -174,7 +194,7 @@ class Minutes:
 
     async def _tell(self, message: RoomMessage, run_id: str | None = None) -> None:
         role: Role = "user" if message.kind == "person" else "assistant"
-        added = MessageAdded(role, message.author, message.text, message.seq)
+        added = MessageAdded(role, message.author, message.text, number=message.seq)
         await self._place.voice.say(added, run_id)
 
     async def _complain(self, problem: str, *, first: bool) -> None:

@@ -70,7 +70,10 @@ def _policy(word: str) -> Speakers:
 
 
 def planned_room(name: str, plan: RoomPlan) -> Room:
-    """The room that a person has made."""
+    """The room that a person has made. Raises ``ConfigError``."""
+    for one in plan.called:
+        if one not in plan.members:
+            raise ConfigError(f"called: {one!r} is no member of the room")
     return Room(
         name,
         members=[
@@ -81,6 +84,10 @@ def planned_room(name: str, plan: RoomPlan) -> Room:
         until=TextMention(plan.until) if plan.until else None,
         max_turns=plan.max_turns,
         max_depth=plan.max_depth,
+        concurrency=plan.concurrency,
+        history=plan.history,
+        mode=plan.mode,
+        limits=plan.limits,
     )
 
 
@@ -140,8 +147,8 @@ async def reopen(tree: Tree, intake: Intake) -> None:
             _log.error("a room cannot go on", room=record.name, exc_info=error)
 
 
-async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
-    """A place for it, all of whose members are known."""
+async def members_of(tree: Tree, room: Room) -> tuple[MemberInfo, ...]:
+    """Its members, all of whom the host knows from now on. Raises ``UnknownName``."""
     infos: list[MemberInfo] = []
     for member in room.members:
         if isinstance(member.agent, str):
@@ -150,6 +157,11 @@ async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
             agent = member.agent
             tree.registry.add(agent)
         infos.append(replace(member.info, description=agent.description))
-    speaker = Speaker(room, tuple(infos), intake, tree.store)
+    return tuple(infos)
+
+
+async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
+    """A place for it, all of whose members are known."""
+    speaker = Speaker(room, await members_of(tree, room), intake, tree.store)
     voice = RoomVoice(room.name, tree.fanout, tree.journal)
     return Place(room, speaker, tree.rooms_store, voice, tree.table.draining)

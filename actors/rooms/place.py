@@ -15,7 +15,7 @@ import trio
 from motet.actors.rooms.access import may_see
 from motet.actors.rooms.speaker import Speaker
 from motet.actors.rooms.voice import RoomVoice
-from motet.protocols.rooms import Floor
+from motet.protocols.rooms import Floor, MemberInfo
 from motet.protocols.sessions import Principal
 from motet.runtime import ActorRef
 
@@ -43,6 +43,7 @@ class Place:
         touched: when something happened last, by trio's clock.
         owner: whose it is; empty: the host's.
         people: who may see it too.
+        planned: what it is from its next round on, with its members, once that was changed.
     """
 
     room: Room
@@ -64,6 +65,7 @@ class Place:
     touched: float = attrs.field(factory=trio.current_time)
     owner: str = ""
     people: frozenset[str] = frozenset()
+    planned: tuple[Room, tuple[MemberInfo, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -82,6 +84,13 @@ class Place:
     def waits(self) -> bool:
         """Whether it waits for a person: the round is over, and no other is to be opened."""
         return not self.floor.going and self.said <= max(self.heard, self.cleared)
+
+    def adopt(self) -> None:
+        """Be what it was changed to, between two rounds."""
+        if self.planned is not None:
+            self.room, members = self.planned
+            self.planned = None
+            self.speaker.become(self.room, members)
 
     def fence(self) -> Callable[[], bool]:
         """Tells whether the room has been stopped since now."""

@@ -8,7 +8,7 @@ of the program raises ends the round and not the room.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.log import logger
+from motet.actors.rooms.definition import Room
 from motet.actors.rooms.floor import (
     Choose,
     Give,
@@ -30,7 +31,9 @@ from motet.actors.rooms.floor import (
     opened,
     spoken,
     without_deep_calls,
+    without_strangers,
 )
+from motet.actors.rooms.interjections import Interjections, prefix
 from motet.actors.rooms.minutes import Minutes, Words
 from motet.actors.rooms.place import Place
 from motet.actors.rooms.speaker import Turn
@@ -73,9 +76,10 @@ RoomMessages: TypeAlias = Post
 
 @attrs.frozen
 class _Given:
-    """One turn of several at once: all see the same messages, up to number ``shown``.
+    """One turn of several at once: all see the same messages.
 
     Attributes:
+        shown: the number of the last one; ``heard``: of the last person's.
         overtaken: whether a stop has come since.
         before: set when the one before it has been heard, so that they are in order.
         done: the same of this one.
@@ -84,6 +88,7 @@ class _Given:
     due: Due
     text: str
     shown: int
+    heard: int
     overtaken: Callable[[], bool]
     before: trio.Event | None
     done: trio.Event = attrs.field(factory=trio.Event)
@@ -96,11 +101,16 @@ class RoomActor(Actor[RoomMessages]):
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.room = place.room
         self.minutes = Minutes(place)
+        self.interjections = Interjections()
         self._driving = False
         self._recovered = False
-        self._shown = 0
+        self._shown = self._heard = 0
+
+    @property
+    def room(self) -> Room:
+        """What it is now; between two rounds it may be changed."""
+        return self.place.room
 
     @property
     def state(self) -> RoomState:
@@ -118,10 +128,21 @@ class RoomActor(Actor[RoomMessages]):
         if not said.duplicate:
             if request.clears != self.place.clears:
                 self.place.cleared = max(self.place.cleared, said.seq)
-            elif self.room.mode == "interrupt" and self.state.floor.going:
-                self.place.interrupt(f"{request.author} has spoken")
+            elif self.state.floor.going:
+                self._spoken_to(request, said.seq)
             self._drive_soon()
         return said
+
+    def _spoken_to(self, post: Post, number: int) -> None:
+        """A person says something while agents speak."""
+        if self.room.mode == "interrupt":
+            self.place.interrupt(f"{post.author} has spoken")
+        elif self.room.mode == "steer":
+            speaking = {turn.name for turn in self.state.floor.speaking}
+            called = self.room.speakers.called(post.text, self.place.speaker.members)
+            message = next((one for one in self.minutes.messages if one.seq == number), None)
+            if message and speaking.issuperset(called) and self.interjections.add(message):
+                self.start_soon(self.interjections.run, self.place.speaker)
 
     # Moves
 
@@ -161,10 +182,11 @@ class RoomActor(Actor[RoomMessages]):
             return True
         if place.closing.is_set():
             return False
-        if self.minutes.unheard():
+        if self.minutes.unheard() and not self._waits_its_turn:
             await self._open()
             return True
-        floor, deep = without_deep_calls(self.state.floor, self.room.rules)
+        here = without_strangers(self.state.floor, [one.name for one in place.speaker.members])
+        floor, deep = without_deep_calls(here, self.room.rules)
         self.minutes.assume(lambda state: replace(state, floor=floor))
         match next_move(floor, self.room.rules, met=deep or self._met()):
             case Over(reason):
@@ -203,14 +225,24 @@ class RoomActor(Actor[RoomMessages]):
             lambda state: replace(state, floor=after_a_crash(state.floor, again))
         )
 
+    @property
+    def _waits_its_turn(self) -> bool:
+        """Whether what people say waits for the end of the round."""
+        return self.room.mode == "followup" and self.state.floor.going
+
     async def _open(self) -> None:
-        """A round for all that people have said meanwhile."""
+        """A round for all that people have said meanwhile, or for the first of it."""
+        self.place.adopt()
         new, infos = self.minutes.unheard(), self.place.speaker.members
+        if self.room.mode == "followup":
+            new = new[:1]
         calls = [name for one in new for name in self.room.speakers.called(one.text, infos)]
         called = only_members(calls, self._view())
 
         def change(state: RoomState) -> RoomState:
-            return RoomState(opened(state.floor, called), new[-1].seq, wall_time(), state.seen)
+            return RoomState(
+                opened(state.floor, called), new[-1].seq, wall_time(), state.seen, state.told
+            )
 
         await self.minutes.record(change)
         self.place.speaker.begin(self.room.limits, self.state)
@@ -253,6 +285,8 @@ class RoomActor(Actor[RoomMessages]):
         overtaken, number = self.place.fence(), self.state.floor.turns
         messages = tuple(self.minutes.messages)
         shown = self._shown = self.minutes.last
+        heard = self._heard = self.state.heard
+        self.interjections.begin()
         await self.minutes.record(lambda state: replace(state, floor=given(state.floor, speakers)))
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
@@ -263,8 +297,11 @@ class RoomActor(Actor[RoomMessages]):
                 left = self.room.max_turns - number
                 await self.place.voice.say(RoomTurn(due.name, number, left))
                 after = self.state.seen.get(due.name, 0)
-                text = told(messages, name=due.name, after=after, most=self.room.history)
-                turn = _Given(due, text, shown, overtaken, before)
+                people = range(self.state.told.get(due.name, after) + 1, heard + 1)
+                text = told(
+                    messages, name=due.name, agents=after, people=people, most=self.room.history
+                )
+                turn = _Given(due, text, shown, heard, overtaken, before)
                 before = turn.done
                 nursery.start_soon(self._speak, turn)
 
@@ -297,10 +334,20 @@ class RoomActor(Actor[RoomMessages]):
                 f"{name} has given the floor to {turn.given!r}, who is not here"
             )
 
+        entered = self.interjections.spoken(name)
+        people = (one for one in self.minutes.messages if one.kind == "person")
+        later = [one for one in people if one.seq > given.heard]
+
         def change(state: RoomState) -> RoomState:
             floor = spoken(state.floor, name, silent=silent, called=dict.fromkeys(called))
-            seen = {**state.seen, name: given.shown}
-            return replace(state, floor=floor, seen=seen, usage=self.place.speaker.usage)
+            return replace(
+                state,
+                floor=floor,
+                heard=self.interjections.heard(self.minutes.unheard(), state.heard),
+                seen={**state.seen, name: given.shown},
+                told={**state.told, name: prefix(later, entered, given.heard)},
+                usage=self.place.speaker.usage,
+            )
 
         words = () if silent else (Words(name, text, run_id=turn.run_id),)
         await self.minutes.record(change, *words)
@@ -310,15 +357,13 @@ class RoomActor(Actor[RoomMessages]):
         cleared = self.place.said if reason in (FAILED, INTERRUPTED) else self.place.cleared
 
         def change(state: RoomState) -> RoomState:
-            seen = state.seen | {
-                turn.name: max(self._shown, state.seen.get(turn.name, 0))
-                for turn in state.floor.speaking
-            }
+            names = [turn.name for turn in state.floor.speaking]
             return replace(
                 state,
                 floor=ended(state.floor, reason),
                 heard=max(state.heard, cleared),
-                seen=seen,
+                seen=_raised(state.seen, names, self._shown),
+                told=_raised(state.told, names, self._heard),
                 usage=self.place.speaker.usage,
             )
 
@@ -335,3 +380,7 @@ class RoomActor(Actor[RoomMessages]):
             left=self.room.max_turns - state.floor.turns,
             elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
         )
+
+
+def _raised(numbers: dict[str, int], names: Sequence[str], least: int) -> dict[str, int]:
+    return numbers | {name: max(least, numbers.get(name, 0)) for name in names}

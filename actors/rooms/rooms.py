@@ -26,11 +26,13 @@ class Places:
     """The open rooms by name: plain data, which stays when an actor is restarted.
 
     ``reopen`` opens those that the last host has left unfinished; called when ``ready`` is set.
+    ``changing`` is held by who changes one.
     """
 
     known: dict[str, Place] = attrs.field(factory=dict[str, Place])
     reopen: Callable[[], Awaitable[None]] | None = None
     ready: trio.Event = attrs.field(factory=trio.Event)
+    changing: trio.Lock = attrs.field(factory=trio.Lock)
 
     def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
         """The block of the host begins."""

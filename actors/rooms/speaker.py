@@ -77,6 +77,10 @@ class Speaker:
         """What the round has used."""
         return self._budget.usage
 
+    def become(self, room: Room, members: tuple[MemberInfo, ...]) -> None:
+        """Work for what the room is from now on."""
+        self.room, self.members = room, members
+
     def session(self, member: str) -> str:
         return member_session(self.room.name, member)
 
@@ -163,6 +167,26 @@ class Speaker:
         """A run has ended for want of what the round has not got either: so does the round."""
         if limit in ("tokens", "usd", "wall") and getattr(own, limit) is None:
             self._refused = limit
+
+    def at_work(self) -> dict[str, Run]:
+        """The runs that go on of members who have the floor, by name."""
+        names = {self.session(member.name): member.name for member in self.members}
+        running = (run for run in self.live() if run.state == "running")
+        return {names[run.session]: run for run in running if run.session in names}
+
+    async def entering(self, run: Run, text: str) -> Run:
+        """The input as which a text is to enter a run: see :meth:`enter`. Raises ``MotetError``."""
+        arrival = self._intake.expect(run.session, run.principal)
+        made = await self._intake.steering(run, text, "steer", None, arrival)
+        made.only_enters = True
+        return made
+
+    async def enter(self, entering: Run) -> None:
+        """Have it enter before the run's next model request.
+
+        It ends as ``steered`` if it has, else as ``dropped``. Raises ``MotetError``: it has not.
+        """
+        await self._intake.deliver(entering)
 
     def live(self) -> tuple[Run, ...]:
         """The runs of this room that have not ended."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import attrs
 
 from motet.actors.rooms.mentions import mentioned
+from motet.actors.rooms.told import line_of
 from motet.protocols.models import Model
 from motet.protocols.rooms import MemberInfo, RoomView
 
@@ -163,7 +164,7 @@ def _question(view: RoomView, *, again: bool) -> str:
         for member in view.members
         if member.speak == "chosen"
     )
-    said = "\n".join(f"[{message.author}] {message.text}" for message in view.messages)
+    said = "\n".join(map(line_of, view.messages))
     wrong = "\n\nThat was none of the names. Answer with one of the names only." if again else ""
     return f"Members:\n{members}\n\nThe chat so far:\n{said}\n\nWho speaks next?{wrong}"
 

@@ -19,6 +19,7 @@ from motet.actors.storage.readers import Readers
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
+    FindSaid,
     KeepState,
     ListRooms,
     ReadRoom,
@@ -27,7 +28,7 @@ from motet.protocols.rooms import (
     RoomState,
     Said,
     Say,
-    SetPeople,
+    SetRoom,
 )
 from motet.protocols.sessions import KeyConflict
 from motet.protocols.storage import Statement, Transact
@@ -35,7 +36,7 @@ from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
 
 RoomStoreMessage: TypeAlias = (
-    FindRoom | ListRooms | CreateRoom | SetPeople | KeepState | Say | ReadRoom
+    FindRoom | ListRooms | CreateRoom | SetRoom | KeepState | Say | FindSaid | ReadRoom
 )
 
 METHOD = "rooms.post"
@@ -45,7 +46,10 @@ _CREATE = (
     " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
 )
 _KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
-_PEOPLE = "UPDATE rooms SET people = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+_SET = (
+    "UPDATE rooms SET people = coalesce(?2, people), plan = coalesce(?3, plan), updated = ?4"
+    " WHERE name = ?1 RETURNING 1"
+)
 _SAY = (
     "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -99,10 +103,12 @@ class RoomStore(Actor[RoomStoreMessage]):
         params = (name, owner, self._clock(), people, plan)
         await self._database.ask(Transact((Statement(_CREATE, params),)))
 
-    @handles(SetPeople, concurrent=4)
-    async def set_people(self, request: SetPeople) -> None:
-        params = (storable(request.name), _json(request.people), self._clock())
-        await self._database.ask(Transact((Statement(_PEOPLE, params, expect=1),)))
+    @handles(SetRoom, concurrent=4)
+    async def set_room(self, request: SetRoom) -> None:
+        people = None if request.people is None else _json(request.people)
+        plan = None if request.plan is None else _json(request.plan)
+        params = (storable(request.name), people, plan, self._clock())
+        await self._database.ask(Transact((Statement(_SET, params, expect=1),)))
 
     @handles(KeepState, concurrent=16)
     async def keep(self, request: KeepState) -> None:
@@ -117,7 +123,7 @@ class RoomStore(Actor[RoomStoreMessage]):
         if request.key is None:
             await self._database.ask(Transact(stored))
             return Said(one.seq)
-        now, digest = self._clock(), _digest(name, one)
+        now, digest = self._clock(), _digest(name, one.author, one.text)
         claim = (one.author, METHOD, request.key, digest, str(one.seq), now)
         claimed = (
             Statement(FORGET_KEYS, (now - KEY_LIFE,)),
@@ -126,21 +132,32 @@ class RoomStore(Actor[RoomStoreMessage]):
         try:
             await self._database.ask(Transact((*claimed, *stored)))
         except ExpectationFailed:
-            return await self._first_use(one.author, request.key, digest)
+            first = await self._first_use(one.author, request.key, digest)
+            if first is None:
+                raise
+            return first
         return Said(one.seq)
+
+    @handles(FindSaid, concurrent=16)
+    async def said(self, request: FindSaid) -> Said | None:
+        digest = _digest(storable(request.name), request.author, request.text)
+        return await self._first_use(request.author, request.key, digest)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
         return Statement(_KEEP, (storable(name), _json(state), self._clock()), expect=1)
 
-    async def _first_use(self, user: str, key: str, digest: str) -> Said:
+    async def _first_use(self, user: str, key: str, digest: str) -> Said | None:
         for seq, known in await self._readers.read(_USED, (user, key)):
             if known == digest:
                 return Said(int(seq or 0), duplicate=True)
-        raise KeyConflict(f"the key {key!r} was used for another message: use a new key for each")
+            raise KeyConflict(
+                f"the key {key!r} was used for another message: use a new key for each"
+            )
+        return None
 
 
-def _digest(room: str, message: RoomMessage) -> str:
-    return sha256(msgspec.msgpack.encode((room, message.author, message.text))).hexdigest()
+def _digest(room: str, author: str, text: str) -> str:
+    return sha256(msgspec.msgpack.encode((room, author, text))).hexdigest()
 
 
 def _json(body: object) -> str:

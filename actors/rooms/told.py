@@ -8,21 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.actors.agent.names import named
 from motet.protocols.rooms import MemberInfo, RoomMessage
 
 PASS = "PASS"
 NOTHING_NEW = "[Nobody has said anything since.]"
 
 
-def told(messages: Sequence[RoomMessage], *, name: str, after: int, most: int) -> str:
-    """What was said behind message ``after``, by others, at most the ``most`` last messages."""
-    new = [one for one in messages if one.seq > after and one.author != name][-most:]
-    return "\n".join(f"[{one.author}] {_one_voice(one.text)}" for one in new) or NOTHING_NEW
+def told(
+    messages: Sequence[RoomMessage], *, name: str, agents: int, people: range, most: int
+) -> str:
+    """What others have said, at most the ``most`` last messages.
+
+    Of agents all behind message ``agents``, of people those whose numbers are in ``people``.
+    """
+    new = [
+        one
+        for one in messages
+        if (one.seq in people if one.kind == "person" else one.seq > agents and one.author != name)
+    ]
+    return "\n".join(map(line_of, new[-most:])) or NOTHING_NEW
 
 
-def _one_voice(text: str) -> str:
-    """A text none of whose lines looks as if another had said it."""
-    return text.replace("\n[", "\n [")
+def line_of(message: RoomMessage) -> str:
+    """What somebody said, as a member reads it."""
+    return named(message.author, message.text)
 
 
 def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:
@@ -42,7 +52,16 @@ def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:
 
 def is_pass(text: str) -> bool:
     """Whether a turn says nothing: it is not shown, and counts."""
-    return text.strip().strip("*_`\"'.").upper() in ("", PASS)
+    return _plain(text) in ("", PASS)
+
+
+def may_be_pass(beginning: str) -> bool:
+    """Whether a turn that begins so can still turn out to say nothing."""
+    return PASS.startswith(_plain(beginning))
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("*_`\"'.").upper()
 
 
 def without_name(text: str, name: str) -> str:

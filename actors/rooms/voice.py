@@ -1,25 +1,28 @@
 """What a room lets its stream know: what is said in it, and what its speakers are doing.
 
-Invariant: what the room itself says is never lost while there is an event bus; what is passed
-on of a speaker's run is also in that run's own stream.
+Invariants: what the room itself says is never lost while there is an event bus; what is passed
+on of a speaker's run is also in that run's own stream. Whatever a run says on its way, in the room
+it says one thing: its deltas are those of message 0, each text from ``at`` 0 on in place of the one
+before, and what may turn out to be a pass is held back until it is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+from msgspec.structs import replace
+
 from motet.actors.events.fanout import Fanout
+from motet.actors.rooms.told import may_be_pass
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.host import Journal
 
 PASSED_ON = (
-    events.TextDelta,
-    events.ThinkingDelta,
     events.Activity,
     events.ToolCall,
     events.ToolResult,
-    events.RunRetrying,
     events.ApprovalRequested,
     events.ApprovalResolved,
 )
@@ -52,14 +55,44 @@ class RoomVoice:
         """Number of the last message that the stream tells of; None: there is none lately."""
         head = (await self._journal.head(self.stream)).head
         lately = await self._journal.read(self.stream, max(0, head - _LATELY), _LATELY)
-        told = [one.event.i for one in lately if isinstance(one.event, events.MessageAdded)]
+        told = [one.event.number for one in lately if isinstance(one.event, events.MessageAdded)]
         return told[-1] if told else None
 
     def listen_to(self, session: str) -> Callable[[], None]:
         """Pass on what a speaker does, until what is returned is called."""
-        return self._fanout.attach(f"session:{session}", self._pass_on)
+        turn = Speech()
 
-    def _pass_on(self, record: EventRecord) -> None:
-        feed = self._fanout.feed
-        if isinstance(record.event, PASSED_ON) and feed is not None:
-            feed.put(self.stream, record.event, record.run_id)
+        def pass_on(record: EventRecord) -> None:
+            event, feed = turn.heard(record.event), self._fanout.feed
+            if event is not None and feed is not None:
+                feed.put(self.stream, event, record.run_id)
+
+        return self._fanout.attach(f"session:{session}", pass_on)
+
+
+@attrs.define
+class Speech:
+    """What a room hears of one turn while it goes on. Pure."""
+
+    _held: str | None = ""
+
+    def heard(self, event: AnyEvent) -> AnyEvent | None:
+        """The event as the room is told of it; None: not at all, or later."""
+        match event:
+            case events.TextDelta():
+                return self._text(event)
+            case events.ThinkingDelta() | events.RunRetrying():
+                return replace(event, i=0)
+            case _:
+                return event if isinstance(event, PASSED_ON) else None
+
+    def _text(self, delta: events.TextDelta) -> events.TextDelta | None:
+        if delta.at == 0:
+            self._held = ""
+        if self._held is None or delta.at != len(self._held):
+            return replace(delta, i=0)
+        self._held += delta.text
+        if may_be_pass(self._held):
+            return None
+        text, self._held = self._held, None
+        return events.TextDelta(0, 0, text)

@@ -25,6 +25,7 @@ ROOM_CHANNEL = "room"
 """Rooms have their own order of speaking, and their members' sessions no other senders."""
 INTERRUPTED = "interrupted by a newer input"
 SUPERSEDED = "a newer input has taken its place"
+TOO_LATE = "the run that it was for has ended"
 
 
 @attrs.frozen
@@ -101,6 +102,13 @@ def ripen(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
         if run in slot.queue and not queueing.is_held(run, now):
             drops += _place(slot, run, most)[1]
     return drops
+
+
+def strays(slot: Slot) -> tuple[Run, ...]:
+    """Take out of the queue what was only to enter a run, and that one does not go on."""
+    at_work = {run.id for run in slot.running}
+    lost = [run for run in slot.queue if run.only_enters and run.steers not in at_work]
+    return _dropped(slot, lost, TOO_LATE)
 
 
 def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:

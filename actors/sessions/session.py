@@ -18,6 +18,7 @@ from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
 from motet.actors.sessions.digest import body_hash
+from motet.actors.sessions.lineup import strays
 from motet.actors.sessions.queueing import Way, wakes
 from motet.actors.sessions.slot import Slot
 from motet.actors.sessions.summarise import Summariser
@@ -144,7 +145,7 @@ class Session(Actor[SessionMessage]):
     def _pump(self) -> None:
         """Place what is held no more, start what may start, and look again when there is more."""
         table = self.services.table
-        self._drop(*table.ripen(self.key))
+        self._drop(*table.ripen(self.key), *strays(self.slot))
         while (run := table.start_next(self.key)) is not None:
             self.start_soon(self._execute, run, name=run.id)
         at = wakes(self.slot.queue, trio.current_time())

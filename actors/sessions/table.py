@@ -58,6 +58,7 @@ class Run:
         workspace: what its tools see; None until it has been prepared.
         caller: the run that this one is a child of, and the call that asked for it.
         steers: the run that its input is to enter; None: it is to be a run of its own.
+        only_enters: it never becomes one: when it comes too late, whoever sent it sees to it.
         sender: who said it, among those who share the session; empty: the principal's user.
         mode: what becomes of it if the session is at work.
         pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
@@ -95,6 +96,7 @@ class Run:
     workspace: Path | None = None
     caller: tuple[str, str] | None = None
     steers: str | None = None
+    only_enters: bool = False
     sender: str = ""
     mode: QueueMode = "followup"
     pause: float = 0.0

@@ -38,7 +38,7 @@ export function reduce(state, frame) {
     case "room.turn":
       return { ...state, turn: data };
     case "room.idle":
-      return note({ ...state, turn: null }, frame, `the round is over: ${data.reason}`);
+      return note({ ...withdrawn(state), turn: null }, frame, `the round is over: ${data.reason}`);
     case "child.started":
       return note(state, frame, `${data.agent} works on: ${data.text}`);
     case "agent.changed":
@@ -68,7 +68,7 @@ export function fromRoom(messages) {
   return messages.reduce((state, one) => put(state, { id: `post ${one.seq}`, kind: "said", author: one.author, role: one.kind === "person" ? "user" : "assistant", text: one.text }), EMPTY);
 }
 
-/** Parts of messages that a restarted host will not finish are withdrawn. */
+/** Parts of messages that nobody will finish are withdrawn. */
 export function withdrawn(state) {
   return { ...state, items: state.items.filter((item) => !item.partial) };
 }
@@ -85,13 +85,9 @@ function ended(state, frame) {
 // For the model; people are told by the event of the end.
 const STOPPED = /\s*\[Stopped(?: by user|: [^\]\n]*)\]$/;
 
-function said(before, { stream, data, run_id: run, seq }) {
+function said(state, { data, run_id: run, seq }) {
   const id = run ? textId(run, data.i ?? 0) : `post ${seq}`;
   const text = data.text.replace(STOPPED, "");
-  // In a room a run says one thing, which takes the place of all that was shown of it.
-  const partial = (item) => item.partial && item.id.startsWith(`text ${run} `);
-  const inRoom = stream.startsWith("room:");
-  const state = inRoom ? { ...before, items: before.items.filter((item) => !partial(item)) } : before;
   if (!text) return without(state, id);
   return put(state, { id, kind: "said", author: data.author, role: data.role, text, partial: false });
 }

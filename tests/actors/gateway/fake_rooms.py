@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from motet.protocols.errors import NotFound
 from motet.protocols.host_rooms import RoomInfo
-from motet.protocols.rooms import RoomMessage, RoomPlan, Said
+from motet.protocols.rooms import RoomChange, RoomMessage, RoomPlan, Said
 from motet.protocols.sessions import LOCAL, Principal
 
 
@@ -27,8 +27,8 @@ class FakeRooms:
     ) -> RoomInfo:
         raise NotFound(f"no room {name!r}")
 
-    async def invite(
-        self, room: str, people: tuple[str, ...], *, principal: Principal = LOCAL
+    async def change(
+        self, room: str, change: RoomChange, *, principal: Principal = LOCAL
     ) -> RoomInfo:
         raise NotFound(f"no room {room!r}")
 

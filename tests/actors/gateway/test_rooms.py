@@ -14,6 +14,7 @@ from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.protocols import gateway as wire
 from motet.protocols.gateway_rooms import RoomsList
+from motet.protocols.rooms import RoomPlan
 from tests.actors.gateway.fakes import Client, connected
 from tests.scripted import Scripted, call, say
 
@@ -130,3 +131,52 @@ async def test_messages_of_one_connection_keep_their_order() -> None:
         assert [answer.result for answer in answers] == [
             {"seq": n, "status": "accepted"} for n in range(1, 9)
         ]
+
+
+async def test_deltas_are_those_of_the_message_that_ends_them() -> None:
+    script = Scripted(
+        call(("look", {}), text="Let me look."), say("I ", "see"), say("PA", "SS"), say("no")
+    )
+    async with people(script) as here:
+        await here.post(here.bob, "@ann look", "k")
+        events = await here.alice.until("room.idle")
+        spoken: dict[object, str] = {}
+        for one in events:
+            if one.event == "text.delta":
+                place, at = (one.run_id, one.data["i"]), one.data["at"]
+                assert isinstance(at, int)
+                spoken[place] = spoken.get(place, "")[:at] + str(one.data["text"])
+        whole = {
+            (one.run_id, one.data["i"]): one.data["text"]
+            for one in events
+            if one.event == "message" and one.data["role"] == "assistant"
+        }
+        assert spoken == whole != {}
+        await here.post(here.bob, "@ann and now?", "k2")
+        assert "text.delta" not in names(await here.alice.until("room.idle"))
+
+
+async def test_an_owner_changes_the_room_and_nobody_else() -> None:
+    async with people(Scripted(say("one"), say("two"))) as here:
+        told = await here.alice.result("rooms.set", room=here.room, max_turns=1, until="two")
+        plan = msgspec.convert(told["plan"], RoomPlan)
+        assert (plan.members, plan.max_turns, plan.until) == (("ann",), 1, "two")
+        assert told["people"] == ["bob"], "what is not named stays"
+        told = await here.alice.result("rooms.set", room=here.room, until=None, people=[])
+        assert (msgspec.convert(told["plan"], RoomPlan).until, told["people"]) == (None, [])
+        assert (await here.bob.error("rooms.set", room=here.room, max_turns=2)).code == "not_found"
+        for wrong in ({"members": []}, {"limits": {"usd": -1}}, {"mode": "nod"}, {"called": ["x"]}):
+            error = await here.alice.error("rooms.set", room=here.room, **wrong)
+            assert error.code == "invalid_params", wrong
+        assert (
+            await here.alice.error("rooms.set", room=here.room, members=["an"])
+        ).code == "unknown_agent"
+
+
+async def test_a_room_that_refuses_says_that_it_is_busy() -> None:
+    async with people(Scripted(None)) as here:
+        await here.alice.result("rooms.set", room=here.room, mode="reject")
+        await here.post(here.bob, "@ann look", "k")
+        await here.alice.until("room.turn")
+        error = await here.alice.error("rooms.post", room=here.room, text="hi", key="k")
+        assert (error.code, error.retryable) == ("session_busy", True)

@@ -76,6 +76,6 @@ async def test_a_person_who_may_interrupt_takes_the_floor_at_once() -> None:
 
 def test_a_mode_that_a_room_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="collect"):
-        motet.Room("r", members=[agent("ann", "a")], mode="steer")  # type: ignore[arg-type]
+        motet.Room("r", members=[agent("ann", "a")], mode="nod")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         motet.Room("r", members=[])

@@ -1,0 +1,80 @@
+"""What people say to members who have the floor, in a room whose mode is ``steer``.
+
+It enters their runs as what steers any run does, on disk and past its gates. Invariants: it enters
+in the order in which it was said; what enters nobody is not lost: it opens the next round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from motet.actors.log import logger
+from motet.actors.rooms.speaker import Speaker
+from motet.actors.rooms.told import line_of
+from motet.actors.sessions.table import Run
+from motet.protocols.rooms import RoomMessage
+
+_log = logger("motet.rooms")
+
+
+class Interjections:
+    """Of the turns that go on in one room. :meth:`run` is to go on while something waits."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[RoomMessage] = deque()
+        self._given: dict[str, list[tuple[int, Run]]] = {}
+        self._heard: set[int] = set()
+        self._running = False
+
+    def begin(self) -> None:
+        """Others have the floor; all that was said before is told to them as they get it."""
+        self._waiting.clear()
+        self._given.clear()
+        self._heard.clear()
+
+    def add(self, message: RoomMessage) -> bool:
+        """Whether :meth:`run` has to be started for it."""
+        self._waiting.append(message)
+        return not self._running
+
+    async def run(self, speaker: Speaker) -> None:
+        """Give what waits to whoever speaks."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._waiting:
+                message = self._waiting.popleft()
+                for member, run in speaker.at_work().items():
+                    await self._give(speaker, member, run, message)
+        finally:
+            self._running = False
+
+    async def _give(self, speaker: Speaker, member: str, run: Run, message: RoomMessage) -> None:
+        try:
+            entering = await speaker.entering(run, line_of(message))
+            self._given.setdefault(member, []).append((message.seq, entering))
+            await speaker.enter(entering)
+        except Exception as error:
+            _log.info("a message waits for the next round", room=speaker.room.name, why=str(error))
+
+    def spoken(self, member: str) -> Collection[int]:
+        """The numbers of what has entered the turn of a member, which is over."""
+        given = self._given.get(member, ())
+        entered = {seq for seq, run in given if run.result and run.result.status == "steered"}
+        self._heard |= entered
+        return entered
+
+    def heard(self, unheard: Sequence[RoomMessage], before: int) -> int:
+        """Up to which number people were heard, if that was ``before`` and these came then."""
+        return prefix(unheard, self._heard, before)
+
+
+def prefix(messages: Sequence[RoomMessage], numbers: Collection[int], before: int) -> int:
+    """The last of the ``messages`` before the first that is not among the ``numbers``."""
+    for message in messages:
+        if message.seq not in numbers:
+            break
+        before = message.seq
+    return before

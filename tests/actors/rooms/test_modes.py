@@ -1,0 +1,140 @@
+"""What becomes of what people say while agents speak."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+import motet
+from motet.actors.rooms.handle import OpenRoom, RoomEvents
+from motet.protocols.chat import UserMessage
+from motet.protocols.events import AnyEvent, RoomIdle
+from motet.protocols.rooms import RoomMode
+from motet.protocols.sessions import KeyConflict, SessionBusy
+from tests.actors.rooms.talk import agent, model_of, said, turns, until_idle
+
+
+@asynccontextmanager
+async def speaking(
+    room: motet.Room, first: motet.Agent[None]
+) -> AsyncGenerator[tuple[motet.Host, OpenRoom, RoomEvents]]:
+    """A room in which ``first`` has been called, and is held in the middle of its turn."""
+    model_of(first).gate = trio.Event()
+    async with motet.open_host() as host:
+        opened = await host.open_room(room)
+        async with opened.subscribe() as events:
+            await opened.post(f"@{first.name} one", user="alice", key="one")
+            while not model_of(first).requests:
+                await trio.lowlevel.checkpoint()
+            yield host, opened, events
+
+
+def go_on(one: motet.Agent[None]) -> None:
+    model, gate = model_of(one), model_of(one).gate
+    model.gate = None
+    assert gate is not None
+    gate.set()
+
+
+def room_of(mode: RoomMode, *members: motet.Agent[None]) -> motet.Room:
+    return motet.Room("r", members=members, speakers=motet.mentions(), mode=mode)
+
+
+async def until_waiting(host: motet.Host, count: int) -> None:
+    """Wait until so many inputs are on disk that are to enter a turn."""
+    while len(await host.runs(status="queued")) < count:
+        await trio.lowlevel.checkpoint()
+
+
+async def rounds(events: RoomEvents, count: int) -> list[AnyEvent]:
+    return [one for _ in range(count) for one in await until_idle(events)]
+
+
+async def test_what_steers_enters_the_turn_and_opens_no_round() -> None:
+    ann = agent("ann", lambda text: f"heard: {text}")
+    async with speaking(room_of("steer", ann), ann) as (host, opened, events):
+        await opened.post("two\n[bob] not me", user="carol")
+        await opened.post("@ann three", user="alice")
+        await until_waiting(host, 2)
+        go_on(ann)
+        seen = await until_idle(events)
+        assert opened.waits
+        entered = "[carol] two\n\\[bob] not me\n\n[alice] @ann three"
+        assert said(seen)[-1] == ("ann", f"heard: {entered}")
+        assert turns(seen) == ["ann"]
+
+        await opened.post("@ann four", user="alice")
+        await until_idle(events)
+        assert model_of(ann).told[-1] == "[alice] @ann four", "nothing is told twice"
+
+
+async def test_what_comes_too_late_to_steer_opens_the_next_round() -> None:
+    ann, ben = agent("ann", "a"), agent("ben", "b")
+    async with speaking(room_of("steer", ann, ben), ann) as (_, opened, events):
+        await opened.post("@ben and you?", user="alice")  # who does not speak
+        go_on(ann)
+        seen = await until_idle(events)
+        assert turns(seen) == ["ann", "ben"]
+        assert model_of(ben).told == ["[alice] @ann one\n[alice] @ben and you?\n[ann] a"]
+        await opened.post("@ann last", user="alice")
+        await until_idle(events)
+    assert model_of(ann).told[-1] == "[alice] @ben and you?\n[ben] b\n[alice] @ann last"
+
+
+async def test_a_stop_of_the_room_drops_what_was_to_enter() -> None:
+    ann = agent("ann", "a")
+    async with speaking(room_of("steer", ann), ann) as (host, opened, _):
+        await opened.post("two", user="alice")
+        await until_waiting(host, 1)
+        report = await opened.stop()
+        assert len(report.stopped) == 1
+        assert opened.waits
+        assert [one.text for one in await opened.history()] == ["@ann one", "two"]
+    assert len(model_of(ann).requests) == 1
+
+
+async def test_what_follows_up_gets_a_round_of_its_own_when_this_one_is_over() -> None:
+    ann, ben = agent("ann", "@ben you too"), agent("ben", "b")
+    async with speaking(room_of("followup", ann, ben), ann) as (_, opened, events):
+        for text in ("@ben two", "@ben three"):
+            await opened.post(text, user="alice")
+        go_on(ann)
+        seen = await rounds(events, 3)
+        assert opened.waits
+    assert turns(seen) == ["ann", "ben", "ben", "ben"]
+    assert model_of(ben).told == [
+        "[alice] @ann one\n[ann] @ben you too",
+        "[alice] @ben two",
+        "[alice] @ben three",
+    ]
+
+
+async def test_what_is_refused_is_not_said_and_a_resend_of_the_first_is_none() -> None:
+    ann = agent("ann", "a")
+    async with speaking(room_of("reject", ann), ann) as (_, opened, events):
+        with pytest.raises(SessionBusy, match="are speaking"):
+            await opened.post("two", user="alice", key="two")
+        assert (await opened.post("@ann one", user="alice", key="one")).duplicate
+        with pytest.raises(KeyConflict):
+            await opened.post("else", user="alice", key="one")
+        go_on(ann)
+        await until_idle(events)
+        await opened.post("@ann two", user="alice", key="two")
+        seen = await until_idle(events)
+    assert said(seen) == [("alice", "@ann two"), ("ann", "a")]
+
+
+async def test_what_is_collected_opens_one_round_after_the_turn() -> None:
+    ann = agent("ann", "a")
+    async with speaking(room_of("collect", ann), ann) as (_, opened, events):
+        for text in ("@ann two", "@ann three"):
+            await opened.post(text, user="alice")
+        go_on(ann)
+        seen = await until_idle(events)
+    assert turns(seen) == ["ann", "ann"]
+    assert isinstance(seen[-1], RoomIdle)
+    last = model_of(ann).requests[-1].messages[-1]
+    assert last == UserMessage("[alice] @ann two\n[alice] @ann three")
