@@ -17,13 +17,29 @@ from motet.actors import switch
 
 if TYPE_CHECKING:
     from motet.actors.models.recorded import RecordedModel
-    from motet.testing.scripted import Answer, Failure, ScriptedModel, call, fail, say
+    from motet.testing.models import FunctionModel, TestModel
+    from motet.testing.playing import script_source
+    from motet.testing.scripted import ScriptedModel
+    from motet.testing.steps import Answer, Failure, Step, call, cut, fail, raw_call, say, slow
 
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
     "motet.actors.models.recorded": ("RecordedModel",),
-    "motet.testing.scripted": ("Answer", "Failure", "ScriptedModel", "call", "fail", "say"),
+    "motet.testing.models": ("FunctionModel", "TestModel"),
+    "motet.testing.playing": ("script_source",),
+    "motet.testing.scripted": ("ScriptedModel",),
+    "motet.testing.steps": (
+        "Answer",
+        "Failure",
+        "Step",
+        "call",
+        "cut",
+        "fail",
+        "raw_call",
+        "say",
+        "slow",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -31,11 +47,18 @@ __all__ = [
     "ALLOW_MODEL_REQUESTS",
     "Answer",
     "Failure",
+    "FunctionModel",
     "RecordedModel",
     "ScriptedModel",
+    "Step",
+    "TestModel",
     "call",
+    "cut",
     "fail",
+    "raw_call",
     "say",
+    "script_source",
+    "slow",
 ]
 
 

@@ -1,0 +1,185 @@
+"""Models that need no script: one calls every tool, one is a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+)
+from contextlib import asynccontextmanager
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+import trio
+
+from motet.actors.models.schema_values import filled
+from motet.actors.models.wire import json_object
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import listing, nearest
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    TextPart,
+    ThinkingPart,
+)
+from motet.protocols.tools import ToolSpec
+from motet.testing.playing import Player, StepModel, ending
+from motet.testing.steps import Answer, Cut, Failure, Slow, Step, say
+from motet.testing.turns import TEXT, called, output_tool, plain_answer, results, this_turn
+
+Part: TypeAlias = str | ModelEvent
+"""A part of an answer; a ``str`` is a part of its text."""
+Reply: TypeAlias = Step | str | Iterable[Part] | AsyncIterator[Part]
+"""What the function of a :class:`FunctionModel` answers."""
+
+
+class TestModel(StepModel):
+    """Calls every tool it is offered once in each turn, all in one answer, and then answers.
+
+    It knows nothing: arguments are the simplest values that fit the schema of the tool, the same
+    each time. So an agent is run through all its tools without a script.
+
+    Attributes:
+        tools: the names of the tools to call, or all.
+        text: the answer; if None it is the results, as a JSON object by the names of the tools.
+        output: the answer where the agent has an ``output_type``; if None it is what fits that.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        *,
+        tools: Collection[str] | Literal["all"] = "all",
+        text: str | None = None,
+        output: JsonObject | None = None,
+        name: str = "test",
+    ) -> None:
+        super().__init__(name)
+        self.tools = tools
+        self.text = text
+        self.output = output
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}, {len(self.requests)} requests>"
+
+    def _step(self, request: ModelRequest, /) -> Step:
+        turn = this_turn(request.messages)
+        done = called(turn)
+        calls = [
+            (tool.name, json_object(filled(tool.parameters, TEXT)))
+            for tool in self._chosen(request)
+            if tool.name not in done
+        ]
+        if calls:
+            return Answer(calls=tuple(calls))
+        found = {row.name: row.text for row in results(turn)}
+        text = msgspec.json.encode(found).decode() if self.text is None else self.text
+        return plain_answer(request, text, self.output)
+
+    def _chosen(self, request: ModelRequest) -> list[ToolSpec]:
+        final = output_tool(request)
+        offered = {tool.name: tool for tool in request.tools if tool is not final}
+        if self.tools == "all":
+            return list(offered.values())
+        for name in self.tools:
+            if name not in offered:
+                near = nearest(name, list(offered))
+                hint = f"did you mean {near!r}?" if near else f"there are {listing([*offered])}"
+                raise ModelFailure(f"no tool {name!r} is offered; {hint}", kind="script")
+        return [tool for name, tool in offered.items() if name in self.tools]
+
+
+class FunctionModel:
+    """Answers each request by what a function makes of it.
+
+    The function gets the :class:`~motet.protocols.models.ModelRequest` and returns a step (``say``,
+    ``call``, ``fail``...), a ``str``, or the parts of an answer: an iterator or an async one, so
+    that it may be a generator. Parts are texts and events; an end is added where there is none. To
+    break off it raises ``ModelFailure``. An async function is cancelled with its request.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[ModelRequest], Reply | Awaitable[Reply]],
+        *,
+        name: str = "function",
+    ) -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._function = function
+        self._player = Player()
+
+    def __repr__(self) -> str:
+        inner = getattr(self._function, "__name__", type(self._function).__name__)
+        return f"<{type(self).__name__} {inner}, {len(self.requests)} requests>"
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        await trio.lowlevel.checkpoint()
+        self.requests.append(request)
+        made = self._function(request)
+        reply = await made if inspect.isawaitable(made) else made
+        if isinstance(reply, str):
+            reply = say(reply)
+        if isinstance(reply, Answer | Failure | Cut | Slow):
+            yield await self._player.play(request, reply)
+            return
+        parts = aiter(reply) if isinstance(reply, AsyncIterator) else iter(reply)
+        try:
+            yield _Parts(request, parts)
+        finally:
+            if isinstance(parts, AsyncGenerator):
+                await parts.aclose()
+
+
+class _Parts:
+    """The parts of an answer as events, and an end after the last one."""
+
+    def __init__(self, request: ModelRequest, parts: Iterator[Part] | AsyncIterator[Part]) -> None:
+        self._request = request
+        self._parts = parts
+        self._size = 0
+        self._calls = False
+        self._ending: Iterator[ModelEvent] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        await trio.lowlevel.checkpoint()
+        if self._ending is None:
+            try:
+                return self._seen(await self._next())
+            except StopAsyncIteration:
+                self._ending = iter(ending(self._request, self._size, calls=self._calls))
+        for event in self._ending:
+            return event
+        raise StopAsyncIteration
+
+    async def _next(self) -> Part:
+        if isinstance(self._parts, AsyncIterator):
+            return await anext(self._parts)
+        for part in self._parts:
+            return part
+        raise StopAsyncIteration
+
+    def _seen(self, part: Part) -> ModelEvent:
+        event = TextPart(part) if isinstance(part, str) else part
+        if isinstance(event, TextPart | ThinkingPart | CallArguments):
+            self._size += len(event.text)
+        self._calls = self._calls or isinstance(event, CallStart)
+        if isinstance(event, Finished):
+            self._ending = iter(())
+        return event
