@@ -40,7 +40,7 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
     file = database_file(state)
     if not file.is_file():
         raise NotFound(f"there is nothing stored in {state} yet: no host has used it")
-    readers = Readers(Location(state, str(file), 0, _nothing), connections=1)
+    readers = Readers(Location(state, f"the database {file}", str(file), 0, _nothing), connections=1)
     try:
         yield readers
     finally:
@@ -61,7 +61,7 @@ async def writing(state: Path) -> AsyncGenerator[Runs]:
             f"the database {file} is of version {version}, this motet writes {VERSION}: "
             "start a host of the newer one on it first"
         )
-    location = Location(state, str(file), 0, _nothing)
+    location = Location(state, f"the database {file}", str(file), 0, _nothing)
     connection = await location.run(location.connect)
 
     async def run(statement: Statement) -> tuple[Row, ...]:
