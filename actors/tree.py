@@ -127,12 +127,18 @@ class Tree:
         )
 
     async def serve(self, host: HostApi, config: GatewayConfig, operator: str | None) -> str:
-        from motet.actors.gateway.server import open_gateway  # most hosts have no gateway
+        # Most hosts have no gateway.
+        from motet.actors.edges.conversations import Stored
+        from motet.actors.gateway.answers import AnswerBook
+        from motet.actors.gateway.context import Books
+        from motet.actors.gateway.server import open_gateway
 
         redact_logs()  # the gateway's are there now
         self.log_tail.attach()
         await self.tokens.load()
-        self.gateway = await open_gateway(self.system, host, config, self.tokens, operator)
+        disk = self.recovery.transact, self.readers
+        books = Books(AnswerBook(*disk), Stored(*disk))
+        self.gateway = await open_gateway(self.system, host, config, self.tokens, operator, books)
         known = self.config.gateway.tokens
         self.gateway.extra = tuple(token for token in config.tokens if token not in known)
         return self.gateway.url
@@ -140,7 +146,7 @@ class Tree:
 
 @asynccontextmanager
 async def grow(
-    state: str | Path | None,
+    state: str | Path | Location | None,
     workspace: str | Path | None,
     config: HostConfig,
     origin: Origin | None = None,
@@ -149,7 +155,7 @@ async def grow(
     memory: Memory | None,
 ) -> AsyncGenerator[Tree]:
     """The tree of one host for the length of the block."""
-    place = Location.directory(state) if state is not None else Location.memory()
+    place = state if isinstance(state, Location) else _place(state)
     with ExitStack() as secrets, place as location:
         secrets.enter_context(hiding(secrets_of(config)))
         redact_logs()
@@ -175,6 +181,10 @@ async def grow(
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await ground.aclose()
                 await readers.aclose()
+
+
+def _place(state: str | Path | None) -> Location:
+    return Location.directory(state) if state is not None else Location.memory()
 
 
 def _workspace(location: Location, chosen: str | Path | None) -> Path:

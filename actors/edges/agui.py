@@ -7,7 +7,7 @@ of this host, looked up here, and only an answer that says so allows anything (G
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import attrs
 import msgspec
@@ -16,15 +16,12 @@ from motet.actors.commands.answers import answer_command
 from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.edges import agui_wire as wire
 from motet.actors.edges.agui_events import Translation, interrupt, last
+from motet.actors.edges.asking import LISTED, Asking
 from motet.actors.edges.exchange import Exchange
 from motet.actors.edges.faults import Fault, wrong
 from motet.actors.edges.watching import Watch, watch
 from motet.protocols import events as ev
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
-
-_QUIET: Final = 0.2
-"""Seconds without an event after which a run that has asked is taken to wait for its answers."""
-_LISTED: Final = 200
 
 
 class Payload(msgspec.Struct, frozen=True):
@@ -123,7 +120,7 @@ async def _resume(
             # The same answers again, from a client that has not heard what came of them.
             await events.from_its_beginning(run_id)
             events.skip_through(lambda event: _is_answer(event, answered))
-        telling = _Telling(exchange, given, Translation(run_id), True, working)
+        telling = _Telling(exchange, given, Translation(run_id), Asking(True, working))
         return await exchange.attended(run_id, lambda: telling.all(events))
     finally:
         events.close()
@@ -156,7 +153,7 @@ async def _approvals(
     exchange: Exchange, session: str, state: Literal["pending"] | None = None
 ) -> tuple[ApprovalInfo, ...]:
     return await exchange.api.approvals(
-        session=session, state=state, limit=_LISTED, principal=exchange.principal
+        session=session, state=state, limit=LISTED, principal=exchange.principal
     )
 
 
@@ -165,53 +162,34 @@ async def _approvals(
 
 @attrs.define(eq=False)
 class _Telling:
-    """What a client gets of a run, until that ends or waits for a person.
-
-    ``asking``: calls of it may wait; ``working``: those that do not.
-    """
+    """What a client gets of a run, until that ends or waits for a person."""
 
     exchange: Exchange
     given: wire.RunAgentInput
     translation: Translation
-    asking: bool = False
-    working: set[str] = attrs.field(factory=set[str])
-    _asked: set[str] = attrs.field(init=False, factory=set[str])
+    asking: Asking = attrs.field(factory=Asking)
 
     async def all(self, events: Watch) -> bool:
         thread, run = self.given.thread_id, self.given.run_id
         await self.exchange.begin()
         await self.exchange.tell(wire.RunStarted(thread, run))
         while True:
-            waits = self.asking and not self.working - self._asked
-            event = await self.exchange.event(events, _QUIET if waits else float("inf"))
+            event = await self.exchange.event(events, self.asking.patience)
             end = None if event is None else last(event, thread, run)
             if end is None and (event is None or isinstance(event, ev.RunWaiting)):
                 end = await self._interrupt(events.run_id)
             elif event is not None and end is None:
-                self._note(event)
+                self.asking.note(event)
                 await self.exchange.tell(*self.translation.events(event))
             if end is not None:
                 await self.exchange.tell(*self.translation.close(), end)
                 return await self.exchange.finish()
 
-    def _note(self, event: ev.AnyEvent) -> None:
-        match event:
-            case ev.ApprovalRequested(call_id=call):
-                self.asking = True
-                self._asked.add(call)
-            case ev.ToolCall(id=call):
-                self.working.add(call)
-                self._asked.discard(call)
-            case ev.ToolResult(id=call):
-                self.working.discard(call)
-            case _:
-                pass
-
     async def _interrupt(self, run_id: str) -> wire.Event | None:
         """The end of the client's run if it is for a person to go on; None if it is not."""
         found = await _approvals(self.exchange, self.given.thread_id, "pending")
         waiting = tuple(interrupt(one) for one in reversed(found) if one.run_id == run_id)
-        self.asking = bool(waiting)
+        self.asking.asking = bool(waiting)
         if not waiting:
             return None
         thread, run = self.given.thread_id, self.given.run_id

@@ -8,49 +8,78 @@ as long as nothing else was said in its session by this way.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 import msgspec
 
-MOST: Final = 10_000
+from motet.actors.storage.readers import Readers
+from motet.actors.tokens import Transact
+from motet.protocols.storage import Statement
+
+MOST: Final = 1_000
 
 Said: TypeAlias = tuple[str, str]
 """A role and a text."""
 
+_FIND = "SELECT session FROM conversations WHERE state = ?"
+_FORGET = "DELETE FROM conversations WHERE session = ?"
+_NOTE = (
+    "INSERT INTO conversations (state, session) VALUES (?, ?)"
+    " ON CONFLICT (state) DO UPDATE SET session = excluded.session"
+)
 
-def digest_of(user: str, agent: str, said: Sequence[Said]) -> bytes:
+
+def digest_of(user: str, agent: str, said: Sequence[Said]) -> str:
     """What a conversation is known by; spaces around its texts do not count."""
     stripped = [(role, text.strip()) for role, text in said]
-    return sha256(msgspec.json.encode((user, agent, stripped))).digest()
+    return sha256(msgspec.json.encode((user, agent, stripped))).hexdigest()
+
+
+class Conversations(Protocol):
+    """The newest state of each conversation."""
+
+    async def find(self, state: str) -> str | None:
+        """The session whose newest state this is."""
+        ...
+
+    async def note(self, session: str, state: str) -> None:
+        """A session is in this state now, and in no other."""
+        ...
 
 
 @attrs.define(eq=False)
-class Conversations:
-    """The newest state of at most :data:`MOST` conversations; the least recent go first."""
+class Remembered:
+    """Those of a gateway without a database, at most :data:`MOST`; the least recent go first."""
 
-    _sessions: OrderedDict[bytes, str] = attrs.field(init=False, factory=OrderedDict[bytes, str])
-    _states: dict[str, bytes] = attrs.field(init=False, factory=dict[str, bytes])
+    _states: dict[str, str] = attrs.field(init=False, factory=dict[str, str])
 
-    def __len__(self) -> int:
-        return len(self._sessions)
+    async def find(self, state: str) -> str | None:
+        return next((one for one, newest in self._states.items() if newest == state), None)
 
-    def find(self, state: bytes) -> str | None:
-        """The session whose newest state this is."""
-        return self._sessions.get(state)
+    async def note(self, session: str, state: str) -> None:
+        others = {one: now for one, now in self._states.items() if one != session and now != state}
+        while len(others) >= MOST:
+            del others[next(iter(others))]
+        self._states = others | {session: state}
 
-    def note(self, session: str, state: bytes) -> None:
-        """A session is in this state now, and in no other."""
-        before = self._states.pop(session, None)
-        if before is not None:
-            del self._sessions[before]
-        replaced = self._sessions.pop(state, None)
-        if replaced is not None:
-            del self._states[replaced]
-        self._sessions[state], self._states[session] = session, state
-        if len(self._sessions) > MOST:
-            _, oldest = self._sessions.popitem(last=False)
-            del self._states[oldest]
+
+@attrs.frozen(eq=False)
+class Stored:
+    """Those of a host, on disk before the client has the answer that they end with.
+
+    Both may raise a ``StorageError``.
+    """
+
+    transact: Transact
+    readers: Readers
+
+    async def find(self, state: str) -> str | None:
+        found = await self.readers.read(_FIND, (state,))
+        return str(found[0][0]) if found else None
+
+    async def note(self, session: str, state: str) -> None:
+        noted = Statement(_NOTE, (state, session))
+        await self.transact((Statement(_FORGET, (session,)), noted))

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from motet.actors.edges.conversations import Said
 from motet.actors.edges.faults import Fault, wrong
+from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
     InputDropped,
@@ -24,7 +25,6 @@ from motet.protocols.events import (
     RunFailed,
     RunInterrupted,
     RunLimited,
-    RunWaiting,
 )
 from motet.protocols.models import Usage
 
@@ -36,7 +36,6 @@ End: TypeAlias = (
     | RunCancelled
     | RunEscalated
     | RunInterrupted
-    | RunWaiting
     | InputDropped
     | InputSteered
 )
@@ -158,12 +157,25 @@ class Choice(msgspec.Struct, frozen=True):
     logprobs: None = None
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """A call that waits for a person. ``expires``: Unix seconds."""
+
+    id: str
+    tool: str
+    args: JsonObject
+    reason: str
+    expires: float
+
+
 class Completion(msgspec.Struct, frozen=True):
+    """``approvals``: the answer asks for these; no field of OpenAI's."""
+
     id: str
     created: int
     model: str
     choices: tuple[Choice, ...]
     usage: Counted
+    approvals: tuple[Approval, ...] | UnsetType = UNSET
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -180,11 +192,14 @@ class DeltaChoice(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
+    """``approvals``: as in :class:`Completion`, beside the ``finish_reason``."""
+
     id: str
     created: int
     model: str
     choices: tuple[DeltaChoice, ...]
     usage: Counted | None = None
+    approvals: tuple[Approval, ...] | UnsetType = UNSET
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -198,6 +213,11 @@ class Model(msgspec.Struct, frozen=True):
 class Models(msgspec.Struct, frozen=True):
     data: tuple[Model, ...]
     object: Literal["list"] = "list"
+
+
+def listed(waiting: Sequence[ApprovalInfo]) -> tuple[Approval, ...] | UnsetType:
+    found = tuple(Approval(one.id, one.tool, one.args, one.reason, one.expires) for one in waiting)
+    return found or UNSET
 
 
 def counted(usage: Usage) -> Counted:
@@ -220,9 +240,6 @@ def reason_of(end: End) -> FinishReason:
         case RunEscalated(reason=reason, escalation=escalation):
             told = f"The run was handed to a person ({reason}), who answers {escalation}."
             raise Fault(409, "run_escalated", told)
-        case RunWaiting(approvals=approvals):
-            told = f"The run waits for a person's approval: {', '.join(approvals)}."
-            raise Fault(409, "approval_required", f"{told} Answer it there; this way has no means.")
         case InputDropped(reason=reason):
             raise Fault(409, "input_dropped", f"The input is not answered: {reason}.")
         case InputSteered(into=into):

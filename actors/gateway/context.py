@@ -13,7 +13,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.edges.conversations import Conversations
+from motet.actors.edges.conversations import Conversations, Remembered
+from motet.actors.gateway.answers import AnswerBook
 from motet.actors.gateway.auth import (
     JoinedTokens,
     StaticTokens,
@@ -94,6 +95,14 @@ class Settings:
         return cls(host, port, tokens, config.allowed_origins, limits, tls_of(config))
 
 
+@attrs.frozen(eq=False)
+class Books:
+    """What a gateway has on disk beside tokens."""
+
+    answers: AnswerBook
+    conversations: Conversations
+
+
 @attrs.define(eq=False)
 class Context:
     """``now`` is Unix seconds, for tokens and frames; waiting goes by trio's clock."""
@@ -109,7 +118,7 @@ class Context:
     open_sockets: int = attrs.field(init=False, default=0)
     websockets: int = attrs.field(init=False, default=0)
     edges: int = attrs.field(init=False, default=0)
-    conversations: Conversations = attrs.field(init=False, factory=Conversations)
+    conversations: Conversations = attrs.field(factory=Remembered, kw_only=True)
     evicted: int = attrs.field(init=False, default=0)
     failed: int = attrs.field(init=False, default=0)
     refused_connects: int = attrs.field(init=False, default=0)

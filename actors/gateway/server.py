@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from motet.actors.edges.routes import route_of, serve_edge
+from motet.actors.gateway.answers import AnswerBook
 from motet.actors.gateway.auth import (
     bearer,
     check_listen,
@@ -22,7 +23,7 @@ from motet.actors.gateway.auth import (
     origin_allowed,
 )
 from motet.actors.gateway.connection import Connection
-from motet.actors.gateway.context import Context, Settings
+from motet.actors.gateway.context import Books, Context, Settings
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.http import (
     BadRequest,
@@ -36,9 +37,11 @@ from motet.actors.gateway.http import (
     upgrade_fault,
 )
 from motet.actors.gateway.looks import looks
+from motet.actors.gateway.once import KEPT_FOR, MOST
 from motet.actors.gateway.tls import TlsStream
 from motet.actors.gateway.web_page import web_page
 from motet.actors.gateway.websocket import serve_websocket
+from motet.actors.storage.errors import StorageError
 from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
@@ -49,6 +52,7 @@ from motet.runtime import Actor, ActorDead, ActorRef, MailboxFull, StartFailed, 
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
+KEEP_BUDGET = 1.0
 
 
 async def serve(
@@ -108,15 +112,18 @@ async def open_gateway(
     config: GatewayConfig,
     tokens: TokenBook | None = None,
     operator: str | None = None,
+    books: Books | None = None,
 ) -> Served:
     """As :func:`serve`, for who may change its settings later.
 
-    ``operator``: a token that is good beside all others, for the person at this machine.
+    ``operator``: a token that is good beside all others, for the person at this machine; ``books``:
+    where it keeps what a restart must not make it forget.
     """
     served = Served(Settings.of(config, tokens, operator), tokens, operator)
     try:
         gateway = await system.start(
-            lambda: Gateway(api, served.settings, tokens, lambda: served.settings), name="gateway"
+            lambda: Gateway(api, served.settings, tokens, lambda: served.settings, books),
+            name="gateway",
         )
     except StartFailed as failed:
         if isinstance(failed.__cause__, ConfigError):
@@ -142,8 +149,14 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         settings: Settings | None = None,
         tokens: TokenBook | None = None,
         look: Callable[[], Settings] | None = None,
+        books: Books | None = None,
     ) -> None:
-        self._context = Context(api, settings or Settings())
+        settings = settings or Settings()
+        if books is None:
+            self._context = Context(api, settings)
+        else:
+            self._context = Context(api, settings, conversations=books.conversations)
+        self._books = books
         self._tokens = tokens
         self._look = look
         self._addresses: tuple[tuple[str, int], ...] = ()
@@ -153,10 +166,41 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         check_listen(settings.host, settings.tokens)
         listeners = await open_listeners(settings.host, settings.port)
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
+        if self._books is not None:
+            await self._recall(self._books.answers)
+            self.start_soon(self._keep, self._books.answers)
         if self._tokens is not None:
             self.start_soon(self._watch, self._tokens)
         self.start_soon(self._context.watch_closing)
         self.start_soon(serve_listeners, self._context, listeners)
+
+    async def _recall(self, answers: AnswerBook) -> None:
+        """Know what was answered under a key before; without that it is done again."""
+        try:
+            found = await answers.read(self._context.now() - KEPT_FOR, MOST)
+        except StorageError as error:
+            logger.error("the answers that were given under a key cannot be read: %s", error)
+        else:
+            self._context.once.put(found)
+
+    async def _keep(self, answers: AnswerBook) -> None:
+        """Store what is answered under a key, soon after."""
+        context = self._context
+        while True:
+            await context.once.news.wait()
+            given = context.once.unsaved()
+            try:
+                await answers.keep(given, context.now() - KEPT_FOR)
+            except StorageError as error:
+                logger.error("what was answered under a key is not on disk: %s", error)
+            else:
+                context.once.saved(given)
+
+    async def on_stop(self) -> None:
+        """Waits for the disk for :data:`KEEP_BUDGET` seconds at most."""
+        if self._books is not None and (given := self._context.once.unsaved()):
+            with trio.move_on_after(KEEP_BUDGET), suppress(StorageError):
+                await self._books.answers.keep(given, self._context.now() - KEPT_FOR)
 
     async def _watch(self, tokens: TokenBook) -> None:
         """A change of the tokens takes effect at once; one made by another program, at a tick."""

@@ -29,6 +29,7 @@ DELETIONS = (
     "DELETE FROM traces WHERE session = ?",
     "DELETE FROM memories WHERE session = ?",
     "DELETE FROM resumptions WHERE session = ?",
+    "DELETE FROM conversations WHERE session = ?",
     "DELETE FROM sessions WHERE session = ?",
 )
 

@@ -342,6 +342,16 @@ ALTER TABLE rooms ADD COLUMN people TEXT NOT NULL DEFAULT '[]';  -- users who ma
 ALTER TABLE rooms ADD COLUMN plan TEXT;                          -- NULL: not made by a person
 """
 
+_GATEWAY = """
+ALTER TABLE idempotency ADD COLUMN answer TEXT;     -- as JSON; NULL: it was an input
+CREATE INDEX idempotency_answers ON idempotency (ts) WHERE answer IS NOT NULL;
+
+CREATE TABLE conversations (                -- of clients that send all that was said each time
+    state TEXT PRIMARY KEY,                 -- a digest of it
+    session TEXT NOT NULL UNIQUE
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -358,6 +368,7 @@ MIGRATIONS: tuple[str, ...] = (
     _QUEUES,
     _RECOVERY,
     _ROOM_PEOPLE,
+    _GATEWAY,
 )
 VERSION = len(MIGRATIONS)
 

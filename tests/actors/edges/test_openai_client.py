@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import attrs
 import openai
@@ -93,12 +94,12 @@ async def pay(euros: int) -> str:
 
 
 @asynccontextmanager
-async def served(*steps: Step) -> AsyncGenerator[Served]:
+async def served(*steps: Step, state: Path | None = None) -> AsyncGenerator[Served]:
     script = Scripted(*steps)
     agent = motet.Agent("sums", model=script, tools=[add, pay])
     approvals = motet.ApprovalsConfig(hold=0.0)
     config = motet.HostConfig(approvals=approvals)
-    async with motet.open_host(config=config, agents=[agent]) as host:
+    async with motet.open_host(state, config=config, agents=[agent]) as host:
         url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0", tokens=TOKENS))
         async with AsyncExitStack() as clients:
             yield Served(host, script, url, clients)
@@ -238,13 +239,62 @@ async def test_a_run_that_fails_is_not_tried_again_by_the_client() -> None:
             await it.streamed([user("hi")])
 
 
-async def test_a_run_that_waits_for_a_person_says_so() -> None:
-    async with served(call(("pay", {"euros": 5})), say("Paid.")) as it:
-        with pytest.raises(openai.ConflictError) as waits:
-            await it.ask("pay")
+async def test_a_conversation_goes_on_after_the_host_was_started_again(tmp_path: Path) -> None:
+    async with served(say("Hello."), state=tmp_path) as it:
+        first = await it.ask("I am Ada.")
+    said = [user("I am Ada."), assistant(first.choices[0].message.content), user("Who am I?")]
+    async with served(say("Ada."), state=tmp_path) as it:
+        assert text_of(await it.streamed(said)) == "Ada."
+        (session,) = await it.host.sessions(principal=OF_ALICE)
+        assert session.rows == 4
+    said += [assistant("Ada."), user("Sure?")]
+    async with served(say("Sure."), state=tmp_path) as it:
+        assert text_of(await it.streamed(said)) == "Sure."
+        await it.host.delete(session.session)
+        with pytest.raises(openai.APIStatusError) as gone:
+            await it.streamed([*said, assistant("Sure."), user("And now?")])
+        assert gone.value.status_code == 409
+
+
+async def test_a_person_is_asked_for_an_approval_in_the_chat_and_answers_there() -> None:
+    steps = call(("pay", {"euros": 5}), text="I pay."), say("Paid.")
+    async with served(*steps) as it:
+        chat = (await it.client()).chat.completions
+        said = [user("pay")]
+        asks = await chat.create(model="sums", messages=said)
         (approval,) = await it.host.approvals(state="pending", principal=OF_ALICE)
-        assert waits.value.code == "approval_required"
-        assert approval.id in waits.value.message
+        text = str(asks.choices[0].message.content)
+        assert text.startswith("I pay.\n\nThis waits for your approval:\n")
+        assert f'- {approval.id}: pay {{"euros":5}}' in text
+        assert asks.choices[0].finish_reason == "stop"
+        assert (asks.model_extra or {})["approvals"][0]["id"] == approval.id
+
+        said += [assistant(text), user("yes, do it")]
+        not_sent = await chat.create(model="sums", messages=said)
+        assert "was not sent" in str(not_sent.choices[0].message.content)
+        said += [assistant(not_sent.choices[0].message.content), user("/approve allow-once")]
+        done = await chat.create(model="sums", messages=said)
+        assert done.choices[0].message.content == "Paid."
+        assert done.id == asks.id
+        (run,) = await it.host.runs(principal=OF_ALICE)
+        assert run.status == "completed"
+
+
+async def test_a_stream_ends_with_the_question_and_the_answer_streams_the_rest() -> None:
+    steps = call(("pay", {"euros": 5}), ("pay", {"euros": 6}), text="I pay."), say("Paid one.")
+    async with served(*steps) as it:
+        said = [user("pay")]
+        asks = text_of(await it.streamed(said))
+        first, second = reversed(await it.host.approvals(state="pending", principal=OF_ALICE))
+        assert first.id in asks
+        assert second.id in asks
+
+        said += [assistant(asks), user(f"/approve {first.id} deny too much")]
+        more = text_of(await it.streamed(said))
+        assert f"{second.id}: pay" in more
+        assert first.id not in more
+        said += [assistant(more), user("/approve allow-once")]
+        assert text_of(await it.streamed(said)) == "Paid one."
 
 
 async def test_who_closes_the_connection_stops_the_run() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+import trio
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.edges import conversations
-from motet.actors.edges.conversations import Conversations, digest_of
+from motet.actors.edges.conversations import Conversations, Remembered, Stored, digest_of
 from motet.actors.edges.texts import Texts, Withdrawn
+from motet.actors.storage.location import Location
+from tests.actors.storage.builders import open_database
 
 
 @given(st.text(), st.data())
@@ -42,28 +45,48 @@ def test_a_message_that_ends_in_fewer_spaces_is_the_same() -> None:
     assert texts.whole(0, "An answer.") == ""
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30))
-def test_a_conversation_has_one_newest_state(notes: list[tuple[str, str]]) -> None:
-    """Law: a state leads to the session that was in it last, unless that went on since."""
-    known = Conversations()
+Notes = list[tuple[str, str]]
+NOTES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30)
+
+
+async def one_newest_state(known: Conversations, notes: Notes) -> None:
     states: dict[str, str] = {}
     for session, state in notes:
-        known.note(session, state.encode())
+        await known.note(session, state)
         states = {s: kept for s, kept in states.items() if kept != state} | {session: state}
     for state in "xyz":
         found = [session for session, newest in states.items() if newest == state]
-        assert known.find(state.encode()) == (found[0] if found else None)
-    assert len(known) == len(states)
+        assert await known.find(state) == (found[0] if found else None)
 
 
-def test_the_conversation_that_went_on_least_recently_is_forgotten_first(
+@given(NOTES)
+def test_a_conversation_has_one_newest_state(notes: Notes) -> None:
+    """Law: a state leads to the session that was in it last, unless that went on since."""
+    trio.run(one_newest_state, Remembered(), notes)
+
+
+@settings(max_examples=10)
+@given(NOTES)
+def test_a_stored_conversation_has_one_newest_state(notes: Notes) -> None:
+    """Law: the same, on a real disk."""
+
+    async def check() -> None:
+        with Location.memory() as location:
+            async with open_database(location) as database:
+                stored = Stored(database.writer.submit, database.readers)
+                await one_newest_state(stored, notes)
+
+    trio.run(check)
+
+
+async def test_without_a_disk_the_conversation_that_went_on_least_recently_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversations, "MOST", 2)
-    known = Conversations()
-    for session in "abc":
-        known.note(session, session.encode())
-    assert [known.find(state) for state in (b"a", b"b", b"c")] == [None, "b", "c"]
+    known = Remembered()
+    for session in "abac":
+        await known.note(session, session)
+    assert [await known.find(state) for state in "abc"] == ["a", None, "c"]
 
 
 def test_a_conversation_is_that_of_one_user_with_one_agent() -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import msgspec
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+import motet
+from motet.actors.client.client import Client, connect
+from motet.actors.client.errors import RequestFailed
 from motet.actors.gateway.once import KEPT_FOR, Once
+from motet.protocols.chat import JsonObject
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import KeyConflict
+from tests.scripted import Scripted
 
 WHOSE = ("alice", "command", "k")
 
@@ -96,3 +108,39 @@ async def test_old_answers_and_too_many_are_forgotten(monkeypatch: pytest.Monkey
     _, again = await once.do(("alice", "command", "24"), "a", CommandAnswer, work)
     assert not again
     assert len(once) == 1
+
+
+def kept(state: Path) -> int:
+    """How many answers kill -9 would leave."""
+    with closing(sqlite3.connect(state / "motet.db")) as db:
+        (found,) = db.execute("SELECT count(answer) FROM idempotency").fetchone()
+        return int(found)
+
+
+async def test_what_was_answered_is_on_disk_and_known_to_the_next_host(tmp_path: Path) -> None:
+    stop: dict[str, object] = {"session": "s", "key": "k", "grace_ms": 1_000}
+
+    @asynccontextmanager
+    async def served() -> AsyncGenerator[tuple[motet.Host, Client]]:
+        agent = motet.Agent("helper", model=Scripted(None))
+        async with motet.open_host(tmp_path, agents=[agent]) as host:
+            url = await host.serve(motet.GatewayConfig(listen="127.0.0.1:0"))
+            async with connect(url) as client:
+                await client.send("s", "hi", agent="helper")
+                yield host, client
+
+    async with served() as (_, client):
+        first = await client.call("runs.stop", **stop)
+        asked = await client.send("s", "/who", key="c")
+        with trio.fail_after(5):
+            while kept(tmp_path) != 2:
+                await trio.sleep(0.01)
+    async with served() as (host, client):
+        again = await client.call("runs.stop", **stop)
+        assert again == {**msgspec.convert(first, JsonObject), "status": "duplicate"}
+        goes_on, stopped = await host.runs(session="s")
+        assert goes_on.status in ("queued", "running")
+        assert stopped.status == "cancelled"
+        assert await client.send("s", "/who", key="c") == replace(asked, status="duplicate")
+        with pytest.raises(RequestFailed, match="used for something else"):
+            await client.call("runs.stop", **{**stop, "session": "other"})
