@@ -19,6 +19,9 @@ from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunStatus
 
+CONTEXT = 3
+"""Lines that are shown on both sides of a difference."""
+
 Mark: TypeAlias = Literal[" ", "-", "+"]
 
 
@@ -49,6 +52,24 @@ class Comparison:
             else:
                 yield from (Change("-", line) for line in self.then[a:b])
                 yield from (Change("+", line) for line in self.now[c:d])
+
+
+def near(changes: tuple[Change, ...], context: int = CONTEXT) -> Iterator[Change | None]:
+    """The differences with some lines around each; None stands for lines that are left out."""
+    marked = [place for place, change in enumerate(changes) if change.mark != " "]
+    kept = {
+        place
+        for mark in marked
+        for place in range(max(0, mark - context), min(len(changes), mark + context + 1))
+    }
+    last = -1
+    for place in sorted(kept):
+        if place > last + 1:
+            yield None
+        yield changes[place]
+        last = place
+    if last < len(changes) - 1:
+        yield None
 
 
 def row_lines(rows: Iterable[ChatMessage], status: RunStatus) -> tuple[str, ...]:

@@ -80,8 +80,7 @@ async def read_journal(readers: Readers, run: str) -> RunJournal:
     not ended, or never began.
     """
     info = await _find(readers, run)
-    if info.status not in FINAL:
-        raise ConfigError(f"run {info.run_id} is {info.status}: replay it when it has ended")
+    require_ended(info)
     stored = await readers.read(_OWN, (info.session, info.run_id))
     own = [rows.history_row(row) for row in stored]
     if not own:
@@ -90,10 +89,16 @@ async def read_journal(readers: Readers, run: str) -> RunJournal:
     before = [row.row for row in shown if row.pos < own[0].pos]
     return RunJournal(
         info,
-        _from_a_turn(before[-BEFORE:]),
+        from_a_turn(before[-BEFORE:]),
         tuple(row.row for row in own),
         await _events(readers, info),
     )
+
+
+def require_ended(info: RunInfo) -> None:
+    """Raises ``ConfigError`` for a run that still goes on."""
+    if info.status not in FINAL:
+        raise ConfigError(f"run {info.run_id} is {info.status}: replay it when it has ended")
 
 
 async def _find(readers: Readers, run: str) -> RunInfo:
@@ -112,7 +117,7 @@ async def _events(readers: Readers, info: RunInfo) -> tuple[AnyEvent, ...]:
     return tuple(record_of(row).event for row in stored)
 
 
-def _from_a_turn(before: list[ChatMessage]) -> tuple[ChatMessage, ...]:
+def from_a_turn(before: list[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows from the first one that begins a turn, so that no result lacks its call."""
     for place, row in enumerate(before):
         if isinstance(row, UserMessage) and not row.note:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from motet.cli import approvals_command, look_commands, operation_commands, record_commands
+from motet.cli import (
+    approvals_command,
+    look_commands,
+    operation_commands,
+    record_commands,
+    testing_commands,
+)
 from motet.cli.app import app
 
 __all__ = ["MODULES", "app"]
 
-MODULES = (approvals_command, look_commands, operation_commands, record_commands)
+MODULES = (
+    approvals_command,
+    look_commands,
+    operation_commands,
+    record_commands,
+    testing_commands,
+)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from motet.actors.agent.definition import AnyAgent
-from motet.actors.replay import Change, Comparison, Replay, ToolMode, read_journal, replay
+from motet.actors.replay import Change, Comparison, Replay, ToolMode, near, read_journal, replay
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import visible
 from motet.cli.screen import console
@@ -20,8 +20,6 @@ from motet.cli.stored import reading
 from motet.protocols.errors import UnknownName
 from motet.protocols.sessions import RunStatus
 
-CONTEXT = 3
-"""Lines that are shown on both sides of a difference."""
 STYLES = {"-": "red", "+": "green", " ": "dim"}
 
 
@@ -84,7 +82,7 @@ def _print(done: Replay, out: Console) -> None:
     for title, compared in (("transcript", done.rows), ("events", done.events)):
         if not compared.same:
             out.print(f"\n{title}", style="bold")
-            _print_changes(near(tuple(compared.changes()), CONTEXT), out)
+            _print_changes(near(tuple(compared.changes())), out)
     if done.same:
         out.print(f"✓ it does now what it did then: {info.status}, {sizes(done)}", style="green")
     else:
@@ -99,24 +97,6 @@ def _print_changes(changes: Iterable[Change | None], out: Console) -> None:
         else:
             text = Text(f"{change.mark} {visible(change.line)}", STYLES[change.mark])
             out.print(text, soft_wrap=True)
-
-
-def near(changes: tuple[Change, ...], context: int) -> Iterator[Change | None]:
-    """The differences with some lines around each; None stands for lines that are left out."""
-    marked = [place for place, change in enumerate(changes) if change.mark != " "]
-    kept = {
-        place
-        for mark in marked
-        for place in range(max(0, mark - context), min(len(changes), mark + context + 1))
-    }
-    last = -1
-    for place in sorted(kept):
-        if place > last + 1:
-            yield None
-        yield changes[place]
-        last = place
-    if last < len(changes) - 1:
-        yield None
 
 
 def sizes(done: Replay) -> str:

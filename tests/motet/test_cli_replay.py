@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.replay import Change
+from motet.actors.replay import Change, near
 from motet.cli import main
-from motet.cli.replay import near
 
 CONFIG = """
 [agents.helper]
