@@ -17,6 +17,8 @@ from motet.actors import switch
 
 if TYPE_CHECKING:
     from motet.actors.models.recorded import RecordedModel
+    from motet.testing.flaky import Flaw, FuzzPlan, flaky, flaky_tool
+    from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
     from motet.testing.scripted import ScriptedModel
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "motet.actors.models.recorded": ("RecordedModel",),
+    "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky", "flaky_tool"),
+    "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
     "motet.testing.scripted": ("ScriptedModel",),
@@ -46,8 +50,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
     "Answer",
+    "Effect",
     "Failure",
+    "Flaw",
     "FunctionModel",
+    "FuzzPlan",
+    "Ledger",
     "RecordedModel",
     "ScriptedModel",
     "Step",
@@ -55,6 +63,8 @@ __all__ = [
     "call",
     "cut",
     "fail",
+    "flaky",
+    "flaky_tool",
     "raw_call",
     "say",
     "script_source",
