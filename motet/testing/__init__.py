@@ -17,7 +17,13 @@ from motet.actors import switch
 
 if TYPE_CHECKING:
     from motet.actors.models.recorded import RecordedModel
-    from motet.testing.flaky import Flaw, FuzzPlan, flaky, flaky_tool
+    from motet.runtime.testing.guards import NotSimulated
+    from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
+    from motet.runtime.testing.simulation import Stuck
+    from motet.testing.disk import SimulatedDisk
+    from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws
+    from motet.testing.history import History
+    from motet.testing.host import SimulatedHost, simulated_host
     from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
@@ -28,7 +34,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "motet.actors.models.recorded": ("RecordedModel",),
-    "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky", "flaky_tool"),
+    "motet.testing.disk": ("SimulatedDisk",),
+    "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
+    "motet.runtime.testing.guards": ("NotSimulated",),
+    "motet.runtime.testing.policies": ("DelayBounded", "Pct", "Uniform"),
+    "motet.runtime.testing.simulation": ("Stuck",),
+    "motet.testing.history": ("History",),
+    "motet.testing.host": ("SimulatedHost", "simulated_host"),
     "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
@@ -50,25 +62,34 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
     "Answer",
+    "DelayBounded",
     "Effect",
     "Failure",
     "Flaw",
     "FunctionModel",
     "FuzzPlan",
+    "History",
     "Ledger",
+    "NotSimulated",
+    "Pct",
     "RecordedModel",
     "ScriptedModel",
+    "SimulatedDisk",
+    "SimulatedHost",
     "Step",
+    "Stuck",
     "TestModel",
+    "Uniform",
     "call",
     "cut",
     "fail",
-    "flaky",
     "flaky_tool",
     "raw_call",
     "say",
     "script_source",
+    "simulated_host",
     "slow",
+    "with_flaws",
 ]
 
 

@@ -128,8 +128,10 @@ class SimulatedDisk:
         volume.before = tick
 
     def fail_sync(self, nth: int = 1) -> None:
-        """Have a sync fail, once: the ``nth`` from now. What it was to save is then lost for good,
-        as on Linux: it is seen until the power goes, but no later sync that succeeds saves it.
+        """Have the sync of a commit fail, once: the ``nth`` from now, 1 being the next.
+
+        What it was to save is then lost for good, as on Linux: it is seen until the power goes,
+        but no later sync that succeeds saves it.
         """
         if nth < 1:
             raise ValueError(f"the next sync is number 1, there is no number {nth}")
@@ -212,6 +214,8 @@ class _System(apsw.VFS):
 class _Journal(apsw.VFSFile):
     """A file that one connection has open, or that is locked through another."""
 
+    _may_fail = True
+
     def __init__(self, volume: Volume, file: File, *, first_sync: bool) -> None:
         # Not initialised as a VFSFile: it has nothing of another VFS.
         self._volume = volume
@@ -232,7 +236,7 @@ class _Journal(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:
         try:
-            self._volume.sync(self._file)
+            self._volume.sync(self._file, may_fail=self._may_fail)
         except SyncFailed:
             raise _IOFailed(apsw.SQLITE_IOERR_FSYNC, "the simulated disk failed") from None
         if self._first_sync:
@@ -257,6 +261,10 @@ class _Journal(apsw.VFSFile):
 
 class _Database(_Journal):
     """The file that connections share: its locks, and the index of the WAL, are the base's."""
+
+    # Only checkpoints sync it. SQLite makes nothing of their failures, but apsw would: after each
+    # statement it raises what was raised meanwhile, here by a commit that succeeded.
+    _may_fail = False
 
     def __init__(self, volume: Volume, file: File, locks: str) -> None:
         super().__init__(volume, file, first_sync=False)

@@ -31,10 +31,10 @@ class NoRoom(Exception):
 class Faults:
     """What the disk is to do wrong.
 
-    ``room``: bytes of all files together, None for any number. ``failing_sync``: how many syncs
-    from now, 1 being the next, one fails; 0: none. As on Linux, the system then forgets that it
-    had something to write: what was written is seen as long as the power is on, and a later sync
-    that succeeds does not save it.
+    ``room``: bytes of all files together, None for any number. ``failing_sync``: which sync from
+    now fails, 1 being the next, 0: none. As on Linux, the system then forgets that it had
+    something to write: what was written is seen as long as the power is on, and a later sync that
+    succeeds does not save it.
     """
 
     room: int | None = None
@@ -173,10 +173,10 @@ class Volume:
         self._change()
         file.truncate(size)
 
-    def sync(self, file: File) -> None:
-        """Raises :class:`SyncFailed`."""
+    def sync(self, file: File, *, may_fail: bool) -> None:
+        """Raises :class:`SyncFailed`, never when there was nothing to write."""
         self._change()
-        if self.faults.failing_sync:
+        if self.faults.failing_sync and may_fail and file.pending:
             self.faults.failing_sync -= 1
             if not self.faults.failing_sync:
                 file.pending.clear()
