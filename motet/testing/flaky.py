@@ -125,7 +125,7 @@ def flaky_tool(
     )
 
 
-def flaky(made: Tool | Function, plan: Plan = (), *, ledger: Ledger | None = None) -> Tool:
+def with_flaws(made: Tool | Function, plan: Plan = (), *, ledger: Ledger | None = None) -> Tool:
     """A tool of one's own, or a function, that misbehaves by ``plan``.
 
     Its own work is done after the latency, or not at all: when it hangs, or raises without
