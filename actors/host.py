@@ -32,6 +32,7 @@ from motet.actors.rooms.opening import open_room
 from motet.actors.serving import Serving
 from motet.actors.sessions.router import Retire
 from motet.actors.stopping import Stopping
+from motet.actors.storage.location import Location
 from motet.actors.stream import RunStream
 from motet.actors.tracing.store import FlushTraces
 from motet.actors.tree import Tree, grow
@@ -342,7 +343,7 @@ async def hosted(
     config: HostConfig,
     agents: Sequence[AnyAgent] = (),
     *,
-    state: str | Path | None = None,
+    state: str | Path | Location | None = None,
     workspace: str | Path | None = None,
     check_messages: bool = False,
     memory: Memory | None = None,

@@ -24,6 +24,8 @@ Sink: TypeAlias = Callable[[EventRecord], None]
 
 log = logger(__name__)
 
+_EVERY_STREAM = "*"  # no stream's name, which all have a colon
+
 
 @attrs.define(eq=False)
 class _Listener:
@@ -65,6 +67,10 @@ class Fanout:
         self._listeners[stream] = (*self._listeners.get(stream, ()), listener)
         return lambda: self._detach(listener)
 
+    def attach_everywhere(self, sink: Sink) -> Callable[[], None]:
+        """Call ``sink`` with each record of every stream; see :meth:`attach`."""
+        return self.attach(_EVERY_STREAM, sink)
+
     @property
     def is_heard(self) -> bool:
         """Whether anybody listens to anything."""
@@ -75,7 +81,8 @@ class Fanout:
 
     def deliver(self, record: EventRecord) -> None:
         """Give a record to the stream's sinks. Raises nothing."""
-        for listener in self._listeners.get(record.stream, ()):
+        listeners = self._listeners.get(record.stream, ())
+        for listener in (*listeners, *self._listeners.get(_EVERY_STREAM, ())):
             if not listener.attached:  # by a sink called before it
                 continue
             if listener.skip and is_durable(record.event):

@@ -148,6 +148,8 @@ class RunTrace:
         span.iteration, span.purpose = iteration, purpose
         if self.verbose and request is not None:
             span.input = request
+        if request is not None and self._tracer.overhear is not None:
+            self._tracer.overhear(self, request)
         return span
 
     def tool(self, call: Call, *, parent: OpenSpan | None = None) -> OpenSpan:
@@ -269,6 +271,7 @@ class Tracer:
         clock: seconds that never go back.
         wall: Unix seconds, read when a run begins.
         notify: called when there is news after there was none; must not block or raise.
+        overhear: called with every request to a model, for tests; must not block or raise.
         lost: ended traces that were dropped because nobody took them.
     """
 
@@ -276,6 +279,7 @@ class Tracer:
     clock: Callable[[], float] = monotonic
     wall: Callable[[], float] = wall_time
     notify: Callable[[], None] = _nobody
+    overhear: Callable[[RunTrace, ModelRequest], None] | None = None
     lost: int = attrs.field(default=0, init=False)
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
     _changed: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)

@@ -28,11 +28,12 @@ import trio
 
 from motet.runtime.testing.scheduler import Patch, patched, thread_cache
 
-__all__ = ["DEFAULT_GUARDS", "Guard", "NotSimulated", "Watchman"]
+__all__ = ["ALL_GUARDS", "DEFAULT_GUARDS", "Guard", "NotSimulated", "Watchman"]
 
 Guard = Literal["socket", "thread", "process", "clock"]
 
 DEFAULT_GUARDS: frozenset[Guard] = frozenset({"socket", "thread", "process"})
+ALL_GUARDS: frozenset[Guard] = frozenset(get_args(Guard))
 
 _INSTEAD: dict[Guard, str] = {
     "socket": "use trio.testing.memory_stream_pair, or a fake in the world's place of it",

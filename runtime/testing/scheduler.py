@@ -33,9 +33,12 @@ __all__ = [
     "Patch",
     "Scheduler",
     "age",
+    "alone",
     "lift_shields",
     "patched",
+    "rules_of",
     "scheduling",
+    "swapped_context",
     "thread_cache",
 ]
 
@@ -79,6 +82,7 @@ class Scheduler:
         self._idle: Callable[[], None] | None = None
         self._idle_passes = 0
         self._queue: list[Task] = []  # ready before, not chosen: in the order of their turn
+        self.straight = False  # first in, first out, and no choice is noted
         self._delay_at: dict[int, int] = {}
         self._held: Task | None = None
         self._held_until = 0
@@ -158,7 +162,7 @@ class Scheduler:
                 self._held = held = None
             else:
                 ready = [task for task in ready if task is not held]
-        index = self._choice(ready) if len(ready) > 1 else 0
+        index = self._choice(ready) if len(ready) > 1 and not self.straight else 0
         rest = ready[index + 1 :] + ready[:index]
         if held is not None:
             rest.append(held)
@@ -185,13 +189,36 @@ class Scheduler:
 @contextmanager
 def scheduling(scheduler: Scheduler) -> Generator[None]:
     """Let ``scheduler`` decide in every ``trio.run`` of this thread. One at a time in a process."""
+    with alone(), patched(rules_of(scheduler)):
+        yield
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Be the only simulation of the process. Raises RuntimeError: there is one."""
     if not _busy.acquire(blocking=False):
         raise RuntimeError("there is a simulation in this process already: run one after the other")
     try:
-        with patched([*scheduler.patches(), *_cancellations_by_age(), *_deadlines_in_order()]):
-            yield
+        yield
     finally:
         _busy.release()
+
+
+def rules_of(scheduler: Scheduler) -> list[Patch]:
+    """What lets ``scheduler`` decide; the same list each time that one run of Trio goes on."""
+    return [*scheduler.patches(), *_cancellations_by_age(), *_deadlines_in_order()]
+
+
+def swapped_context(context: dict[str, Any]) -> dict[str, Any]:
+    """Make ``context`` that of the run that is on in this thread; returns what it was before.
+
+    So that a guest run is there only while it is driven, and its host may be in another run.
+    """
+    present: dict[str, Any] = _run.GLOBAL_RUN_CONTEXT.__dict__
+    before = dict(present)
+    present.clear()
+    present.update(context)
+    return before
 
 
 @contextmanager

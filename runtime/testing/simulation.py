@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -25,7 +25,16 @@ from motet.runtime.testing.probe import cell_at, crash, stop
 from motet.runtime.testing.scheduler import Scheduler, lift_shields, throw
 from motet.runtime.testing.trace import Trace, normalised, position
 
-__all__ = ["Ended", "Recorder", "Simulation", "Stuck", "Watcher", "logged", "unfinished"]
+__all__ = [
+    "Ended",
+    "Recorder",
+    "Simulation",
+    "Stuck",
+    "Watcher",
+    "logged",
+    "tasks_below",
+    "unfinished",
+]
 
 _PATIENCE = 1000  # steps between two means of ending a world
 
@@ -90,6 +99,10 @@ class Simulation:
         self.may_hit(*paths)
         self._look_on()
         return system
+
+    def unwatch(self) -> None:
+        """Check no system any more: they are taken apart, not stopped in order."""
+        self.watch_list = Watch(self.violated, self._changed)
 
     def may_hit(self, *paths: str) -> None:
         """Mark actors of watched systems as targets of crash, stop and kill."""
@@ -200,6 +213,7 @@ class Recorder(trio.abc.Instrument):
         self._scope: trio.CancelScope | None = None
         self._seen = 0
         self._forced = 0  # how many means of ending the world have been used
+        self._doomed: frozenset[trio.lowlevel.Task] = frozenset()
         self.survived = False
 
     def attach(self, scope: trio.CancelScope) -> None:
@@ -219,11 +233,15 @@ class Recorder(trio.abc.Instrument):
             sim.strike()
         except Exception as error:
             sim.fail(error)
-        if self._forced > 2:
+        if self._forced > 2 or task in self._doomed:
             throw(task, Ended())
         if step > self._max_steps:
             self._max_steps += _PATIENCE
             self.force(f"the world was still running after {step - 1} steps")
+
+    def doom(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+        """Raise :class:`Ended` in each of these, and no others, at every step they still take."""
+        self._doomed = frozenset(tasks)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         if not task.name.startswith("<"):  # not one of Trio's own
@@ -250,22 +268,23 @@ class Recorder(trio.abc.Instrument):
         elif self._forced == 1:
             self._scope.cancel()
         elif self._forced == 2:
-            lift_shields(_tasks_below(trio.lowlevel.current_root_task()))
+            lift_shields(tasks_below(trio.lowlevel.current_root_task()))
 
 
-def _tasks_below(task: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]:
+def tasks_below(task: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]:
+    """The task, and all that were started in its nurseries and theirs."""
     if task is None:
         return
     yield task
     for nursery in task.child_nurseries:
         for child in nursery.child_tasks:
-            yield from _tasks_below(child)
+            yield from tasks_below(child)
 
 
 def unfinished(trace: Trace) -> list[str]:
     """The tasks of the world that have not ended, each with the line where it waits."""
     root = trio.lowlevel.current_root_task()
-    there = [task for task in _tasks_below(root) if not task.name.startswith("<")]
+    there = [task for task in tasks_below(root) if not task.name.startswith("<")]
     return sorted(f"{trace.label(task)}, {_waits_at(task)}" for task in there)
 
 

@@ -47,10 +47,12 @@ class Trace:
         self._raw: list[tuple[int, float, str, What]] = []
         self._labels: dict[trio.lowlevel.Task, str] = {}
         self._used: dict[str, int] = {}
+        self.muted = False
 
     def add(self, step: int, time: float, who: str, what: What) -> None:
         """Note an event; a callable gives its text later, and must always give the same."""
-        self._raw.append((step, time, who, what))
+        if not self.muted:
+            self._raw.append((step, time, who, what))
 
     def label(self, task: trio.lowlevel.Task) -> str:
         """The name of a task in this trace: unique, and the same in every process."""

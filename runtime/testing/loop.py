@@ -1,0 +1,326 @@
+"""A simulated run of Trio that synchronous code drives, one call at a time.
+
+``run`` of ``simulate`` takes a world from its beginning to its end. Here the world stays while its
+driver thinks: nothing happens in it, and its clock stands still, except within :meth:`call`,
+:meth:`steps` and :meth:`close`. It is a guest run of Trio, without a thread: a simulated clock
+never has Trio wait for the operating system.
+
+Invariants: while nobody drives it, no name of Trio, of ``random`` or of the guards is replaced,
+so that the driver may do what it likes, and may itself be in a run of Trio; one simulation at a
+time in a process.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext as inline_threads
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import attrs
+import outcome
+import trio
+from trio.testing import MockClock
+
+from motet.runtime.outside import Outside, replaced
+from motet.runtime.testing.guards import ALL_GUARDS, Guard, NotSimulated, Watchman
+from motet.runtime.testing.policies import Chooser, Policy, Uniform, played
+from motet.runtime.testing.scheduler import (
+    Patch,
+    Scheduler,
+    alone,
+    lift_shields,
+    patched,
+    rules_of,
+    swapped_context,
+)
+from motet.runtime.testing.simulation import (
+    Recorder,
+    Simulation,
+    Stuck,
+    logged,
+    tasks_below,
+    unfinished,
+)
+
+__all__ = ["EPOCH", "Job", "SimulatedLoop"]
+
+T = TypeVar("T")
+
+EPOCH = 1_767_225_600.0
+"""The wall time at which every simulated world begins: 2026-01-01, midnight UTC."""
+
+MAX_STEPS = 200_000
+_PATIENCE = 1_000  # steps between two means of ending what does not end
+_BREATH = 20  # steps after which new shields are looked for
+
+
+@attrs.define(eq=False)
+class Job(Generic[T]):
+    """What a driver has started in the world. ``result`` is None until it is over."""
+
+    name: str
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    result: outcome.Outcome[T] | None = None
+    task: trio.lowlevel.Task | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.result is not None
+
+    async def run(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
+        """Call it. Nothing of it may end the world, hence no error leaves it, whatever it is."""
+        self.task = trio.lowlevel.current_task()
+        with self.scope:
+            try:
+                value = await function(*args)
+            except BaseException as error:
+                self.result = outcome.Error(error)
+            else:
+                self.result = outcome.Value(value)
+
+
+class SimulatedLoop:
+    """A world that is driven. A context manager; leaving it ends everything in it.
+
+    ``choices`` give the schedule, as in ``simulate.run``; else ``policy`` makes it from ``seed``.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        choices: Iterable[int] | None = None,
+        policy: Policy | None = None,
+        guards: Collection[Guard] = ALL_GUARDS,
+        max_steps: int = MAX_STEPS,
+    ) -> None:
+        self.max_steps = max_steps
+        self._seed = seed
+        self.clock = MockClock(autojump_threshold=0)
+        self.scheduler = Scheduler(_chooser(seed, choices, policy))
+        self.sim = Simulation(seed, self.clock, self.scheduler, ())
+        self._recorder = Recorder(self.sim, sys.maxsize)
+        self.scheduler.when_idle(self._look_idle)
+        self._watchman = Watchman(guards, self._refused)
+        self._chance = random.Random(seed).getstate()
+        ids = random.Random(f"ids of {seed}")
+        self._outside = Outside(
+            wall_time=lambda: EPOCH + self.clock.current_time(),
+            monotonic=self.clock.current_time,
+            fresh_hex=lambda nbytes: ids.randbytes(nbytes).hex(),
+        )
+        self._context: dict[str, Any] = {}
+        self._hooks: Any = None  # a class of the interpreter that has no public name
+        self._rules: list[Patch] = []
+        self._ticks: deque[Callable[[], object]] = deque()
+        self._nursery: trio.Nursery | None = None
+        self._ended: outcome.Outcome[None] | None = None
+        self._idle = False
+        self._alone = ExitStack()
+        self.refusal: NotSimulated | None = None
+
+    def __enter__(self) -> Self:
+        self._alone.enter_context(alone())
+        self._rules = rules_of(self.scheduler)
+        with self._on():
+            trio.lowlevel.start_guest_run(
+                self._world,
+                run_sync_soon_threadsafe=self._ticks.append,
+                done_callback=self._done,
+                host_uses_signal_set_wakeup_fd=True,
+                clock=self.clock,
+                instruments=[self._recorder],
+            )
+            self._drive(lambda: self._nursery is not None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ driving
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.clock.current_time()
+
+    def start(
+        self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver"
+    ) -> Job[T]:
+        """Begin something in the world; it goes on while the world is driven."""
+        if self._nursery is None or self._ended is not None:
+            raise RuntimeError("the simulated world is not open: use it inside of its block")
+        job: Job[T] = Job(name)
+        with self._on():
+            self._nursery.start_soon(job.run, function, args, name=name)
+        return job
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver") -> T:
+        """Run ``function`` in the world until it has returned, and give what it returned.
+
+        Raises what it raised; :class:`Stuck` when nothing in the world can run any more, or after
+        ``max_steps`` steps, and :class:`NotSimulated` when something real was used meanwhile.
+        """
+        return self.wait(self.start(function, *args, name=name))
+
+    def wait(self, job: Job[T]) -> T:
+        """Drive the world until the job has ended; see :meth:`call`."""
+        try:
+            self.drive(lambda: job.over)
+        except BaseException:
+            job.scope.cancel()
+            raise
+        assert job.result is not None
+        if job.scope.cancel_called:
+            raise RuntimeError(f"{job.name} was ended before it was done")
+        return job.result.unwrap()
+
+    def drive(self, until: Callable[[], bool]) -> None:
+        """Let the world go on until ``until`` holds. Raises as :meth:`call` does."""
+        with self._on():
+            self._drive(until)
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
+
+    def steps(self, count: int) -> int:
+        """Let the world take ``count`` steps, or as many as it can; returns how many it took."""
+        first, end = self.scheduler.steps, self.scheduler.steps + count
+        with self._on():
+            self._tick(lambda: self.scheduler.steps >= end)
+        return self.scheduler.steps - first
+
+    @contextmanager
+    def in_order(self) -> Generator[None]:
+        """Meanwhile the schedule is first in, first out, and uses up no choices."""
+        before, self.scheduler.straight = self.scheduler.straight, True
+        try:
+            yield
+        finally:
+            self.scheduler.straight = before
+
+    def end(self, job: Job[Any]) -> None:
+        """End a job with all that it started, without giving it time: as a process is killed.
+
+        It is cancelled, and so is what it shields; what swallows that is given :class:`Ended`.
+        """
+        limit = self.scheduler.steps + 2 * _PATIENCE
+        with self._on(), self.in_order():
+            job.scope.cancel()
+            while not job.over and self._ended is None:
+                below = list(tasks_below(job.task))
+                lift_shields(below)
+                if self.scheduler.steps > limit - _PATIENCE:
+                    self._recorder.doom(below)
+                if self.scheduler.steps > limit:
+                    raise Stuck(f"{job.name} would not end", unfinished(self.sim.trace))
+                pause = self.scheduler.steps + _BREATH
+                self._tick(lambda: job.over, pause)
+            self._recorder.doom(())
+
+    def close(self) -> None:
+        """End everything in the world. Closing again does nothing."""
+        try:
+            if self._ended is None and self._nursery is not None:
+                self._close()
+        finally:
+            self.sim.trace.forget_tasks()
+            self._alone.close()
+
+    def _close(self) -> None:
+        with self._on(), self.in_order():
+            assert self._nursery is not None
+            self._nursery.cancel_scope.cancel()
+            while self._ended is None:
+                self._tick(lambda: False, self.scheduler.steps + _PATIENCE)
+                if self._ended is None:
+                    self._recorder.force("the world was to end")
+
+    # ------------------------------------------------------------------ inside
+
+    async def _world(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._recorder.attach(nursery.cancel_scope)
+            self._nursery = nursery
+            await trio.sleep_forever()
+
+    def _drive(self, until: Callable[[], bool]) -> None:
+        self._tick(until, self.scheduler.steps + self.max_steps)
+        if self._ended is not None:
+            self._ended.unwrap()
+            raise RuntimeError("the simulated world has ended")
+        if until():
+            return
+        if self.refusal is not None:
+            raise self.refusal
+        why = (
+            "nothing in the world can run any more, and no deadline will come"
+            if self._idle
+            else f"the world was still running after {self.max_steps} steps"
+        )
+        raise Stuck(why, unfinished(self.sim.trace))
+
+    def _tick(self, until: Callable[[], bool], last: int = sys.maxsize) -> None:
+        """Go on until that holds, or nothing can run any more, at most up to step ``last``."""
+        self._idle = False
+        while not (until() or self._idle or self._ended) and self.scheduler.steps <= last:
+            self._ticks.popleft()()
+        if self.scheduler.failure is not None:
+            raise self.scheduler.failure
+
+    def _look_idle(self) -> None:
+        """Called when nothing has run for a while: whether nothing ever will."""
+        now = trio.lowlevel.current_statistics()
+        if now.tasks_runnable == 0 and now.seconds_to_next_deadline == math.inf:
+            self._idle = True
+
+    def _done(self, ended: outcome.Outcome[None]) -> None:
+        self._ended = ended
+
+    def _refused(self, refusal: NotSimulated) -> None:
+        self.refusal = self.refusal or refusal
+
+    @contextmanager
+    def _on(self) -> Generator[None]:
+        """Be in the world: its run of Trio, its chance, its clock, its guards."""
+        outer = swapped_context(self._context)
+        hooks = sys.get_asyncgen_hooks()
+        if self._hooks is not None:
+            sys.set_asyncgen_hooks(*self._hooks)
+        chance, collecting = random.getstate(), gc.isenabled()
+        gc.disable()  # the time at which garbage is collected is chance
+        random.setstate(self._chance)
+        try:
+            with (
+                patched(self._rules),
+                logged(self.sim),
+                replaced(self._outside),
+                inline_threads(),
+                self._watchman.posted(),
+            ):
+                self._watchman.on_duty = self._nursery is not None  # Trio opens sockets at first
+                yield
+        finally:
+            self._chance = random.getstate()
+            random.setstate(chance)
+            self._context = swapped_context(outer)
+            self._hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(*hooks)
+            if collecting:
+                gc.enable()
+
+
+def _chooser(seed: int, choices: Iterable[int] | None, policy: Policy | None) -> Chooser:
+    return played(choices) if choices is not None else (policy or Uniform()).start(seed)

@@ -1,0 +1,132 @@
+"""A host in a world of its own, as a test drives it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import motet
+from motet import testing as mt
+from motet.actors.host import Host
+from motet.protocols.rooms import RoomMessage
+from motet.protocols.sessions import RunInfo
+
+
+def slow_agent(*steps: mt.Answer) -> motet.Agent:
+    """An agent with a tool that takes a minute, and is given two seconds."""
+    agent = motet.Agent("t", model=mt.ScriptedModel(steps or [mt.call("slow"), mt.say("late")]))
+
+    @agent.tool(timeout=2)
+    async def slow() -> str:
+        await trio.sleep(60)
+        return "never"
+
+    return agent
+
+
+async def run_of(host: Host, run_id: str) -> RunInfo:
+    return await host.find_run(run_id)
+
+
+def test_a_run_takes_virtual_time() -> None:
+    with mt.simulated_host() as host:
+        result = host.run(slow_agent(), "go")
+        assert (result.output, result.errors[0].kind, host.now()) == ("late", "timeout", 2.0)
+        host.advance(60)
+        assert host.now() == 62.0
+
+
+def test_a_provider_that_asks_for_patience_gets_it() -> None:
+    agent = motet.Agent("t", model=mt.ScriptedModel([mt.fail(429, retry_after=7), mt.say("ok")]))
+    with mt.simulated_host() as host:
+        assert host.run(agent, "go").output == "ok"
+        assert host.now() >= 7
+
+
+def test_the_same_calls_give_the_same_trace_and_another_seed_another_one() -> None:
+    def story(seed: int) -> tuple[str, list[str]]:
+        with mt.simulated_host(seed) as host:
+            host.start(slow_agent(), "hello", user="ann")
+            host.steps(10)
+            host.crash()
+            host.settle()
+            ids = [sent.run_id or "" for sent in host.history.sent]
+            return host.trace.hash, ids
+
+    assert story(4) == story(4)
+    assert story(4) != story(5)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 8, 20, 80])
+def test_an_input_on_disk_is_answered_after_a_crash_or_said_to_be_interrupted(steps: int) -> None:
+    with mt.simulated_host(steps) as host:
+        ack = host.start(slow_agent(), "hello", user="ann", key="k")
+        host.steps(steps)
+        host.crash()
+        host.settle()
+        run = host.call(run_of, ack.run_id)
+        assert run.status in ("completed", "interrupted")
+        again = host.start(slow_agent(), "hello", user="ann", key="k")
+        assert (again.run_id, again.status) == (ack.run_id, "duplicate")
+
+
+def test_what_a_dying_host_does_is_seen_by_nobody() -> None:
+    with mt.simulated_host() as host:
+        host.start(slow_agent(), "hello")
+        host.steps(15)
+        seen, requests = len(host.history.events), len(host.history.asked)
+        before = host.now()
+        host.crash()
+        assert host.now() == before
+        news = host.history.events[seen:]
+        assert len(host.history.asked) == requests
+        assert not [one for one in news if one.record.event.__class__.__name__ == "RunEnded"]
+
+
+def test_a_stop_says_what_it_has_stopped_and_history_has_it() -> None:
+    with mt.simulated_host() as host:
+        ack = host.start(slow_agent(), "hello", user="ann")
+        host.steps(12)
+        assert host.stop(session="main", user="ann").stopped == [ack.run_id]
+        assert host.history.stops[0].report.stopped == [ack.run_id]
+        with pytest.raises(motet.NotFound):
+            host.stop(run_id=ack.run_id, user="bob")
+
+
+def test_a_room_is_there_again_after_a_crash() -> None:
+    first = motet.Agent("first", model=mt.ScriptedModel([mt.say("one"), mt.say("two")]))
+    with mt.simulated_host() as host:
+        room = host.room(motet.Room("hall", members=[first], speakers=motet.mentions()))
+        host.post(room.name, "@first who is there?", user="ann")
+        host.settle()
+        host.crash()
+        assert [said.text for said in host.call(_said)] == ["@first who is there?", "one"]
+
+
+async def _said(host: Host) -> tuple[RoomMessage, ...]:
+    room = await host.open_room("hall")
+    return await room.history()
+
+
+def test_a_hook_of_setup_is_there_after_a_crash_too() -> None:
+    heard: list[str] = []
+
+    def prepare(host: Host) -> None:
+        @host.on("run_end")
+        async def note(event: motet.RunEnd) -> None:
+            heard.append(event.output)
+
+    agent = motet.Agent("t", model=mt.ScriptedModel([mt.say("one"), mt.say("two")]))
+    with mt.simulated_host(setup=prepare) as host:
+        host.run(agent, "go")
+        host.crash()
+        host.run(agent, "go")
+    assert heard == ["one", "two"]
+
+
+def test_a_call_for_which_nothing_can_happen_any_more_says_who_waits() -> None:
+    async def waits(host: Host) -> None:
+        await trio.sleep_forever()
+
+    with mt.simulated_host() as host, pytest.raises(mt.Stuck, match="waits"):
+        host.call(waits)

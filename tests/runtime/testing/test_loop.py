@@ -1,0 +1,191 @@
+"""A world that synchronous code drives: what happens in it, and that nothing happens beside it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+import trio
+
+from motet.runtime import outside
+from motet.runtime.testing import NotSimulated, Stuck
+from motet.runtime.testing.loop import EPOCH, SimulatedLoop
+
+
+async def drawn(count: int) -> list[str]:
+    """Who is scheduled when, of five tasks; and what chance and ids have given."""
+    seen: list[str] = []
+
+    async def task(name: str) -> None:
+        for _ in range(count):
+            await trio.lowlevel.checkpoint()
+            seen.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in "abcde":
+            nursery.start_soon(task, name)
+    return [*seen, str(random.random()), outside.fresh_hex(4)]
+
+
+def test_a_call_gives_what_its_function_returns_and_raises_what_it_raises() -> None:
+    async def fails() -> None:
+        raise KeyError("mine")
+
+    with SimulatedLoop() as loop:
+        assert loop.call(drawn, 1)
+        with pytest.raises(KeyError, match="mine"):
+            loop.call(fails)
+        assert loop.call(drawn, 1), "an error in a call is its caller's, and the world goes on"
+
+
+def test_time_passes_only_in_the_world_and_only_while_it_is_driven() -> None:
+    with SimulatedLoop() as loop:
+        loop.call(trio.sleep, 3600)
+        assert loop.now == 3600
+        job = loop.start(trio.sleep, 60)
+        assert loop.now == 3600
+        loop.wait(job)
+        assert loop.now == 3660
+        assert not EPOCH <= outside.wall_time() <= EPOCH + 3660
+
+        async def wall() -> float:
+            return outside.wall_time()
+
+        assert loop.call(wall) == EPOCH + 3660
+
+
+def test_the_same_seed_gives_the_same_world_and_another_seed_another() -> None:
+    def world(seed: int) -> tuple[list[str], str]:
+        random.seed()  # the driver's chance is its own
+        with SimulatedLoop(seed=seed) as loop:
+            first = loop.call(drawn, 3)
+            return first + loop.call(drawn, 3), loop.sim.trace.hash
+
+    assert world(1) == world(1)
+    assert world(1) != world(2)
+
+
+def test_choices_of_zero_are_first_in_first_out() -> None:
+    with SimulatedLoop(choices=()) as loop:
+        assert loop.call(drawn, 2)[:10] == list("abcdeabcde")
+
+
+def test_the_world_can_be_held_after_any_number_of_steps() -> None:
+    ticks: list[int] = []
+
+    async def ticking() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            ticks.append(len(ticks))
+
+    with SimulatedLoop(choices=()) as loop:
+        loop.start(ticking)
+        for held in range(1, 5):
+            assert loop.steps(1) == 1
+            assert len(ticks) == held - 1
+
+
+def test_a_world_in_which_nothing_can_run_says_who_waits_where() -> None:
+    with SimulatedLoop() as loop, pytest.raises(Stuck, match=r"sleep_forever|driver"):
+        loop.call(trio.sleep_forever)
+
+
+def test_a_call_that_never_comes_to_its_end_is_given_up_and_the_world_goes_on() -> None:
+    async def busy() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    with SimulatedLoop(max_steps=500) as loop:
+        with pytest.raises(Stuck, match="500 steps"):
+            loop.call(busy)
+        assert loop.call(drawn, 1)
+
+
+async def _stubborn(log: list[str]) -> None:
+    with trio.CancelScope(shield=True):
+        try:
+            await trio.sleep(1000)
+        finally:
+            log.append("left")
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1000)
+
+
+def test_a_job_is_ended_without_being_given_time() -> None:
+    log: list[str] = []
+    with SimulatedLoop() as loop:
+        job = loop.start(_stubborn, log)
+        loop.steps(5)
+        before = loop.now
+        loop.end(job)
+        assert job.over
+        assert log == ["left"]
+        assert loop.now == before
+
+
+def test_a_job_that_swallows_its_cancellation_is_ended_all_the_same() -> None:
+    async def swallows() -> None:
+        while True:
+            with suppress(trio.Cancelled):  # what no program may do
+                await trio.sleep(1)
+
+    with SimulatedLoop() as loop:
+        job = loop.start(swallows)
+        loop.steps(5)
+        loop.end(job)
+        assert job.over
+
+
+@pytest.mark.parametrize(
+    "real",
+    [
+        lambda: socket.socket(),
+        lambda: subprocess.Popen([sys.executable, "-c", ""]),
+        lambda: time.sleep(0),
+        lambda: time.time(),
+    ],
+    ids=["socket", "process", "sleep", "clock"],
+)
+def test_something_real_is_refused_in_the_world_by_its_line_and_allowed_beside_it(
+    real: object,
+) -> None:
+    assert callable(real)
+
+    async def swallows() -> None:
+        try:
+            real()
+        except NotSimulated:
+            await trio.lowlevel.checkpoint()
+
+    with SimulatedLoop() as loop:
+        time.time()
+        with pytest.raises(NotSimulated, match=r"test_loop\.py:\d+ \(in "):
+            loop.call(swallows)
+        time.time()
+
+
+async def test_the_driver_may_itself_be_in_a_run_of_trio() -> None:
+    with SimulatedLoop(seed=3) as loop:
+        inside = loop.call(drawn, 2)
+        await trio.lowlevel.checkpoint()
+        assert trio.lowlevel.current_task() is not None
+        loop.call(trio.sleep, 10)
+        await trio.lowlevel.checkpoint()
+    with SimulatedLoop(seed=3) as loop:
+        assert loop.call(drawn, 2) == inside
+
+
+def test_there_is_one_world_at_a_time_and_a_world_ends_with_its_block() -> None:
+    with SimulatedLoop() as loop:
+        with pytest.raises(RuntimeError, match="one after the other"), SimulatedLoop():
+            pass
+        loop.start(trio.sleep_forever)
+    with pytest.raises(RuntimeError, match="not open"):
+        loop.start(trio.sleep_forever)
+    with SimulatedLoop():
+        pass
