@@ -26,6 +26,7 @@ class RoomInfo(msgspec.Struct, frozen=True):
     Attributes:
         owner: whose it is; empty: the host's.
         people: users who may see it too; ``*``: all.
+        idle: it waits for a person: the round is over, and no other is to be opened.
         speaking: who has the floor.
         turns: agents' turns that the round has used; ``left``: that it may still have.
         reason: why the last round ended.

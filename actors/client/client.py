@@ -15,6 +15,8 @@ from typing import Self, TypeAlias, TypeVar
 import attrs
 import msgspec
 import trio
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from motet.actors.client.backoff import Backoff
 from motet.actors.client.connection import Ended, hold
@@ -27,10 +29,11 @@ from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalSt
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway_approvals import ApprovalsList
-from motet.protocols.gateway_rooms import Posted, RoomsList
+from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList
 from motet.protocols.host import AgentInfo, HostStatus
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import QueueMode
+from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
 from motet.runtime.errors import only_error
@@ -148,7 +151,10 @@ class Client:
         """Any method of the protocol; its result as plain data. Parameters that are None are left
         out.
         """
-        given: JsonObject = {name: value for name, value in params.items() if value is not None}
+        given = {name: value for name, value in params.items() if value is not None}
+        return await self._call(method, given)
+
+    async def _call(self, method: str, given: JsonObject) -> object:
         settled = trio.Event()
         pending = self._machine.request(method, given, settled.set)
         try:
@@ -193,6 +199,25 @@ class Client:
     async def rooms(self) -> tuple[RoomInfo, ...]:
         """Those that the user may see, by name."""
         return _of(await self.call("rooms.list"), RoomsList).rooms
+
+    async def create_room(
+        self, name: str, plan: RoomPlan, *, people: tuple[str, ...] = ()
+    ) -> RoomInfo:
+        """A room of one's own, with these ``people``; its name is ``name`` and something more."""
+        made = await self.call("rooms.create", name=name, people=people, **asdict(plan))
+        return _of(made, RoomInfo)
+
+    async def change_room(self, room: str, change: RoomChange) -> RoomInfo:
+        """Change a room of one's own: its people at once, all else from its next round on."""
+        changes = {name: value for name, value in asdict(change).items() if value is not UNSET}
+        return _of(await self._call("rooms.set", {"room": room, **changes}), RoomInfo)
+
+    async def room_history(
+        self, room: str, *, before: int | None = None, limit: int = 50
+    ) -> RoomsHistory:
+        """A page of what was said in a room, as :meth:`history` is of a session."""
+        result = await self.call("rooms.history", room=room, before=before, limit=limit)
+        return _of(result, RoomsHistory)
 
     async def stop(
         self,

@@ -21,6 +21,8 @@ URGENT: Final = frozenset({"runs.stop", "ping"})
 _REPEATABLE: Final = URGENT | {
     "approvals.resolve",
     "escalations.resolve",
+    "rooms.history",
+    "rooms.set",
     "runs.wait",
     "sessions.history",
     "status",

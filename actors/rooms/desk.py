@@ -157,7 +157,7 @@ class RoomDesk:
             owner=record.owner,
             people=tuple(sorted({*definition.people, *record.people})),
             members=place.speaker.members if place else self._members(definition),
-            idle=place.idle.is_set() if place else not floor.going,
+            idle=place.waits if place else not floor.going,
             speaking=tuple(turn.name for turn in floor.speaking),
             turns=floor.turns,
             left=left,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.options import Config, Json, Model, Session, State, examples
+from motet.cli.options import Config, Json, Model, Session, State, TokenFile, Url, examples
 from motet.protocols.version import __version__
 
 app = typer.Typer(
@@ -80,18 +80,10 @@ def chat(
     session: Session = None,
     config: Config = None,
     state: State = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="Talk with an agent of a `motet serve` there."),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="The token for --url is in it. Or set MOTET_TOKEN."
-        ),
-    ] = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
-    """Talk with an agent. Ctrl-C stops what it is doing, /help lists what else there is."""
+    """Talk with an agent or in a room. Ctrl-C stops what goes on, /help lists what there is."""
     from motet.cli.chat import chat as talk
     from motet.cli.chat import chat_away, chat_room
     from motet.cli.setup import load_setup

@@ -25,7 +25,7 @@ from motet.cli.exits import OK
 from motet.cli.interrupts import Interrupts
 from motet.cli.logs import log_to_stderr
 from motet.cli.person import Bell, Person, remember, see_off
-from motet.cli.room import RoomDialogue, meet_room
+from motet.cli.room import RoomDialogue, meet_room, meet_room_away, rooms_away
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, default_state
 from motet.protocols.errors import ConfigError
@@ -56,10 +56,14 @@ def chat(setup: Setup, agent: str, session: str | None) -> int:
 
 
 def chat_away(url: str, token_file: Path | None, agent: str | None, session: str | None) -> int:
-    """The same with an agent of a host behind a gateway, which goes on when the person leaves."""
+    """The same with an agent or a room of a host behind a gateway, which goes on afterwards."""
+    token = read_token(token_file)
+    if agent and not session and (members := trio.run(rooms_away, url, token, agent)):
+        greeting = f"room {agent} at {url}: {', '.join(members)}"
+        return _attended(partial(meet_room_away, url, token, agent), greeting, RoomDialogue.of)
     key = session or new_session()
     greeting = f"{agent or 'an agent'} at {url} · session {key}"
-    return _attended(partial(meet_away, url, read_token(token_file), agent, key), greeting)
+    return _attended(partial(meet_away, url, token, agent, key), greeting)
 
 
 def chat_room(setup: Setup, room: str) -> int:

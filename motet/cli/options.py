@@ -33,6 +33,16 @@ Session = Annotated[
         "--session", "-s", metavar="KEY", help="Go on with this session. Default: a new one."
     ),
 ]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Of a `motet serve` somewhere else."),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="The token for --url is in it. Or set MOTET_TOKEN."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import app
-from motet.cli.options import Config, Json, State, examples
+from motet.cli.options import Config, Json, State, TokenFile, Url, examples
 
 Kind = Annotated[
     str | None,
@@ -172,29 +172,71 @@ class RoomLook(StrEnum):
 
     LIST = "list"
     SHOW = "show"
+    CREATE = "create"
+    SET = "set"
 
 
-@app.command(epilog=examples("motet rooms", "motet rooms show dev -n 20", "motet chat dev"))
+@app.command(
+    epilog=examples(
+        "motet rooms   ·   motet rooms show dev -n 20   ·   motet chat dev",
+        "motet rooms create dev --member planner --member coder --person bob",
+        "motet rooms set dev-20c76fc1 --mode steer --url wss://motet.example",
+    )
+)
 def rooms(
     look: Annotated[
-        RoomLook, typer.Argument(help="A table, or what was said in one.")
+        RoomLook, typer.Argument(help="A table, what was said in one, a new one, a change.")
     ] = RoomLook.LIST,
     room: Annotated[str, typer.Argument(metavar="NAME", help="Which room.")] = "",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="How many messages, the newest.")
     ] = 50,
+    member: Annotated[
+        list[str] | None, typer.Option("--member", metavar="AGENT", help="Of create and set.")
+    ] = None,
+    person: Annotated[
+        list[str] | None, typer.Option("--person", metavar="USER", help="Who may see it; * is all.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="What people say while agents speak: steer, ...")
+    ] = None,
+    max_turns: Annotated[
+        int | None, typer.Option("--max-turns", min=1, help="Of agents, for one message.")
+    ] = None,
     json: Json = False,
     config: Config = None,
     state: State = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
-    """Look at rooms, also while a host runs. `motet chat NAME` talks in one."""
-    from motet.cli import rooms as act
+    """Look at rooms, also while a host runs; make and change them at a running one.
+
+    `motet chat NAME` talks in one.
+    """
+    from motet.cli import rooms as here
+    from motet.cli import rooms_away as away
+    from motet.cli.chat import read_token
     from motet.cli.setup import load_setup
 
-    setup = load_setup(config, state)
-    if look is RoomLook.LIST:
-        raise typer.Exit(act.list_rooms(setup, json=json))
-    raise typer.Exit(act.show_room(setup, room, limit, json=json))
+    if url is not None:
+        if config or state:
+            raise typer.BadParameter("the host at --url has its own config and state")
+        server = away.Server(None, url, read_token(token_file))
+    else:
+        server = away.Server(load_setup(config, state))
+    wanted = away.Wanted(tuple(member or ()), tuple(person or ()), mode, max_turns)
+    setup = server.setup
+    if look is RoomLook.CREATE:
+        code = away.create_room(server, room, wanted, json=json)
+    elif look is RoomLook.SET:
+        code = away.set_room(server, room, wanted, json=json)
+    elif look is RoomLook.LIST:
+        code = here.list_rooms(setup, json=json) if setup else away.list_rooms(server, json=json)
+    elif setup is None:
+        code = away.show_room(server, room, limit, json=json)
+    else:
+        code = here.show_room(setup, room, limit, json=json)
+    raise typer.Exit(code)
 
 
 class TraceLook(StrEnum):

@@ -1,4 +1,4 @@
-"""``motet chat ROOM``: a person talks with all the agents of a room. The Trio side.
+"""``motet chat ROOM``: a person talks with all the agents of a room, here or behind a gateway.
 
 What is said is shown when it is whole, with the name of whoever has said it in front; it is quiet
 exactly when nothing that was said is left to be answered.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import getpass
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import attrs
 
+from motet.actors.client import Client, connect
 from motet.actors.commands.answers import answer_command
 from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.commands.told import stop_text
@@ -19,26 +21,50 @@ from motet.actors.events.subscription import subscribe
 from motet.actors.host import Host
 from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.voice import room_stream
-from motet.cli.counterpart import Counterpart, Meeting, Tell
+from motet.cli.counterpart import Counterpart, Line, Meeting, Tell
 from motet.cli.render import Rendering, one_line, visible
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
-from motet.protocols.errors import MotetError
-from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, RoomIdle, RoomTurn
+from motet.protocols.errors import MotetError, NotFound
+from motet.protocols.events import AnyEvent, EventRecord, Gap, MessageAdded, RoomIdle, RoomTurn
 from motet.protocols.gateway import CommandAnswer
+from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.sessions import LOCAL, Ack, StopReport
 
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "red")
 
 
+class RoomCounterpart(Counterpart, Protocol):
+    """A room, as ``user`` sees it."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of its agents."""
+        ...
+
+    async def waits(self) -> bool:
+        """Whether nothing that people have said is left to be answered."""
+        ...
+
+
 @attrs.define(eq=False)
 class RoomHere:
-    """A room of a host in this process, as ``user`` sees it."""
+    """A room of a host in this process."""
 
     host: Host
     room: OpenRoom
     user: str
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.room.members
+
+    async def waits(self) -> bool:
+        return self.room.waits
 
     async def say(self, text: str) -> Ack | CommandAnswer:
         command = parse_command(text)
@@ -60,6 +86,72 @@ class RoomHere:
         return 0
 
 
+@attrs.define(eq=False)
+class RoomAway:
+    """A room of a host behind a gateway."""
+
+    client: Client
+    name: str
+    user: str
+    members: tuple[str, ...]
+    restarted: Callable[[], int]
+
+    async def waits(self) -> bool:
+        return (await find_room(self.client, self.name)).idle
+
+    async def say(self, text: str) -> Ack | CommandAnswer:
+        answer = await self.client.post(self.name, text)
+        if isinstance(answer, CommandAnswer):
+            return answer
+        return Ack(f"{self.name}:{answer.seq}", "accepted")
+
+    async def stop(self) -> StopReport:
+        return await self.client.stop(room=self.name)
+
+    async def approve(self, approval: str, decision: ApprovalDecision) -> ApprovalInfo:
+        return await self.client.approve(approval, decision)
+
+    async def pending(self) -> tuple[ApprovalInfo, ...]:
+        return ()
+
+    def restarts(self) -> int:
+        return self.restarted()
+
+
+async def find_room(client: Client, name: str) -> RoomInfo:
+    """A room that the user may see. Raises ``NotFound``."""
+    for info in await client.rooms():
+        if info.name == name:
+            return info
+    raise NotFound(f"there is no room {name!r}, or it is not for you")
+
+
+async def rooms_away(url: str, token: str | None, name: str) -> tuple[str, ...]:
+    """The members of a room behind a gateway; empty if that is not the name of one."""
+    async with connect(url, token=token, name="motet-chat") as client:
+        if any(one.name == name for one in await client.agents()):
+            return ()
+        infos = [one for one in await client.rooms() if one.name == name]
+        return tuple(member.name for info in infos for member in info.members)
+
+
+@asynccontextmanager
+async def meet_room_away(
+    url: str, token: str | None, name: str, tell: Tell
+) -> AsyncGenerator[Meeting]:
+    """A room of a host behind a gateway; leaving the block ends no turn there."""
+    line = Line(tell)
+    async with (
+        connect(url, token=token, name="motet-chat", on_change=line.changed) as client,
+        client.stream(room_stream(name)) as events,
+    ):
+        line.position = lambda: events.last
+        info = await find_room(client, name)
+        user = client.server.principal.user if client.server else ""
+        members = tuple(member.name for member in info.members)
+        yield Meeting(RoomAway(client, name, user, members, lambda: line.restarts), events)
+
+
 @asynccontextmanager
 async def meet_room(setup: Setup, name: str, tell: Tell) -> AsyncGenerator[Meeting]:
     """A host of our own with this room open, as long as the block lasts."""
@@ -77,7 +169,7 @@ async def meet_room(setup: Setup, name: str, tell: Tell) -> AsyncGenerator[Meeti
 class RoomDialogue:
     """``quiet`` is called with the number of texts heard whenever nothing is left to do."""
 
-    here: RoomHere
+    here: RoomCounterpart
     screen: Screen
     quiet: Callable[[int], None]
     _rendering: Rendering = attrs.field(factory=lambda: Rendering(stream=False))
@@ -87,15 +179,15 @@ class RoomDialogue:
     def of(
         cls, counterpart: Counterpart, screen: Screen, quiet: Callable[[int], None]
     ) -> RoomDialogue:
-        assert isinstance(counterpart, RoomHere)
+        assert isinstance(counterpart, RoomHere | RoomAway)
         return cls(counterpart, screen, quiet)
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None:
         """Show what happens in the room, for ever."""
         async for record in events:
             self._show(record.event)
-            if isinstance(record.event, RoomIdle):
-                self._report()
+            if isinstance(record.event, RoomIdle | Gap):
+                await self._report()
 
     async def hear(self, text: str) -> None:
         """Take up one text: a command is carried out, anything else is said in the room."""
@@ -107,11 +199,15 @@ class RoomDialogue:
             if isinstance(answer, CommandAnswer):
                 self.screen.line(answer.text)
         self._heard += 1
-        self._report()
+        await self._report()
 
     async def stop(self) -> None:
         """End the round."""
-        report = await self.here.stop()
+        try:
+            report = await self.here.stop()
+        except MotetError as error:
+            self.screen.line(str(error), "failed")
+            return
         if report.still_running:
             self.screen.line(f"{stop_text(report)}; Ctrl-C again to leave", "warning")
 
@@ -135,12 +231,18 @@ class RoomDialogue:
             self.screen.write(f"[{name}] {text}\n")
             return
         self.screen.end()
-        members = self.here.room.members
+        members = self.here.members
         place = members.index(event.author) if event.author in members else -1
         style = f"bold {COLOURS[place % len(COLOURS)]}" if place >= 0 else "bold"
         self.screen.notes.print(name, style=style, markup=False, end="  ")
         self.screen.write(f"{text}\n")
 
-    def _report(self) -> None:
-        if self.here.room.waits:
-            self.quiet(self._heard)
+    async def _report(self) -> None:
+        heard = self._heard
+        try:
+            waits = await self.here.waits()
+        except MotetError as error:
+            self.screen.line(str(error), "failed")
+            return
+        if waits and heard == self._heard:
+            self.quiet(heard)

@@ -39,13 +39,16 @@ def show_room(setup: Setup, room: str, limit: int, *, json: bool) -> int:
     """Print the newest ``limit`` messages of a room. Raises ``NotFound``."""
     if not room:
         raise ConfigError("which one? motet rooms show NAME; `motet rooms` lists them")
-    found = trio.run(_said, setup.state, room, limit)
-    if json:
-        print(msgspec.json.encode(found).decode())
-        return OK
-    for one in found:
-        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {visible(one.text).rstrip()}")
+    print_messages(trio.run(_said, setup.state, room, limit), json=json)
     return OK
+
+
+def print_messages(messages: tuple[RoomMessage, ...], *, json: bool) -> None:
+    if json:
+        print(msgspec.json.encode(messages).decode())
+        return
+    for one in messages:
+        print(f"{clock_time(one.at)[5:16]}  [{one_line(one.author)}] {visible(one.text).rstrip()}")
 
 
 async def _stored(state: Path) -> tuple[RoomRecord, ...]:

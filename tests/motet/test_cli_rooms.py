@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.motet.command import motet, terminal
+from tests.motet.command import motet, started, terminal
 
 FILE = """
 state = "../state"
@@ -69,3 +69,27 @@ def test_ctrl_c_ends_the_round_and_the_talk_goes_on(folder: Path) -> None:
         chat.expect("planner")
         chat.expect("nobody to speak")
         chat.type("\x04")
+
+
+@pytest.mark.slow
+def test_the_rooms_of_a_server_are_talked_in_made_and_changed(folder: Path) -> None:
+    with started("serve", "--listen", "127.0.0.1:0", cwd=folder) as server:
+        server.expect("motet serves ")
+        url = ("--url", server.expect("\n").strip())
+        away = folder.parent
+
+        done = motet("chat", "dev", *url, cwd=away, stdin="@coder list files\nand this?\n/stop\n")
+        assert (done.code, done.out.startswith("[coder] ")) == (0, True), done
+        assert done.err.count("[the round is over: nobody to speak]") == 2
+        assert "Nothing was running" in done.err
+
+        shown = motet("rooms", "show", "dev", "-n", "1", *url, cwd=away)
+        assert "[local] and this?" in shown.out
+
+        which = ("--member", "coder", "--person", "bob")
+        made = motet("rooms", "create", "ops", *which, cwd=folder)
+        name = made.out.strip()
+        assert name.startswith("ops-"), made
+        changed = motet("rooms", "set", name, "--mode", "steer", *url, "--json", cwd=away)
+        plan = json.loads(changed.out)["plan"]
+        assert (plan["mode"], plan["members"]) == ("steer", ["coder"])

@@ -93,6 +93,21 @@ async def test_a_room_is_talked_in_and_read_like_a_session() -> None:
             assert (posted.status, again.status, again.seq) == ("accepted", "duplicate", posted.seq)
             assert isinstance(stopped, CommandAnswer)
             assert [room.name for room in await client.rooms()] == ["dev"]
+            page = await client.room_history("dev", limit=1)
+            assert (page.before, page.messages[0].author) == (2, "ann")
+
+
+async def test_a_room_is_made_and_changed() -> None:
+    async with motet.open_host(agents=[motet.Agent("ann")]) as host:
+        url = await host.serve(GatewayConfig(listen="127.0.0.1:0"))
+        async with connect(url) as client:
+            plan = motet.RoomPlan(("ann",), until="DONE", limits=motet.Limits(usd=0.5))
+            made = await client.create_room("plans", plan, people=("bob",))
+            assert (made.plan, made.people) == (plan, ("bob",))
+            change = motet.RoomChange(until=None, mode="steer", people=())
+            changed = await client.change_room(made.name, change)
+            assert changed.plan == change.of(plan)
+            assert (changed.plan.until if changed.plan else "", changed.people) == (None, ())
 
 
 async def test_over_tls_the_certificate_has_to_be_a_trusted_one(tmp_path: Path) -> None:

@@ -165,7 +165,13 @@ async def test_an_owner_changes_the_room_and_nobody_else() -> None:
         told = await here.alice.result("rooms.set", room=here.room, until=None, people=[])
         assert (msgspec.convert(told["plan"], RoomPlan).until, told["people"]) == (None, [])
         assert (await here.bob.error("rooms.set", room=here.room, max_turns=2)).code == "not_found"
-        for wrong in ({"members": []}, {"limits": {"usd": -1}}, {"mode": "nod"}, {"called": ["x"]}):
+        refused: tuple[dict[str, object], ...] = (
+            {"members": []},
+            {"limits": {"usd": -1}},
+            {"mode": "nod"},
+            {"called": ["x"]},
+        )
+        for wrong in refused:
             error = await here.alice.error("rooms.set", room=here.room, **wrong)
             assert error.code == "invalid_params", wrong
         assert (
