@@ -26,8 +26,10 @@ def require(model: str) -> None:
     if not _allowed:
         # A suite that asks no model need not wait for what describes one.
         from motet.protocols.models import ModelFailure
+        from motet.runtime.testing.lines import caller_of_motet
 
+        line = caller_of_motet()
+        asked = f"{model} would be asked for real" + (f" by {line}" if line else "")
         raise ModelFailure(
-            f"{model} would be asked for real, which is switched off here ({SWITCH} is False)",
-            kind="refused",
+            f"{asked}, which is switched off here ({SWITCH} is False)", kind="refused"
         )

@@ -68,9 +68,10 @@ async def test_with_the_switch_off_no_provider_is_asked(monkeypatch: pytest.Monk
     monkeypatch.setattr(mt, "ALLOW_MODEL_REQUESTS", False)
     agent = motet.Agent("t", model="openai:gpt-5.2")
     async with motet.open_host() as host:
-        with pytest.raises(Llm, match=r"openai:gpt-5\.2 would be asked for real") as caught:
+        with pytest.raises(Llm, match=r"openai:gpt-5\.2 would be asked for real by ") as caught:
             await host.run(agent, "go")
     assert "motet.testing.ALLOW_MODEL_REQUESTS is False" in str(caught.value)
+    assert f" by {__file__}:" in str(caught.value)
 
 
 def test_the_switch_is_on_unless_a_suite_says_otherwise() -> None:

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, date, datetime
+from time import time as by_name
 
 import pytest
 import trio
@@ -112,6 +114,32 @@ def test_clocks_are_refused_on_demand_and_only_to_code_that_is_no_librarys() -> 
     assert isinstance(error, NotSimulated)
     assert "time.time inside a simulation" in str(error)
     assert "trio.current_time()" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [
+        (lambda: time.time(), "time.time"),
+        (lambda: by_name(), "time.time"),
+        (lambda: datetime.now(), "datetime.now"),
+        (lambda: datetime.now(UTC), "datetime.now"),
+        (lambda: date.today(), "date.today"),
+    ],
+)
+def test_the_time_of_day_is_refused_however_it_is_asked_for(
+    read: Callable[[], object], shown: str
+) -> None:
+    async def world(sim: Simulation) -> None:
+        assert isinstance(datetime(2026, 1, 1), datetime)
+        read()
+
+    error = run(world, guards={"clock"}).error
+
+    assert isinstance(error, NotSimulated)
+    assert f"used {shown} inside a simulation" in str(error)
+    assert error.line.startswith(f"{__file__}:")
+    assert datetime.now(UTC).year > 2025
+    assert by_name() > 1.7e9
 
 
 def test_actors_need_none_of_it() -> None:
