@@ -9,6 +9,9 @@ and it is the subreaper of all that the program starts, so that neither a double
 ``setsid`` gets out of its reach. If somebody kills the guard, the kernel kills the program.
 Elsewhere the program leads a process group, which is killed; a host that is killed leaves it.
 
+All that the host starts goes through :func:`open_child`, so that a simulation can put programs of
+its own in the place of the machine's: :func:`started_by`.
+
     async with open_child(["some-server", "--stdio"], env={"PATH": "/usr/bin"}) as child:
         await child.stdin.send_all(b"hello\\n")
         answer = await child.stdout.receive_some()
@@ -21,9 +24,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import attrs
 import trio
@@ -33,6 +38,33 @@ from motet.actors.tools.builtin.output import HeadTail
 from motet.actors.tools.builtin.sandbox import GRACE, GUARD
 
 GUARDED = sys.platform == "linux"
+
+
+@attrs.frozen
+class Program:
+    """What is to be started; the fields are the arguments of :func:`open_child`."""
+
+    argv: tuple[str, ...]
+    cwd: str | Path | None
+    env: Mapping[str, str]
+    grace: float
+    limits: Mapping[str, int]
+    reads: bool
+    joined: bool
+
+
+class Process(Protocol):
+    """What is used of a :class:`trio.Process`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -50,8 +82,8 @@ class Child:
     stdin: trio.abc.SendStream
     stdout: trio.abc.ReceiveStream
     stderr: trio.abc.ReceiveStream
-    _process: trio.Process = attrs.field(repr=False)
-    _lifeline: trio.abc.SendStream | None = attrs.field(repr=False)
+    _process: Process = attrs.field(repr=False)
+    _lifeline: trio.abc.AsyncResource | None = attrs.field(repr=False)
     _grace: float = attrs.field(repr=False)
 
     @property
@@ -98,10 +130,17 @@ class Child:
             words.add(chunk)
 
     async def end(self) -> None:
+        """End it as :meth:`stop` does, and close its streams; again does nothing."""
+        await self.stop()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await self.stdout.aclose()
+            await self.stderr.aclose()
+
+    async def stop(self) -> None:
         """End it with all that it started, and wait until they are gone; again does nothing.
 
         Asks them to (SIGTERM), and kills what is there after the grace. Shielded: takes at most
-        the grace and a few seconds, whatever the program does.
+        the grace and a few seconds, whatever the program does. What it has said can still be read.
         """
         budget = self._grace + 2 * PATIENCE
         with trio.CancelScope(shield=True, deadline=trio.current_time() + budget):
@@ -111,9 +150,6 @@ class Child:
             self._process.kill()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
                 await self._process.wait()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
-            await self.stdout.aclose()
-            await self.stderr.aclose()
 
     async def _release(self) -> None:
         """Let go of the lifeline: the guard ends all that is left, then itself."""
@@ -139,6 +175,8 @@ async def open_child(
     env: Mapping[str, str] | None = None,
     grace: float = GRACE,
     limits: Mapping[str, int] | None = None,
+    reads: bool = True,
+    joined: bool = False,
 ) -> AsyncGenerator[Child]:
     """Run a program for the length of the block; at its end the program is ended.
 
@@ -149,82 +187,117 @@ async def open_child(
         grace: seconds between asking it to end and killing it.
         limits: names of ``resource.RLIMIT_*`` and their values, for each of its processes; only
             where there is a guard.
+        reads: whether there is something on its stdin; if not, that is ``/dev/null``.
+        joined: whether its stderr comes in its stdout, in the order in which it was written.
 
     Raises ``OSError`` when it cannot be started. Cancellation ends it and waits.
     """
     known = dict(os.environ if env is None else env)
-    _look_for(argv[0], cwd, known)
-    start = _start_guarded if GUARDED else _start_group
-    child = await start(argv, cwd, known, grace, limits or {})
+    program = Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined)
+    start = _instead.get() or (_start_guarded if GUARDED else _start_group)
+    child = await start(program)
     try:
         yield child
     finally:
         await child.end()
 
 
-def _look_for(program: str, cwd: str | Path | None, env: Mapping[str, str]) -> None:
-    """Raises ``FileNotFoundError``: the guard could only say so in the program's own output."""
-    named = os.path.join(cwd or ".", program) if os.path.dirname(program) else program
-    if shutil.which(named, path=env.get("PATH", os.defpath)) is None:
-        raise FileNotFoundError(f"there is no program {program!r} that can be run")
+Start: TypeAlias = Callable[[Program], Awaitable[Child]]
+"""Starts a program; raises ``OSError``. Closing the lifeline of the child has to end it, by
+SIGTERM and after the grace by SIGKILL, as a guard does."""
+
+_instead: ContextVar[Start | None] = ContextVar("who starts programs", default=None)
 
 
-async def _start_guarded(
-    argv: Sequence[str],
-    cwd: str | Path | None,
-    env: dict[str, str],
-    grace: float,
-    limits: Mapping[str, int],
-) -> Child:
-    read, write = os.pipe()
-    stdin = trio.lowlevel.FdStream(write)
+@contextmanager
+def started_by(start: Start) -> Generator[None]:
+    """Have ``start`` run the programs of this context, for the length of the block."""
+    before = _instead.set(start)
     try:
-        options = {"RLIMIT_CORE": 0, **limits, "STDIN": read}
-        listed = ",".join(f"{name}={value}" for name, value in options.items())
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-I", "-S", GUARD, str(grace), listed, *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            pass_fds=(read,),
-            cwd=cwd,
-            env=env,
-        )
+        yield
+    finally:
+        _instead.reset(before)
+
+
+def simulated() -> bool:
+    """Whether programs are started by somebody else than this machine; see :func:`started_by`."""
+    return _instead.get() is not None
+
+
+def _look_for(program: Program) -> None:
+    """Raises ``FileNotFoundError``: the guard could only say so in the program's own output."""
+    name = program.argv[0]
+    named = os.path.join(program.cwd or ".", name) if os.path.dirname(name) else name
+    if shutil.which(named, path=program.env.get("PATH", os.defpath)) is None:
+        raise FileNotFoundError(f"there is no program {name!r} that can be run")
+
+
+async def _start_guarded(program: Program) -> Child:
+    _look_for(program)
+    options, passed = {"RLIMIT_CORE": 0, **program.limits}, list[int]()
+    stdin: trio.abc.SendStream = Nothing()
+    if program.reads:
+        read, write = os.pipe()
+        stdin, options["STDIN"] = trio.lowlevel.FdStream(write), read
+        passed.append(read)
+    listed = ",".join(f"{name}={value}" for name, value in options.items())
+    words = [sys.executable, "-I", "-S", GUARD, str(program.grace), listed, *program.argv]
+    try:
+        process = await _open(words, program, subprocess.PIPE, passed)
     except BaseException:
-        stdin.close()
+        await trio.aclose_forcefully(stdin)
         raise
     finally:
-        os.close(read)
-    return _child(process, stdin, process.stdin, grace)
+        for descriptor in passed:
+            os.close(descriptor)
+    return _child(process, stdin, process.stdin, program.grace)
 
 
-async def _start_group(
-    argv: Sequence[str],
-    cwd: str | Path | None,
-    env: dict[str, str],
-    grace: float,
-    _limits: Mapping[str, int],
-) -> Child:
-    process = await trio.lowlevel.open_process(
-        list(argv),
-        stdin=subprocess.PIPE,
+async def _start_group(program: Program) -> Child:
+    _look_for(program)
+    fed = subprocess.PIPE if program.reads else subprocess.DEVNULL
+    process = await _open(list(program.argv), program, fed, ())
+    return _child(process, process.stdin or Nothing(), None, program.grace)
+
+
+async def _open(
+    words: list[str], program: Program, stdin: int, passed: Sequence[int]
+) -> trio.Process:
+    return await trio.lowlevel.open_process(
+        words,
+        stdin=stdin,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT if program.joined else subprocess.PIPE,
         start_new_session=True,
-        cwd=cwd,
-        env=env,
+        pass_fds=passed,
+        cwd=program.cwd,
+        env=dict(program.env),
     )
-    assert process.stdin is not None
-    return _child(process, process.stdin, None, grace)
 
 
 def _child(
     process: trio.Process,
     stdin: trio.abc.SendStream,
-    lifeline: trio.abc.SendStream | None,
+    lifeline: trio.abc.AsyncResource | None,
     grace: float,
 ) -> Child:
     assert process.stdout is not None
-    assert process.stderr is not None
-    return Child(stdin, process.stdout, process.stderr, process, lifeline, grace)
+    return Child(stdin, process.stdout, process.stderr or Nothing(), process, lifeline, grace)
+
+
+class Nothing(trio.abc.SendStream, trio.abc.ReceiveStream):
+    """The stream that a program does not have: nobody reads it, nothing comes."""
+
+    async def send_all(self, data: object) -> None:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        return b""
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()

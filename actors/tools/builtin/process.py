@@ -7,16 +7,14 @@ that the command started is dead and reaped, unless the kernel could not end it.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import trio
 
+from motet.actors import processes  # the module: it is what begins the import of this one
 from motet.actors.tools.builtin.guard import PATIENCE
 from motet.actors.tools.builtin.output import HeadTail
-
-CHUNK = 1 << 16
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -32,9 +30,15 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 async def run_command(
-    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float, room: int
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    limits: Mapping[str, int],
+    timeout: float,
+    room: int,
 ) -> Finished:
-    """Run ``argv``, a guarded command line, for at most ``timeout`` seconds.
+    """Run ``argv`` for at most ``timeout`` seconds; ``limits`` as for a child.
 
     Cancellation ends the command and waits until it is gone, as does the time-out; a moment of
     grace and then SIGKILL, so that this takes a fraction of a second.
@@ -42,50 +46,31 @@ async def run_command(
     Raises:
         OSError: it could not be started.
     """
-    process = await trio.lowlevel.open_process(
-        list(argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        cwd=cwd,
-        env=dict(env),
-    )
     output = HeadTail(room)
     drained = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_drain, process, output, drained)
+    async with (
+        processes.open_child(
+            argv, cwd=cwd, env=env, limits=limits, reads=False, joined=True
+        ) as child,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_drain, child.stdout, output, drained)
         try:
             with trio.move_on_after(timeout) as limit:
-                await process.wait()
+                await child.wait()
         finally:
-            await _end(process)
+            await child.stop()
         with trio.move_on_after(PATIENCE):
             await drained.wait()
         nursery.cancel_scope.cancel()
-    assert process.returncode is not None
-    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return Finished(code, limit.cancelled_caught, output.text(), output.total)
+    assert child.returncode is not None
+    return Finished(child.returncode, limit.cancelled_caught, output.text(), output.total)
 
 
-async def _drain(process: trio.Process, output: HeadTail, drained: trio.Event) -> None:
-    assert process.stdout is not None
-    async with process.stdout:
-        async for chunk in process.stdout:
-            output.add(chunk)
+async def _drain(stdout: trio.abc.ReceiveStream, output: HeadTail, drained: trio.Event) -> None:
+    async for chunk in stdout:
+        output.add(chunk)
     drained.set()
-
-
-async def _end(process: trio.Process) -> None:
-    """Let go of the lifeline and wait for the guard, which then ends all that is left."""
-    assert process.stdin is not None
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * PATIENCE):
-        await process.stdin.aclose()
-        await process.wait()
-    if process.returncode is None:
-        process.kill()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
-            await process.wait()
 
 
 def environment() -> dict[str, str]:

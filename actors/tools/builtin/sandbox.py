@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -112,18 +111,14 @@ def unsafe_argv(machine: Machine, command: str) -> list[str]:
     return [machine.shell, "-c", command]
 
 
-def guarded(argv: list[str], config: ShellConfig) -> list[str]:
-    """``argv`` under the guard, which sets the limits and ends all of it with the host."""
-    cpu_seconds = math.ceil(config.timeout) * (os.cpu_count() or 1) + 1
-    limits = {
-        "RLIMIT_CORE": 0,
-        "RLIMIT_CPU": cpu_seconds,
+def limits(config: ShellConfig) -> dict[str, int]:
+    """What each process of a command may use."""
+    return {
+        "RLIMIT_CPU": math.ceil(config.timeout) * (os.cpu_count() or 1) + 1,
         # Not RLIMIT_AS: address space that is only reserved, as node and Go do, costs nothing.
         "RLIMIT_DATA": config.memory_mb << 20,
         "RLIMIT_FSIZE": FILE_MB << 20,
     }
-    listed = ",".join(f"{name}={value}" for name, value in limits.items())
-    return [sys.executable, "-I", "-S", GUARD, str(GRACE), listed, *argv]
 
 
 def _namespaces(machine: Machine, config: ShellConfig) -> list[str]:
