@@ -20,19 +20,65 @@ if TYPE_CHECKING:
     from motet.runtime.testing.guards import NotSimulated
     from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
     from motet.runtime.testing.simulation import Stuck
+    from motet.testing import invariants as invariants
+    from motet.testing.checking import check, snapshot
     from motet.testing.disk import SimulatedDisk
     from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws
+    from motet.testing.fuzz_model import Drawn, FuzzModel
     from motet.testing.history import History
     from motet.testing.host import SimulatedHost, simulated_host
+    from motet.testing.invariants.snapshot import Snapshot
+    from motet.testing.invariants.violation import InvariantBroken, Violation
     from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
+    from motet.testing.reached import NeverReached, assert_reached, sometimes
+    from motet.testing.recorded import replay_case
     from motet.testing.scripted import ScriptedModel
     from motet.testing.steps import Answer, Failure, Step, call, cut, fail, raw_call, say, slow
+    from motet.testing.stories.acts import (
+        Crash,
+        Disconnect,
+        Post,
+        Resend,
+        Reset,
+        Run,
+        Send,
+        Steer,
+        Stop,
+        Wait,
+    )
+    from motet.testing.stories.bound import BoundProgram
+    from motet.testing.stories.cases import Case, load_case, replay_case, run_twice, save_case
+    from motet.testing.stories.odds import Faults
+    from motet.testing.stories.program import Mishap, Program
+    from motet.testing.stories.strategy import programs
+    from motet.testing.sweeps import HostFault, SweepReport, sweep
 
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
+    "motet.testing.checking": ("check", "snapshot"),
+    "motet.testing.invariants.snapshot": ("Snapshot",),
+    "motet.testing.invariants.violation": ("InvariantBroken", "Violation"),
+    "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
+    "motet.testing.stories.acts": (
+        "Crash",
+        "Disconnect",
+        "Post",
+        "Resend",
+        "Reset",
+        "Run",
+        "Send",
+        "Steer",
+        "Stop",
+        "Wait",
+    ),
+    "motet.testing.stories.bound": ("BoundProgram",),
+    "motet.testing.stories.cases": ("Case", "load_case", "replay_case", "run_twice", "save_case"),
+    "motet.testing.stories.odds": ("Faults",),
+    "motet.testing.stories.program": ("Mishap", "Program"),
+    "motet.testing.stories.strategy": ("programs",),
     "motet.actors.models.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),
     "motet.testing.flaky": ("Flaw", "FuzzPlan", "flaky_tool", "with_flaws"),
@@ -41,9 +87,12 @@ _HOMES = {
     "motet.runtime.testing.simulation": ("Stuck",),
     "motet.testing.history": ("History",),
     "motet.testing.host": ("SimulatedHost", "simulated_host"),
+    "motet.testing.fuzz_model": ("Drawn", "FuzzModel"),
+    "motet.testing.sweeps": ("HostFault", "SweepReport", "sweep"),
     "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
+    "motet.testing.recorded": ("replay_case",),
     "motet.testing.scripted": ("ScriptedModel",),
     "motet.testing.steps": (
         "Answer",
@@ -62,33 +111,67 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
     "Answer",
+    "BoundProgram",
+    "Case",
+    "Crash",
     "DelayBounded",
+    "Disconnect",
+    "Drawn",
     "Effect",
     "Failure",
+    "Faults",
     "Flaw",
     "FunctionModel",
+    "FuzzModel",
     "FuzzPlan",
     "History",
+    "HostFault",
+    "InvariantBroken",
     "Ledger",
+    "Mishap",
+    "NeverReached",
     "NotSimulated",
     "Pct",
+    "Post",
+    "Program",
     "RecordedModel",
+    "Resend",
+    "Reset",
+    "Run",
     "ScriptedModel",
+    "Send",
     "SimulatedDisk",
     "SimulatedHost",
+    "Snapshot",
+    "Steer",
     "Step",
+    "Stop",
     "Stuck",
+    "SweepReport",
     "TestModel",
     "Uniform",
+    "Violation",
+    "Wait",
+    "assert_reached",
     "call",
+    "check",
     "cut",
     "fail",
     "flaky_tool",
+    "invariants",
+    "load_case",
+    "programs",
     "raw_call",
+    "replay_case",
+    "run_twice",
+    "save_case",
     "say",
     "script_source",
     "simulated_host",
     "slow",
+    "snapshot",
+    "sometimes",
+    "sweep",
     "with_flaws",
 ]
 
@@ -109,6 +192,8 @@ sys.modules[__name__].__class__ = _Testing
 
 
 def __getattr__(name: str) -> object:
+    if name == "invariants":
+        return import_module("motet.testing.invariants")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'motet.testing' has no attribute {name!r}")

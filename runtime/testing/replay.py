@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from motet.protocols.version import __version__
 from motet.runtime.testing.faults import Fault
 from motet.runtime.testing.simulate import Outcome, World, run
 
-__all__ = ["Replay", "ReplayDiverged", "replay", "save"]
+__all__ = ["Replay", "ReplayDiverged", "difference", "replay", "save", "versions"]
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def save(path: str | Path, world: World[Any], outcome: Outcome[Any]) -> Path:
     path = Path(path)
     step = outcome.violations[0].step if outcome.violations else outcome.steps
     record = Replay(
-        versions=_versions(),
+        versions=versions(),
         world=_name_of(world),
         seed=outcome.seed,
         choices=outcome.choices,
@@ -96,26 +96,34 @@ def replay(path: str | Path) -> Outcome[Any]:
         max_steps=record.max_steps,
     )
     if outcome.hash != record.hash:
-        raise _difference(path, record, tuple(outcome.trace.lines()))
+        now = tuple(outcome.trace.lines())
+        end, hint = len(record.trace), "the hash in the file is not that of its trace"
+        raise difference(path, record.trace, now, record.versions) or ReplayDiverged(
+            path, end, hint, "it was edited", "the traces are the same"
+        )
     return outcome
 
 
-def _difference(path: Path, record: Replay, now: Sequence[str]) -> ReplayDiverged:
-    pairs = itertools.zip_longest(record.trace, now, fillvalue="(the trace has ended)")
-    differing = ((n, *pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    default = (len(record.trace), "the hash in the file is not that of its trace", "it was edited")
-    line, was, is_now = next(differing, default)
-    versions = _versions()
+def difference(
+    path: Path, then: Sequence[str], now: Sequence[str], was: Mapping[str, str]
+) -> ReplayDiverged | None:
+    """Where two traces part, ``was``: the versions of then; None: they are the same."""
+    pairs = itertools.zip_longest(then, now, fillvalue="(the trace has ended)")
+    found = next(((n, *pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1]), None)
+    if found is None:
+        return None
+    here = versions()
     changed = [
-        f"{name} was {then}, is {versions.get(name, 'absent')}"
-        for name, then in record.versions.items()
-        if versions.get(name) != then
+        f"{name} was {version}, is {here[name]}"
+        for name, version in was.items()
+        if name in here and here[name] != version
     ]
     reason = "; ".join(changed) or "the versions are the same: the code or its chance has changed"
-    return ReplayDiverged(path, line, was, is_now, reason)
+    return ReplayDiverged(path, *found, reason)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what a replay depends on."""
     return {
         "python": platform.python_version(),
         "trio": trio.__version__,

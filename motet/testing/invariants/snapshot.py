@@ -27,6 +27,7 @@ __all__ = [
     "Sent",
     "Snapshot",
     "Stopped",
+    "Task",
     "token_of",
 ]
 
@@ -102,22 +103,27 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Something done to the world outside, as a ledger has it. ``call``: for which call."""
+    """Something done to the world outside, as a ledger has it, for a call of a tool."""
 
+    what: str
+    call_id: str
+    repeatable: bool = False
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task that a tool of a run has started, itself or through others, and that is alive."""
+
+    run_id: str
     name: str
-    run_id: str = ""
-    call_id: str = ""
-    at: int = 0
 
 
 class RoomSeen(msgspec.Struct, frozen=True):
-    """A room: what was said in it, and the limits it has."""
+    """A room, and what was said in it."""
 
     name: str
     members: tuple[str, ...]
     messages: tuple[RoomMessage, ...] = ()
     idle: bool = True
-    max_turns: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -131,6 +137,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         limits: of agents, by name.
         laws: what the kernel's own counters say is broken.
         processes: children that are alive, in words.
+        tasks: what tools have started, and is alive.
         actors: paths of live actors.
         settled: nothing in the host could run any more.
         restless: why it did not come to rest, if it should have.
@@ -153,6 +160,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: dict[str, Limits] = {}
     laws: tuple[str, ...] = ()
     processes: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ()
     actors: tuple[str, ...] = ()
     settled: bool = False
     restless: str = ""

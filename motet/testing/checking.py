@@ -1,0 +1,117 @@
+"""``check(host)``: all invariants, looked at when a program is over, or at any other time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec.structs import replace
+
+from motet.actors.host import Host
+from motet.protocols.events import EventRecord
+from motet.protocols.sessions import HistoryRow
+from motet.testing.invariants import STANDARD, Invariant, InvariantBroken, Snapshot, broken
+from motet.testing.invariants.snapshot import Effect, RoomSeen, Task
+from motet.testing.stories.play import play_in, tasks_of_runs
+
+if TYPE_CHECKING:
+    from motet.testing.host import SimulatedHost
+
+__all__ = ["check", "snapshot"]
+
+PAGE = 200
+ALL = 100_000
+
+
+def check(host: SimulatedHost, *invariants: Invariant) -> None:
+    """Look at everything that every host guarantees, and at ``invariants`` besides.
+
+    Raises :class:`InvariantBroken` with all that is wrong, the last steps, and the program as a
+    test. ``mt.invariants`` has more than the standard ones.
+    """
+    wrong = broken(snapshot(host), (*STANDARD, *invariants))
+    if not wrong:
+        return
+    play = play_in(host)
+    if play is None:
+        raise InvariantBroken(wrong, host.report(50))
+    raise play.broken(wrong, invariants)
+
+
+def snapshot(host: SimulatedHost) -> Snapshot:
+    """What can be seen of a host now, and what happened in it; asks the host itself."""
+    play = play_in(host)
+    seen = play.history() if play is not None else history(host)
+    streams = {happened.record.stream for happened in seen.events}
+    seen = host.call(_look, seen, streams)
+    laws = tuple(dict.fromkeys(map(str, host.violations)))
+    effects = tuple(
+        Effect(effect.what, effect.call_id, effect.repeatable) for effect in host.ledger.effects
+    )
+    return replace(seen, laws=laws, effects=effects)
+
+
+def history(host: SimulatedHost) -> Snapshot:
+    """What happened until now, without asking the host anything."""
+    past = host.history
+    return Snapshot(
+        sent=tuple(past.sent),
+        asked=tuple(past.asked),
+        events=tuple(past.events),
+        stops=tuple(past.stops),
+        crashes=tuple(past.crashes),
+    )
+
+
+async def _look(host: Host, seen: Snapshot, streams: set[str]) -> Snapshot:
+    await trio.testing.wait_all_tasks_blocked()
+    tasks = tuple(
+        Task(run_id, name) for run_id, name in tasks_of_runs(trio.lowlevel.current_root_task())
+    )
+    sessions = await host.sessions(limit=ALL)
+    runs = await host.runs(limit=ALL)
+    keys = dict.fromkeys([*(one.session for one in sessions), *(run.session for run in runs)])
+    rooms = [await _room(host, info.name) for info in await host.rooms.list()]
+    return replace(
+        seen,
+        sessions=sessions,
+        runs=tuple(reversed(runs)),
+        transcripts={key: await _rows(host, key) for key in keys},
+        journal={stream: await _events(host, stream) for stream in sorted(streams)},
+        errors=await host.errors(limit=ALL),
+        approvals=await host.approvals(limit=ALL),
+        rooms=tuple(rooms),
+        tasks=tasks,
+        actors=tuple(actor.path for actor in host.actors()),
+    )
+
+
+async def _rows(host: Host, session: str) -> tuple[HistoryRow, ...]:
+    rows: tuple[HistoryRow, ...] = ()
+    while True:
+        before = rows[0].pos if rows else None
+        page = await host.history(session, before=before, limit=PAGE)
+        rows = page + rows
+        if len(page) < PAGE:
+            return rows
+
+
+async def _events(host: Host, stream: str) -> tuple[EventRecord, ...]:
+    records: tuple[EventRecord, ...] = ()
+    while True:
+        after = records[-1].seq or 0 if records else 0
+        page = await host.events.read(stream, after, limit=PAGE)
+        records += page
+        if len(page) < PAGE:
+            return records
+
+
+async def _room(host: Host, name: str) -> RoomSeen:
+    info = await host.rooms.get(name)
+    messages = await host.rooms.history(name, limit=PAGE)
+    while messages and len(
+        page := await host.rooms.history(name, before=messages[0].seq, limit=PAGE)
+    ):
+        messages = page + messages
+    members = tuple(member.name for member in info.members)
+    return RoomSeen(name, members, messages, idle=info.idle)

@@ -1,0 +1,109 @@
+"""Invariants of tool calls and of the transcripts that hold them (G1, G7, G10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+from motet.actors.agent.transcript import violations
+from motet.protocols.chat import ToolMessage
+from motet.protocols.events import ToolCall, ToolResult
+from motet.testing.invariants.runs import ends
+from motet.testing.invariants.snapshot import Snapshot
+from motet.testing.invariants.violation import Finding
+
+__all__ = [
+    "effects_at_most_once",
+    "gates_hold",
+    "no_work_after_the_end",
+    "one_result_per_call",
+    "requests_are_valid",
+    "transcripts_are_valid",
+]
+
+NOT_RUN = ("denied", "answered", "cancelled_before_start")
+
+
+def one_result_per_call(snapshot: Snapshot) -> Iterator[Finding]:
+    """Every ``tool.call`` has exactly one ``tool.result`` when its run has ended (G7)."""
+    begun: Counter[tuple[str, str]] = Counter()
+    ended: Counter[tuple[str, str]] = Counter()
+    last: dict[tuple[str, str], int] = {}
+    for item in snapshot.events:
+        run_id = item.record.run_id or ""
+        match item.record.event:
+            case ToolCall(id=call):
+                begun[run_id, call] += 1
+                last[run_id, call] = item.at
+            case ToolResult(id=call):
+                ended[run_id, call] += 1
+            case _:
+                pass
+    over = ends(snapshot)
+    for (run_id, call), count in ended.items():
+        if count > max(1, begun[run_id, call]):
+            yield f"the call {call} of run {run_id} has {count} results"
+    for (run_id, call), at in last.items():
+        if run_id in over and not ended[run_id, call] and not snapshot.crashed_after(at):
+            yield f"the run {run_id} has ended, and its call {call} has no result"
+
+
+def transcripts_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
+    """Every stored transcript is one that a provider takes (G7)."""
+    for session in snapshot.transcripts:
+        for wrong in violations(snapshot.rows(session)):
+            yield f"the transcript of session {session!r}: {wrong}"
+
+
+def requests_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
+    """Every request is one that a provider takes, whatever hooks have made of it (G7)."""
+    for asked in snapshot.asked:
+        for wrong in violations(asked.request.messages):
+            yield f"a request of run {asked.run_id} in session {asked.session!r}: {wrong}"
+
+
+def no_work_after_the_end(snapshot: Snapshot) -> Iterator[Finding]:
+    """A run that has ended has no tool at work, and asks no model any more (G1)."""
+    over = ends(snapshot)
+    for call in snapshot.ran:
+        if not call.ended and call.run_id in over:
+            yield f"the run {call.run_id} has ended, and its tool {call.tool!r} is at work"
+        elif call.at > over.get(call.run_id, call.at):
+            yield f"the run {call.run_id} had ended when its tool {call.tool!r} began"
+    for asked in snapshot.asked:
+        if asked.at > over.get(asked.run_id, asked.at):
+            yield f"the run {asked.run_id} had ended when it asked its model"
+    for task in snapshot.tasks:
+        if task.run_id in over:
+            yield f"the run {task.run_id} has ended, and its task {task.name} goes on"
+
+
+def gates_hold(snapshot: Snapshot) -> Iterator[Finding]:
+    """What was denied or never begun has not run; what needs an approval had it (G10)."""
+    ran = {(call.run_id, call.call_id) for call in snapshot.ran}
+    for item in chain.from_iterable(snapshot.transcripts.values()):
+        row = item.row
+        if not isinstance(row, ToolMessage) or row.outcome not in NOT_RUN:
+            continue
+        if (item.run_id, row.call_id) in ran:
+            yield (
+                f"the call {row.call_id} of {row.name!r} in run {item.run_id} has run, "
+                f"though its result says {row.outcome}"
+            )
+    allowed = {
+        (approval.run_id, approval.call_id)
+        for approval in snapshot.approvals
+        if approval.state == "allowed"
+    }
+    for call in snapshot.ran:
+        if call.gated and (call.run_id, call.call_id) not in allowed:
+            yield f"the tool {call.tool!r} of run {call.run_id} ran without its approval"
+
+
+def effects_at_most_once(snapshot: Snapshot) -> Iterator[Finding]:
+    """No call has the same effect twice, in spite of retries, resumption and crashes."""
+    once = (effect for effect in snapshot.effects if not effect.repeatable)
+    for effect, count in Counter(once).items():
+        if count > 1:
+            yield f"the call {effect.call_id} has done {effect.what!r} {count} times"

@@ -1,0 +1,140 @@
+"""Invariants of runs, of the streams of events, and of inputs (G2, G14, G15)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import get_args
+
+from motet.protocols.events import Event, InputDropped, InputSteered, RunStarted, Terminal
+from motet.protocols.sessions import FINAL
+from motet.testing.invariants.snapshot import Sent, Snapshot
+from motet.testing.invariants.violation import Finding
+
+__all__ = [
+    "ends",
+    "inputs_are_answered_once",
+    "is_end",
+    "keys_start_one_run",
+    "one_terminal_event",
+    "streams_have_no_gaps",
+    "work_comes_to_rest",
+]
+
+ENDS: tuple[type[Event], ...] = (*get_args(Terminal), InputDropped, InputSteered)
+
+
+def is_end(event: Event) -> bool:
+    """Whether an event ends its run, which may never have begun."""
+    return isinstance(event, ENDS)
+
+
+def ends(snapshot: Snapshot) -> dict[str, int]:
+    """When each run that has ended did so, as a subscriber saw it."""
+    found: dict[str, int] = {}
+    for item in snapshot.events:
+        if item.record.run_id is not None and is_end(item.record.event):
+            found.setdefault(item.record.run_id, item.at)
+    return found
+
+
+def one_terminal_event(snapshot: Snapshot) -> Iterator[Finding]:
+    """Every run that has ended has exactly one terminal event, and no other run has any."""
+    told: Counter[str] = Counter()
+    started: set[str] = set()
+    for records in snapshot.journal.values():
+        for record in records:
+            if record.run_id is not None and is_end(record.event):
+                told[record.run_id] += 1
+            elif record.run_id is not None and isinstance(record.event, RunStarted):
+                started.add(record.run_id)
+    for run_id, count in told.items():
+        if count > 1:
+            yield f"the run {run_id} has {count} terminal events"
+    for run in snapshot.runs:
+        if run.status in FINAL and snapshot.settled and not told[run.run_id]:
+            yield f"the run {run.run_id} is {run.status}, and no event says that it has ended"
+        elif run.status not in FINAL and told[run.run_id]:
+            yield f"an event says that the run {run.run_id} has ended, and it is {run.status}"
+    if snapshot.settled:
+        known = {run.run_id for run in snapshot.runs}
+        for run_id in sorted(started - known - told.keys()):
+            yield f"the run {run_id} has begun, and nothing is known of its end"
+
+
+def streams_have_no_gaps(snapshot: Snapshot) -> Iterator[Finding]:
+    """Numbers of a stream follow each other, and none is used for two events, over crashes."""
+    for stream, records in snapshot.journal.items():
+        numbers = [record.seq for record in records]
+        if numbers and numbers != list(range(numbers[0] or 0, (numbers[0] or 0) + len(numbers))):
+            yield f"the stream {stream} has the numbers {numbers}"
+    stored = {
+        (stream, record.seq): record
+        for stream, records in snapshot.journal.items()
+        for record in records
+    }
+    for item in snapshot.events:
+        record = item.record
+        if record.seq is None or record.stream not in snapshot.journal:
+            continue
+        kept = stored.get((record.stream, record.seq))
+        if kept is not None and kept.event != record.event:
+            yield (
+                f"number {record.seq} of the stream {record.stream} was told as "
+                f"{record.event!r} and is {kept.event!r}"
+            )
+
+
+# ---------------------------------------------------------------------- inputs
+
+
+def inputs_are_answered_once(snapshot: Snapshot) -> Iterator[Finding]:
+    """An accepted input is answered, queued or listed as ended: not lost, not doubled (G15)."""
+    for sent in _first_ones(snapshot):
+        held = [run for run in snapshot.runs if sent.token in run.text]
+        entered = [run for run in held if run.status in ("steered", "dropped")]
+        own = [run for run in held if run not in entered]
+        if not held and not _is_said(snapshot, sent):
+            yield f"the accepted input {sent.text[:60]!r} of {sent.user} is nowhere"
+        elif len(own) > 1:
+            which = ", ".join(f"{run.run_id} ({run.status})" for run in own)
+            yield f"the input {sent.text[:60]!r} of {sent.user} has several runs: {which}"
+    for run in snapshot.runs:
+        if run.status not in FINAL and run.status != "waiting" and snapshot.settled:
+            yield f"the run {run.run_id} of {run.user} is {run.status}, and nothing goes on"
+
+
+def keys_start_one_run(snapshot: Snapshot) -> Iterator[Finding]:
+    """The same key of the same user never starts two runs (G15)."""
+    runs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for sent in snapshot.sent:
+        if sent.key is not None and sent.run_id and sent.accepted:
+            runs[sent.user, sent.key].add(sent.run_id)
+    for (user, key), ids in runs.items():
+        if len(ids) > 1:
+            yield f"the key {key!r} of {user} has started {len(ids)} runs: {', '.join(sorted(ids))}"
+
+
+def _first_ones(snapshot: Snapshot) -> Iterator[Sent]:
+    """Accepted inputs that were generated, each once: others may say the same on purpose."""
+    seen: set[str] = set()
+    for sent in snapshot.sent:
+        if not sent.accepted or sent.token == sent.text or sent.token in seen:
+            continue
+        seen.add(sent.token)
+        yield sent
+
+
+def _is_said(snapshot: Snapshot, sent: Sent) -> bool:
+    """Whether an input that has no run is in a transcript or a room."""
+    rooms = (said.text for room in snapshot.rooms for said in room.messages)
+    rows = (
+        getattr(item.row, "text", "") for rows in snapshot.transcripts.values() for item in rows
+    )
+    return any(sent.token in text for text in (*rooms, *rows))
+
+
+def work_comes_to_rest(snapshot: Snapshot) -> Iterator[Finding]:
+    """When users say nothing more, all that goes on comes to its end."""
+    if snapshot.restless:
+        yield snapshot.restless

@@ -1,0 +1,236 @@
+"""A program in a file: what was found once is played again, byte for byte, in another process.
+
+Invariant: a case is JSON and holds what it takes: versions, seed, script, fault plan, choices, and
+the trace with its hash, so that a difference is named by its first line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from motet.runtime.testing.replay import ReplayDiverged, difference, versions
+from motet.testing.stories.printing import Place, place_of
+from motet.testing.stories.program import Program
+from motet.testing.stories.target import Receive, Subject, Target
+
+if TYPE_CHECKING:
+    from motet.testing.stories.bound import BoundProgram
+    from motet.testing.stories.play import Play
+
+__all__ = ["Case", "Replaying", "load_case", "replay_case", "replayed", "replaying", "save_case"]
+
+FORMAT = 1
+
+
+class Case(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the file holds.
+
+    Attributes:
+        test: the test that found it, as pytest names it.
+        subject, receive, setup: where the agent or room, the door and the hooks are, as
+            ``myapp.agents:agent``; empty where no module has a name for them.
+        own_models: the agents ask their own models.
+        host_seed: of the host that it was played in.
+        violations: what was wrong, in words.
+        trace: every line until the end, or until the first finding.
+    """
+
+    versions: dict[str, str]
+    program: Program
+    hash: str
+    trace: tuple[str, ...]
+    test: str = ""
+    subject: str = ""
+    receive: str = ""
+    setup: tuple[str, ...] = ()
+    own_models: bool = False
+    host_seed: int = 0
+    violations: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def bind(self) -> BoundProgram:
+        """The program with what it was played with, imported again. Raises ``ValueError``."""
+        if not self.subject:
+            raise ValueError(
+                "the case does not say where its agent is, since no module has a name for it: "
+                "run its test with `pytest --motet-replay FILE`"
+            )
+        subject = cast("Subject", _imported(self.subject))
+        receive = cast("Receive", _imported(self.receive)) if self.receive else None
+        return self.program.bind(subject, receive=receive, own_models=self.own_models)
+
+
+def save_case(
+    program: BoundProgram,
+    path: str | Path,
+    *,
+    test: str = "",
+    violations: Sequence[object] = (),
+) -> Path:
+    """Write a program, as it was executed last, into a file that replays it; makes folders.
+
+    One that was not executed is executed now, in a host of its own.
+    """
+    from motet.testing.stories.play import latest
+
+    play = latest(program) or _played(program, program.seed, ())[0]
+    trace = play.lines()
+    target = program.target
+    case = Case(
+        versions=_versions(),
+        program=program.program,
+        hash=hash_of(trace),
+        trace=trace,
+        test=test,
+        subject=_place(target.subject),
+        receive=_place(target.receive),
+        setup=tuple(map(_place, play.setup)),
+        own_models=target.own_models,
+        host_seed=play.host_seed,
+        violations=tuple(map(str, violations)),
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(case), indent=1) + b"\n")
+    return path
+
+
+def load_case(path: str | Path) -> Case:
+    """What is in a file. Raises ``ValueError`` for what is no case, ``OSError``."""
+    try:
+        case = msgspec.json.decode(Path(path).read_bytes(), type=Case)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is no case of motet.testing: {error}") from error
+    if case.format != FORMAT:
+        raise ValueError(f"{path} has format {case.format}; this version reads {FORMAT}")
+    return case
+
+
+def replay_case(path: str | Path) -> tuple[str, ...]:
+    """Play a case again in this process, and judge it by the standard invariants.
+
+    Gives what is wrong, in words; empty: nothing is any more. Raises ``ReplayDiverged`` when it
+    was not the same run, and ``ValueError`` for a case whose agent cannot be imported.
+    """
+    case = load_case(path)
+    setup = tuple(cast("Callable[..., None]", _imported(place)) for place in case.setup if place)
+    with replaying(case, Path(path)):
+        return _played(case.bind(), case.host_seed, setup)[1]
+
+
+def run_twice(program: BoundProgram) -> str:
+    """Play a program in two hosts; the hash of their one trace.
+
+    Raises ``ReplayDiverged`` when they differ: something takes its chance, its time or its order
+    from outside of the simulation. That an invariant is broken is no difference.
+    """
+    first, second = (_played(program, program.seed, ())[0].lines() for _ in range(2))
+    diverged = difference(Path("the second run"), first, second, versions())
+    if diverged is not None:
+        raise diverged
+    return hash_of(first)
+
+
+def hash_of(trace: Sequence[str]) -> str:
+    """The SHA-256 of all lines, as that of a :class:`~motet.runtime.testing.Trace`."""
+    return hashlib.sha256("".join(f"{line}\n" for line in trace).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------- replaying
+
+
+class Replaying:
+    """While it lasts, ``programs()`` gives the program of the case, whatever is drawn."""
+
+    def __init__(self, case: Case, path: Path) -> None:
+        self.case = case
+        self.path = path
+        self.times = 0
+
+    def compare(self, trace: Sequence[str]) -> None:
+        """Raise ``ReplayDiverged`` when a trace is not that of the case."""
+        self.times += 1
+        if hash_of(trace) != self.case.hash:
+            found = difference(self.path, self.case.trace, trace, self.case.versions)
+            raise found or ReplayDiverged(
+                self.path, len(trace), "another hash", "this trace", "the file was edited"
+            )
+
+
+_current: list[Replaying] = []
+
+
+@contextmanager
+def replaying(case: Case, path: str | Path = "the case") -> Generator[Replaying]:
+    """Have tests that take a program get the one of the case, and compare its trace."""
+    now = Replaying(case, Path(path))
+    _current.append(now)
+    try:
+        yield now
+    finally:
+        _current.remove(now)
+
+
+def being_replayed() -> Replaying | None:
+    return _current[-1] if _current else None
+
+
+def replayed(target: Target) -> BoundProgram | None:
+    """The program that is replayed, for what a test is about; None: programs are drawn."""
+    from motet.testing.stories.bound import BoundProgram
+
+    now = being_replayed()
+    return BoundProgram(now.case.program, target) if now is not None else None
+
+
+# ---------------------------------------------------------------------- inside
+
+
+def _played(
+    program: BoundProgram, seed: int, setup: Sequence[Callable[..., None]]
+) -> tuple[Play, tuple[str, ...]]:
+    """One execution in a host of its own, and what is wrong with it."""
+    from motet.testing.checking import check
+    from motet.testing.host import simulated_host
+    from motet.testing.invariants import InvariantBroken
+    from motet.testing.stories.play import Play
+
+    with simulated_host(seed=seed) as host:
+        for one in setup:
+            host.setup.append(one)
+            one(host.host)
+        play = Play(program, host)
+        try:
+            play.execute()
+            check(host)
+        except InvariantBroken as broken:
+            return play, tuple(map(str, broken.violations))
+        return play, ()
+
+
+def _versions() -> dict[str, str]:
+    try:
+        return {**versions(), "hypothesis": version("hypothesis")}
+    except PackageNotFoundError:
+        return versions()
+
+
+def _place(thing: object) -> str:
+    found = place_of(thing) if thing is not None else None
+    return str(found) if found is not None else ""
+
+
+def _imported(path: str) -> object:
+    place = Place.of(path)
+    try:
+        return getattr(import_module(place.module), place.name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be imported: {error}") from error

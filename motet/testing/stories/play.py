@@ -1,0 +1,327 @@
+"""Plays a program in a simulated host: each step in turn, and then the host comes to rest.
+
+Invariants: a user who is refused is told so, and the program goes on; any other error is a finding,
+and is raised with the program. What the history alone tells is judged after each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import msgspec
+import trio
+
+from motet.actors.agent.definition import AnyAgent
+from motet.actors.host import Host
+from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.models import Model
+from motet.protocols.sessions import Principal
+from motet.runtime.testing.policies import played
+from motet.runtime.testing.simulation import Stuck
+from motet.runtime.testing.trace import report
+from motet.testing.host import SimulatedHost
+from motet.testing.invariants import CHEAP, Invariant, InvariantBroken, Violation, broken
+from motet.testing.invariants.snapshot import Sent, Snapshot
+from motet.testing.stories import acts
+from motet.testing.stories.cases import being_replayed
+from motet.testing.stories.printing import as_test
+from motet.testing.stories.stage import PATIENCE, PER_INPUT, Player, Stage, run_of
+from motet.testing.stories.target import dressed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from motet.testing.stories.bound import BoundProgram
+
+__all__ = ["Play", "latest", "play_in", "tasks_of_runs"]
+
+REST = 3600.0
+"""Virtual seconds in which a host must come to rest when nobody says anything more."""
+
+STEPS = 50_000
+"""Scheduler steps that one step of a program may take."""
+
+_plays: WeakKeyDictionary[SimulatedHost, Play] = WeakKeyDictionary()
+_latest: list[Play] = []
+
+
+def play_in(host: SimulatedHost) -> Play | None:
+    """What was played in a host last."""
+    return _plays.get(host)
+
+
+def latest(bound: BoundProgram) -> Play | None:
+    """The last execution of all, if it was of this program."""
+    return next((play for play in _latest if play.bound is bound), None)
+
+
+class Play:
+    """One execution of a program."""
+
+    def __init__(self, bound: BoundProgram, host: SimulatedHost) -> None:
+        self.bound, self.host = bound, host
+        self.program, self.target = bound.program, bound.target
+        self.setup = tuple(host.setup)
+        self.host_seed = host.seed
+        self.restless = ""
+        self.settled = False
+        self._length = 0
+        self._last: dict[tuple[str, str], acts.Send] = {}
+        inputs = sum(isinstance(step, acts.INPUTS) for step in self.program.steps)
+        turns = self.target.room.max_turns if self.target.room is not None else PER_INPUT
+        self.stage = Stage(
+            host.history,
+            {mishap.call: mishap for mishap in self.program.mishaps},
+            PATIENCE + inputs * max(turns, PER_INPUT),
+        )
+
+    def execute(self) -> None:
+        """See :meth:`BoundProgram.execute`."""
+        agents = self.target.agents
+        self._refuse_known()
+        _plays[self.host] = self
+        _latest[:] = [self]
+        with dressed(agents, self._model, self.stage.watched), self._told():
+            for agent in agents:
+                self.host.know(agent)
+            if self.target.room is not None:
+                self.host.room(self.target.room)
+            with self._scheduled():
+                for step in self.program.steps:
+                    self._take(step)
+                    self._judge()
+                self._come_to_rest()
+            self._judge()
+
+    # ------------------------------------------------------------------ before
+
+    def _refuse_known(self) -> None:
+        """A host that knows an agent has its own model and tools of it already."""
+        known = {info.name for info in self.host.host.agents()}
+        again = sorted(known & {agent.name for agent in self.target.agents})
+        if again:
+            raise ConfigError(
+                f"the simulated host knows {', '.join(again)} already: leave agents= to the "
+                "program, and execute one program in each host"
+            )
+
+    def _model(self, agent: AnyAgent) -> Model | str:
+        if self.target.own_models:
+            return agent.model
+        script = self.program.script.get(agent.name, ())
+        return Player(f"script:{agent.name}", script, self.stage)
+
+    @contextmanager
+    def _scheduled(self) -> Generator[None]:
+        """The schedule of the program, from now on, and no endless steps."""
+        loop = self.host.loop
+        before = loop.max_steps
+        loop.max_steps = STEPS
+        # A schedule is given to a loop when it is made; a program has its own from here on.
+        loop.scheduler._choose = played(self.program.choices)  # pyright: ignore[reportPrivateUsage]
+        try:
+            yield
+        finally:
+            loop.max_steps = before
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """An error that ends the program has the program as a note."""
+        replaying = being_replayed()
+        try:
+            yield
+        except InvariantBroken:
+            raise
+        except Exception as error:
+            test = as_test(self.bound, setup=self.setup)
+            error.add_note(f"It came from this program:\n\n{test}")
+            raise
+        finally:
+            self._length = len(self.host.trace)
+            if replaying is not None:
+                replaying.compare(self.lines())
+
+    # ------------------------------------------------------------------ steps
+
+    def _take(self, step: acts.Act) -> None:
+        host = self.host
+        match step:
+            case acts.Send():
+                self._last[step.user, step.session] = step
+                self._send(step, again=False)
+            case acts.Resend(user, session):
+                if (last := self._last.get((user, session))) is not None:
+                    self._send(last, again=True)
+            case acts.Steer(user, text, session):
+                with _refused():
+                    host.send(session, text, user=user)
+            case acts.Stop(user, session):
+                self._stop(user, session)
+            case acts.Disconnect():
+                self._disconnect(step)
+            case acts.Reset(user, session):
+                self._call(_reset, session, Principal(user))
+            case acts.Post(user, text, key):
+                assert self.target.room is not None
+                with _refused():
+                    host.post(self.target.room, text, user=user, key=key)
+            case acts.Wait(seconds):
+                host.advance(seconds)
+            case acts.Run(count):
+                host.steps(count)
+            case acts.Crash():
+                host.crash()
+
+    def _send(self, step: acts.Send, *, again: bool) -> None:
+        user, text, session = step.user, step.text, step.session
+        receive = self.target.receive
+        if receive is None:
+            with _refused():
+                self.host.start(self.target.agent, text, session=session, user=user, key=step.key)
+            return
+        why = self._call(receive, user, session, text, step.key)
+        history = self.host.history
+        history.sent.append(
+            Sent(
+                history.next_at(),
+                user,
+                session,
+                text,
+                step.key,
+                accepted=not why,
+                why=why,
+                again=again,
+            )
+        )
+
+    def _stop(self, user: str, session: str) -> None:
+        stops = self.host.history.stops
+        count = len(stops)
+        with _refused():
+            if self.target.room is not None:
+                self.host.stop(room=self.target.room.name)
+            else:
+                self.host.stop(session=session, user=user)
+        if len(stops) > count:
+            report = stops[-1].report
+            ended = {*report.stopped, *report.already_stopping}
+            alive = self.host.call(_alive)
+            left = tuple(f"the task {name} of run {run}" for run, name in alive if run in ended)
+            stops[-1] = msgspec.structs.replace(stops[-1], left=left)
+
+    def _disconnect(self, step: acts.Disconnect) -> None:
+        agent = self.target.agent
+        assert agent is not None
+        run_id = ""
+
+        async def watch(host: Host) -> None:
+            nonlocal run_id
+            who = Principal(step.user)
+            async with host.stream(agent, step.text, session=step.session, principal=who) as run:
+                run_id = run.id
+                seen = 0
+                async for _ in run:
+                    seen += 1
+                    if seen >= step.after:
+                        break
+
+        why = self._call(watch)
+        history = self.host.history
+        history.sent.append(
+            Sent(
+                history.next_at(),
+                step.user,
+                step.session,
+                step.text,
+                run_id=run_id or None,
+                accepted=not why,
+                why=why,
+            )
+        )
+
+    def _call(self, function: Callable[..., Awaitable[object]], *args: object) -> str:
+        """Why the host, or the program's own door, refused; empty: it did not."""
+        with _refused() as why:
+            self.host.call(function, *args)
+        return "".join(why)
+
+    def _come_to_rest(self) -> None:
+        try:
+            self.host.settle(REST)
+            self.settled = True
+        except Stuck as stuck:
+            self.restless = f"the host does not come to rest: {stuck}"
+        if self.stage.endless:
+            self.restless = (
+                f"agents keep each other going: they asked their models {self.stage.beyond} times "
+                "after their script had ended, and nobody had said anything more"
+            )
+
+    # ------------------------------------------------------------------ judging
+
+    def _judge(self) -> None:
+        wrong = broken(self.history(), CHEAP)
+        if wrong:
+            raise self.broken(wrong)
+
+    def broken(
+        self, wrong: Sequence[Violation], invariants: Sequence[Invariant] = ()
+    ) -> InvariantBroken:
+        """The error that says so, with the program as a test that fails in the same way."""
+        test = as_test(self.bound, setup=self.setup, invariants=invariants)
+        lanes = report(self.host.trace.events()[: self._length or None], 50)
+        return InvariantBroken(wrong, lanes, self.bound, test)
+
+    def lines(self) -> tuple[str, ...]:
+        """The trace of the program, until its end or until it was found to be wrong."""
+        return tuple(islice(self.host.trace.lines(), self._length or None))
+
+    def history(self) -> Snapshot:
+        """What happened until now, without asking the host anything."""
+        seen = self.host.history
+        return Snapshot(
+            sent=tuple(seen.sent),
+            asked=tuple(seen.asked),
+            events=tuple(seen.events),
+            stops=tuple(seen.stops),
+            crashes=tuple(seen.crashes),
+            ran=tuple(self.stage.ran),
+            limits={agent.name: agent.limits for agent in self.target.agents},
+            settled=self.settled,
+            restless=self.restless,
+        )
+
+
+@contextmanager
+def _refused() -> Generator[list[str]]:
+    """A user who is refused has an answer; the list says which."""
+    why: list[str] = []
+    try:
+        yield why
+    except MotetError as error:
+        why.append(f"{type(error).__name__}: {error}")
+
+
+async def _reset(host: Host, session: str, principal: Principal) -> None:
+    await host.reset(session, principal=principal)
+
+
+async def _alive(_host: Host) -> list[tuple[str, str]]:
+    return tasks_of_runs(trio.lowlevel.current_root_task())
+
+
+def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
+    """The run and the name of every task below ``root`` that a tool has started."""
+    waiting = [root] if root is not None else []
+    found: list[tuple[str, str]] = []
+    while waiting:
+        task = waiting.pop()
+        if run_id := run_of(task):
+            found.append((run_id, task.name))
+        for nursery in task.child_nurseries:
+            waiting += nursery.child_tasks
+    return sorted(found)

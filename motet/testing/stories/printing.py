@@ -1,0 +1,167 @@
+"""A program as Python: a test that can be pasted into a file, and fails in the same way."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import attrs
+
+from motet.testing.steps import Step
+from motet.testing.stories.program import Program
+
+if TYPE_CHECKING:
+    from motet.testing.stories.bound import BoundProgram
+
+__all__ = ["Place", "as_test", "place_of", "source"]
+
+INDENT = "    "
+
+_MAKERS = ("call", "cut", "fail", "raw_call", "say", "slow")
+
+
+@attrs.frozen
+class Place:
+    """Where a name is: ``myapp.agents``, ``agent``."""
+
+    module: str
+    name: str
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        """Of ``module:name``. Raises ``ValueError``."""
+        module, colon, name = path.partition(":")
+        if not (colon and module and name):
+            raise ValueError(f"{path!r} is no place: write it as 'myapp.agents:agent'")
+        return cls(module, name)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+
+def place_of(thing: object) -> Place | None:
+    """Under which name an imported module has a thing; None when no module has it.
+
+    Modules that are not tests come first, since a test imports what it is about.
+    """
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+    if name and name.isidentifier() and _in(sys.modules.get(module), name) is thing:
+        return Place(module, name)
+    found = [
+        Place(module, name)
+        for module, loaded in tuple(sys.modules.items())
+        if type(loaded) is ModuleType and not module.startswith("motet.")
+        for name, value in tuple(vars(loaded).items())
+        if value is thing
+    ]
+    return min(found, key=lambda place: (_is_test(place.module), str(place)), default=None)
+
+
+def as_test(
+    bound: BoundProgram,
+    agent_import: str = "",
+    *,
+    name: str = "test_found",
+    setup: Iterable[object] = (),
+    invariants: Iterable[object] = (),
+) -> str:
+    """See :meth:`BoundProgram.as_test`; ``setup`` and ``invariants`` are those that the host had.
+
+    What no module has a name for is imported from ``myapp``, with a comment that asks for it.
+    """
+    target = bound.target
+    places = {id(target.subject): Place.of(agent_import)} if agent_import else {}
+    names = _Names(places)
+    subject = names.get(target.subject, "agent" if target.room is None else "room")
+    options = [subject]
+    if target.receive is not None:
+        options.append(f"receive={names.get(target.receive, 'receive')}")
+    if target.own_models:
+        options.append("own_models=True")
+    prepared = [names.get(one, "setup") for one in setup]
+    asked = [names.get(one, "invariant") for one in invariants]
+    seed = [f"seed={bound.seed}"] if bound.seed else []
+    host = ", ".join([*seed, *(f"setup={one}" for one in prepared[:1])])
+    more = [f"{INDENT * 2}host.setup.append({one})" for one in prepared[1:]]
+    body = [
+        f"def {name}() -> None:",
+        f"{INDENT}program = {_indented(source(bound.program))}",
+        f"{INDENT}with mt.simulated_host({host}) as host:",
+        *more,
+        f"{INDENT * 2}program.execute(host, {', '.join(options)})",
+        f"{INDENT * 2}mt.check({', '.join(['host', *asked])})",
+    ]
+    text = "\n".join(body) + "\n"
+    head = ["from motet import testing as mt"]
+    if made := [maker for maker in _MAKERS if re.search(rf"(?<![\w.'\"]){maker}\(", text)]:
+        head.append(f"from motet.testing import {', '.join(made)}")
+    return "\n".join([*head, "", *names.imports(), "", "", text])
+
+
+def source(program: Program) -> str:
+    """The Python that makes a program."""
+    parts = [f"{_listed(map(repr, program.steps))},"]
+    if script := _script(program.script):
+        parts.append(f"script={script},")
+    if program.mishaps:
+        parts.append(f"mishaps={_listed(map(repr, program.mishaps))},")
+    if program.choices:
+        parts.append(f"choices={list(program.choices)},")
+    if program.seed:
+        parts.append(f"seed={program.seed},")
+    inner = "\n".join(INDENT + _indented(part) for part in parts)
+    return f"mt.Program(\n{inner}\n)"
+
+
+def _script(script: Mapping[str, Sequence[Step]]) -> str:
+    parts = [f"{agent!r}: {_listed(map(repr, steps))}" for agent, steps in script.items() if steps]
+    inner = "".join(f"{INDENT}{_indented(part)},\n" for part in parts)
+    return f"{{\n{inner}}}" if parts else ""
+
+
+def _listed(items: Iterable[str]) -> str:
+    lines = "".join(f"{INDENT}{item},\n" for item in items)
+    return f"[\n{lines}]" if lines else "[]"
+
+
+def _indented(text: str) -> str:
+    """All lines but the first one level further in; a text never spans lines within a literal."""
+    return text.replace("\n", f"\n{INDENT}")
+
+
+class _Names:
+    """What a test has to import, each name once."""
+
+    def __init__(self, places: Mapping[int, Place]) -> None:
+        self._places = places
+        self._lines: dict[str, None] = {}
+
+    def get(self, thing: object, otherwise: str) -> str:
+        """By which name the test can use a thing."""
+        shown = repr(thing)
+        if shown.startswith("mt."):
+            return shown
+        place = self._places.get(id(thing)) or place_of(thing)
+        if place is None:
+            self._lines[f"from myapp import {otherwise}  # say where it is"] = None
+            return otherwise
+        if place.module == "motet.testing.invariants.rooms":
+            return f"mt.invariants.{place.name}"
+        self._lines[f"from {place.module} import {place.name}"] = None
+        return place.name
+
+    def imports(self) -> Iterator[str]:
+        """The lines, in order."""
+        yield from sorted(self._lines)
+
+
+def _in(module: ModuleType | None, name: str) -> object:
+    return getattr(module, name, None)
+
+
+def _is_test(module: str) -> bool:
+    last = module.rpartition(".")[2]
+    return last.startswith("test_") or last in ("conftest", "__main__")

@@ -1,0 +1,103 @@
+"""What a program is played with: the agent or room under test, and the door that inputs come by.
+
+Invariant: agents are as they were when a program is over, so that one object serves all examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeAlias, cast
+
+import attrs
+
+from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.host import Host
+from motet.actors.rooms.definition import Room
+from motet.actors.tools.tool import Tool
+from motet.protocols.errors import ConfigError
+from motet.protocols.models import Model
+
+__all__ = ["Receive", "Subject", "Target", "dressed"]
+
+Subject: TypeAlias = AnyAgent | Room
+
+Receive: TypeAlias = Callable[[Host, str, str, str, str | None], Awaitable[object]]
+"""The program's own door: ``async def receive(host, user, session, text, key)``.
+
+What a web handler or a bot does with a message. When it returns, its user believes that the
+message has arrived.
+"""
+
+
+@attrs.frozen
+class Target:
+    """What is under test.
+
+    Attributes:
+        subject: an agent, or a room with its members.
+        receive: how an input comes in; None: by ``Host.submit``.
+        own_models: the agents ask their own models, and not the script of the program.
+    """
+
+    subject: Subject
+    receive: Receive | None = None
+    own_models: bool = False
+
+    @property
+    def room(self) -> Room | None:
+        return self.subject if isinstance(self.subject, Room) else None
+
+    @property
+    def agent(self) -> AnyAgent | None:
+        """The agent that users talk to; None in a room."""
+        return self.subject if isinstance(self.subject, Agent) else None
+
+    @property
+    def agents(self) -> Sequence[AnyAgent]:
+        """All agents that can come to work: members, and those whom tools and handoffs name."""
+        room = self.room
+        waiting = list(room.agents) if room is not None else [cast("AnyAgent", self.subject)]
+        if room is not None and len(waiting) < len(room.members):
+            names = [member.name for member in room.members if isinstance(member.agent, str)]
+            raise ConfigError(
+                f"the members {names} of room {room.name!r} are only names: "
+                "give the agents themselves to a room that is tested"
+            )
+        found: dict[int, AnyAgent] = {}
+        while waiting:
+            agent = waiting.pop(0)
+            if id(agent) not in found:
+                found[id(agent)] = agent
+                waiting += [_agent_of(tool) for tool in agent.tools if _has_agent(tool)]
+        return tuple(found.values())
+
+
+@contextmanager
+def dressed(
+    agents: Sequence[AnyAgent],
+    model: Callable[[AnyAgent], Model | str],
+    tool: Callable[[Tool], Tool],
+) -> Generator[None]:
+    """For the time of the block the agents have other models, and their tools are watched."""
+    with ExitStack() as stack:
+        for agent in agents:
+            stack.callback(_dress, agent, agent.model, list(agent.tools))
+            tools = [one if isinstance(one, str) else tool(one) for one in agent.tools]
+            _dress(agent, model(agent), tools)
+        yield
+
+
+def _dress(agent: AnyAgent, model: Model | str, tools: list[Tool | str]) -> None:
+    agent.model = model
+    # An agent gains tools and loses none in public; the harness gives it other ones for a while.
+    agent._tools = tools  # pyright: ignore[reportPrivateUsage]
+
+
+def _has_agent(tool: Tool | str) -> bool:
+    return isinstance(tool, Tool) and isinstance(tool.agent, Agent)
+
+
+def _agent_of(tool: Tool | str) -> AnyAgent:
+    assert isinstance(tool, Tool)
+    return cast("AnyAgent", tool.agent)  # `_has_agent` has looked
