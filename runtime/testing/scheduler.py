@@ -21,6 +21,7 @@ import itertools
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, cast
 
 import outcome
@@ -40,11 +41,13 @@ __all__ = [
     "scheduling",
     "swapped_context",
     "thread_cache",
+    "threads_of_trio",
 ]
 
 # Any: these are private, so Trio promises no types for them.
 _run: Any = __import__("trio._core._run", fromlist=["_run"])
 _thread_cache: Any = __import__("trio._core._thread_cache", fromlist=["_thread_cache"])
+_threads: Any = __import__("trio._threads", fromlist=["_threads"])
 
 Task = trio.lowlevel.Task
 
@@ -314,3 +317,12 @@ def thread_cache() -> type:
     """The class through which every thread of Trio is started, new or idle before."""
     cache: type = _thread_cache.ThreadCache
     return cache
+
+
+def threads_of_trio() -> ModuleType:
+    """The module of ``trio.to_thread`` and ``from_thread``: how they start and reach a thread.
+
+    Of its names, ``start_thread_soon``, ``_send_message_to_trio`` and ``RunSync`` are used.
+    """
+    module: ModuleType = _threads
+    return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from motet.runtime.testing import run
 from motet.runtime.testing.policies import played
 from motet.runtime.testing.scheduler import Scheduler, scheduling, thread_cache
+from motet.runtime.testing.threads import inline_threads
 from tests.runtime.testing.worlds import simultaneous
 
 ADVICE = (
@@ -117,6 +119,13 @@ def test_every_thread_of_trio_new_or_idle_comes_through_one_method(
     trio.run(main)
 
     assert len(started) == 3, ADVICE
+
+
+async def test_threads_are_started_and_reached_through_two_names_of_one_module() -> None:
+    with inline_threads():
+        assert await trio.to_thread.run_sync(threading.get_ident) == threading.get_ident(), ADVICE
+        called = await trio.to_thread.run_sync(trio.from_thread.run_sync, threading.get_ident)
+    assert called == threading.get_ident(), ADVICE
 
 
 def test_everything_is_as_before_after_a_run_and_after_a_failing_one() -> None:
