@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
     from motet.testing.reached import NeverReached, assert_reached, sometimes
-    from motet.testing.recorded import replay_case
+    from motet.testing.recorded import replay_run
     from motet.testing.scripted import ScriptedModel
     from motet.testing.steps import Answer, Failure, Step, call, cut, fail, raw_call, say, slow
     from motet.testing.stories.acts import (
@@ -92,7 +92,7 @@ _HOMES = {
     "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
-    "motet.testing.recorded": ("replay_case",),
+    "motet.testing.recorded": ("replay_run",),
     "motet.testing.scripted": ("ScriptedModel",),
     "motet.testing.steps": (
         "Answer",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import trio
 
@@ -47,7 +47,7 @@ from motet.testing.ledger import Ledger
 if TYPE_CHECKING:
     from motet.actors.hooks.register import On
 
-__all__ = ["Setup", "SimulatedHost", "simulated_host"]
+__all__ = ["HostOptions", "Setup", "SimulatedHost", "simulated_host"]
 
 D = TypeVar("D")
 Out = TypeVar("Out")
@@ -124,7 +124,7 @@ class SimulatedHost:
 
     def advance(self, seconds: float) -> None:
         """Let so much virtual time go by, and what is due then happen."""
-        self.loop.call(_sleep, seconds, name="clock")
+        self.loop.call(_sleep, seconds, name="clock", patience=seconds + 1)
 
     def steps(self, count: int) -> int:
         """Let the world take ``count`` steps, then hold it there; how many it could take."""
@@ -299,6 +299,11 @@ class SimulatedHost:
 
         return self.call(stop)
 
+    def cancel(self) -> None:
+        """Whoever drives the host goes away: cancel what was begun, and wait for its clean-up."""
+        going = [job for job in self._jobs if not job.over]
+        self.loop.cancel(going)
+
     def know(self, agent: AnyAgent) -> None:
         """Have the host, and those after a crash, know an agent by its name."""
         if self._agents.get(agent.name) is not agent:
@@ -405,6 +410,19 @@ class SimulatedHost:
         runs = [f"run {run.id} of {run.session}: {run.state}" for run in tree.table.runs.values()]
         rooms = [f"room {place.name}" for place in tree.places.known.values() if not place.waits]
         return [*runs, *rooms]
+
+
+class HostOptions(TypedDict, total=False):
+    """What may be given to :func:`simulated_host` besides the seed."""
+
+    agents: Sequence[AnyAgent]
+    config: HostConfig | None
+    setup: Setup | None
+    policy: Policy | None
+    choices: Iterable[int] | None
+    guards: Collection[Guard]
+    max_steps: int
+    watch: bool
 
 
 @contextmanager

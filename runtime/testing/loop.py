@@ -17,7 +17,7 @@ import math
 import random
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from contextlib import nullcontext as inline_threads
 from types import TracebackType
@@ -49,7 +49,7 @@ from motet.runtime.testing.simulation import (
     unfinished,
 )
 
-__all__ = ["EPOCH", "Job", "SimulatedLoop"]
+__all__ = ["EPOCH", "Interrupted", "Job", "SimulatedLoop"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,9 @@ EPOCH = 1_767_225_600.0
 """The wall time at which every simulated world begins: 2026-01-01, midnight UTC."""
 
 MAX_STEPS = 200_000
+PATIENCE = 86_400.0
+"""Virtual seconds after which a call is given up: timers may tick for ever while it waits."""
+
 _PATIENCE = 1_000  # steps between two means of ending what does not end
 _BREATH = 20  # steps after which new shields are looked for
 
@@ -84,6 +87,10 @@ class Job(Generic[T]):
                 self.result = outcome.Error(error)
             else:
                 self.result = outcome.Value(value)
+
+
+class Interrupted(BaseException):
+    """Leaves the call that drives the world, which stays as it is at this step."""
 
 
 class SimulatedLoop:
@@ -123,6 +130,7 @@ class SimulatedLoop:
         self._nursery: trio.Nursery | None = None
         self._ended: outcome.Outcome[None] | None = None
         self._idle = False
+        self._alarm: tuple[int, Callable[[], None]] | None = None
         self._alone = ExitStack()
         self.refusal: NotSimulated | None = None
 
@@ -167,33 +175,59 @@ class SimulatedLoop:
             self._nursery.start_soon(job.run, function, args, name=name)
         return job
 
-    def call(self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver") -> T:
+    def start_here(
+        self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver"
+    ) -> Job[T]:
+        """The same for who is in the world already, such as what :meth:`at` calls."""
+        assert self._nursery is not None
+        job: Job[T] = Job(name)
+        self._nursery.start_soon(job.run, function, args, name=name)
+        return job
+
+    def call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        name: str = "driver",
+        patience: float = PATIENCE,
+    ) -> T:
         """Run ``function`` in the world until it has returned, and give what it returned.
 
         Raises what it raised; :class:`Stuck` when nothing in the world can run any more, or after
-        ``max_steps`` steps, and :class:`NotSimulated` when something real was used meanwhile.
+        ``max_steps`` steps or ``patience`` virtual seconds, and :class:`NotSimulated` when
+        something real was used meanwhile.
         """
-        return self.wait(self.start(function, *args, name=name))
+        return self.wait(self.start(function, *args, name=name), patience)
 
-    def wait(self, job: Job[T]) -> T:
+    def wait(self, job: Job[T], patience: float = PATIENCE) -> T:
         """Drive the world until the job has ended; see :meth:`call`."""
         try:
-            self.drive(lambda: job.over)
+            self.drive(lambda: job.over, patience)
+        except Interrupted:
+            raise
         except BaseException:
-            job.scope.cancel()
+            with self._on():
+                job.scope.cancel()
             raise
         assert job.result is not None
         if job.scope.cancel_called:
             raise RuntimeError(f"{job.name} was ended before it was done")
         return job.result.unwrap()
 
-    def drive(self, until: Callable[[], bool]) -> None:
+    def drive(self, until: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Let the world go on until ``until`` holds. Raises as :meth:`call` does."""
         with self._on():
-            self._drive(until)
+            self._drive(until, patience)
         refusal, self.refusal = self.refusal, None
         if refusal is not None:
             raise refusal
+
+    def cancel(self, jobs: Sequence[Job[Any]]) -> None:
+        """Cancel jobs, and drive the world until they have ended."""
+        with self._on():
+            for job in jobs:
+                job.scope.cancel()
+            self._drive(lambda: all(job.over for job in jobs))
 
     def steps(self, count: int) -> int:
         """Let the world take ``count`` steps, or as many as it can; returns how many it took."""
@@ -201,6 +235,13 @@ class SimulatedLoop:
         with self._on():
             self._tick(lambda: self.scheduler.steps >= end)
         return self.scheduler.steps - first
+
+    def at(self, step: int, strike: Callable[[], None]) -> None:
+        """Call ``strike`` in the world once it has taken ``step`` steps, before the next one.
+
+        It may raise :class:`Interrupted`. Only the last one counts.
+        """
+        self._alarm = (step, strike)
 
     @contextmanager
     def in_order(self) -> Generator[None]:
@@ -256,8 +297,9 @@ class SimulatedLoop:
             self._nursery = nursery
             await trio.sleep_forever()
 
-    def _drive(self, until: Callable[[], bool]) -> None:
-        self._tick(until, self.scheduler.steps + self.max_steps)
+    def _drive(self, until: Callable[[], bool], patience: float = PATIENCE) -> None:
+        end = self.now + patience
+        self._tick(lambda: until() or self.now > end, self.scheduler.steps + self.max_steps)
         if self._ended is not None:
             self._ended.unwrap()
             raise RuntimeError("the simulated world has ended")
@@ -265,17 +307,22 @@ class SimulatedLoop:
             return
         if self.refusal is not None:
             raise self.refusal
-        why = (
-            "nothing in the world can run any more, and no deadline will come"
-            if self._idle
-            else f"the world was still running after {self.max_steps} steps"
-        )
+        if self._idle:
+            why = "nothing in the world can run any more, and no deadline will come"
+        elif self.now > end:
+            why = f"it was not over after {patience:g} virtual seconds"
+        else:
+            why = f"the world was still running after {self.max_steps} steps"
         raise Stuck(why, unfinished(self.sim.trace))
 
     def _tick(self, until: Callable[[], bool], last: int = sys.maxsize) -> None:
         """Go on until that holds, or nothing can run any more, at most up to step ``last``."""
         self._idle = False
         while not (until() or self._idle or self._ended) and self.scheduler.steps <= last:
+            if self._alarm is not None and self.scheduler.steps >= self._alarm[0]:
+                _, strike = self._alarm
+                self._alarm = None
+                strike()
             self._ticks.popleft()()
         if self.scheduler.failure is not None:
             raise self.scheduler.failure

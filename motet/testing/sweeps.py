@@ -1,0 +1,184 @@
+"""The same fault at every step of a story: what SQLite does with failing mallocs, for hosts.
+
+A story is a function that drives a simulated host. It is played once undisturbed, then with the
+fault before step 1, 2, 3 and so on, until the step passes its end; after each, the host comes to
+rest and is checked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias, Unpack
+
+import attrs
+import msgspec
+
+from motet.actors.host import Host
+from motet.protocols.errors import MotetError
+from motet.runtime.errors import MotetRuntimeError
+from motet.runtime.testing.loop import Interrupted
+from motet.testing.host import HostOptions, SimulatedHost, simulated_host
+
+__all__ = ["Finding", "HostFault", "Story", "SweepReport", "sweep"]
+
+HostFault: TypeAlias = Literal["cancel", "crash", "kill", "delay", "stop"]
+
+Story: TypeAlias = Callable[[SimulatedHost], None]
+
+_LENGTH = 20  # steps of others for which a delayed task waits
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A fault that the host, or what the story says of it, did not survive."""
+
+    fault: HostFault
+    step: int
+    seed: int
+    why: str
+    report: str
+
+    def __str__(self) -> str:
+        return f"{self.fault} before step {self.step} with seed {self.seed}: {self.why}"
+
+
+class SweepReport(msgspec.Struct, frozen=True):
+    """What a sweep did: ``worlds`` played, ``steps`` taken in all, faults that ``struck``."""
+
+    worlds: int = 0
+    steps: int = 0
+    struck: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    def check(self) -> None:
+        """Raise AssertionError with the first finding's report, if there is any."""
+        if self.findings:
+            first = self.findings[0]
+            raise AssertionError(f"{len(self.findings)} findings, first {first}\n{first.report}")
+
+    def __str__(self) -> str:
+        head = f"{self.worlds} worlds, {self.steps} steps, {self.struck} faults struck"
+        return "\n".join([f"{head}, {len(self.findings)} findings", *map(str, self.findings)])
+
+
+def sweep(
+    story: Story,
+    fault: HostFault,
+    *,
+    seeds: Iterable[int] = (0,),
+    every: int = 1,
+    target: str = "",
+    check: Callable[[SimulatedHost], None] | None = None,
+    max_findings: int = 1,
+    **options: Unpack[HostOptions],
+) -> SweepReport:
+    """Play ``story`` once for each step of it, with one fault at that step.
+
+    * ``cancel``: who drives the host goes away: the call that goes on is cancelled;
+    * ``crash``: the power is cut, and a new host opens what the disk has kept;
+    * ``kill``: the actor at the path ``target`` is killed, as ``/host/tools``;
+    * ``delay``: whichever task has its turn waits while others take up to 20 steps;
+    * ``stop``: everything that goes on is stopped.
+
+    Args:
+        story: what it asserts must hold whatever happens. Of a host that was disturbed it may
+            get any error of motet; a crash or a cancellation ends it.
+        seeds: one sweep for each.
+        every: take only each n-th step.
+        check: judges the host at rest; by default all standard invariants, ``mt.check``.
+        options: of :func:`simulated_host`.
+
+    Raises ValueError for a ``kill`` without a target, and what an undisturbed story raises.
+    """
+    if fault == "kill" and not target:
+        raise ValueError("a kill needs target=, the path of an actor such as '/host/tools'")
+    report = SweepReport()
+    for seed in seeds:
+        step = 0
+        while len(report.findings) < max_findings:
+            played = _Played(story, fault, step, seed, target, check or _checked)
+            report = played.added_to(report, options)
+            if step and not played.struck:
+                break
+            step += every if step else 1
+    return report
+
+
+def _checked(host: SimulatedHost) -> None:
+    from motet.testing.checking import check  # which looks at much
+
+    check(host)
+
+
+@attrs.define(eq=False)
+class _Played:
+    """One world of a sweep. ``step`` 0: nothing strikes."""
+
+    story: Story
+    fault: HostFault
+    step: int
+    seed: int
+    target: str
+    check: Callable[[SimulatedHost], None]
+    struck: bool = False
+
+    def added_to(self, report: SweepReport, options: HostOptions) -> SweepReport:
+        with simulated_host(self.seed, **options) as host:
+            why = self._play(host)
+            lanes = host.report() if why else ""
+            steps = host.loop.scheduler.steps
+        finding = Finding(self.fault, self.step, self.seed, why, lanes)
+        return SweepReport(
+            report.worlds + 1,
+            report.steps + steps,
+            report.struck + self.struck,
+            (*report.findings, finding) if why else report.findings,
+        )
+
+    def _play(self, host: SimulatedHost) -> str:
+        """Why it went wrong; empty: it did not."""
+        if self.step:
+            host.loop.at(host.loop.scheduler.steps + self.step, lambda: self._strike(host))
+        try:
+            self._tell(host)
+            host.loop.at(sys.maxsize, _nothing)
+            host.settle()
+            self.check(host)
+        except Exception as error:
+            if not self.step:
+                raise
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _tell(self, host: SimulatedHost) -> None:
+        try:
+            self.story(host)
+            host.settle()  # what it has left going is part of it
+        except Interrupted:
+            if self.fault == "crash":
+                host.crash()
+            else:
+                host.cancel()
+        except (MotetError, MotetRuntimeError):
+            if not self.struck:
+                raise
+
+    def _strike(self, host: SimulatedHost) -> None:
+        self.struck = True
+        host.loop.sim.note(f"FAULT: {self.fault}")
+        if self.fault in ("crash", "cancel"):
+            raise Interrupted
+        if self.fault == "delay":
+            host.loop.scheduler.delay(host.loop.scheduler.steps + 1, _LENGTH)
+        elif self.fault == "stop":
+            host.loop.start_here(_stop_all, host.host, name="stop")
+        else:
+            host.host.system.inject(self.target, "kill")
+
+
+def _nothing() -> None:
+    """Nothing strikes any more."""
+
+
+async def _stop_all(host: Host) -> None:
+    await host.stop(everything=True)
