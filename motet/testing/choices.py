@@ -1,7 +1,8 @@
-"""Where what is drawn comes from: Hypothesis, a seed, or a list of numbers written down before.
+"""Where what is drawn comes from: Hypothesis, a seed, or numbers written down before.
 
 Everything that motet.testing draws is a row of choices, each one of at most 256 ways of which the
-first is the simplest. So whatever makes the choices, smaller ones are simpler examples.
+first is the simplest. So whatever makes the choices, smaller ones are simpler examples. Each thing
+that is drawn gets a row of its own: it stays what it is when those before it shrink.
 """
 
 from __future__ import annotations
@@ -9,47 +10,59 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from motet.actors.models.schema_patterns import Pick
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-Draw: TypeAlias = "Callable[[SearchStrategy[int]], int]"
+Draw: TypeAlias = "Callable[[SearchStrategy[bytes]], bytes]"
 """``draw`` of ``@st.composite``, or ``data.draw`` of ``st.data()``."""
-Source: TypeAlias = "Draw | Random | Sequence[int] | int"
+Source: TypeAlias = "Draw | Random | int | Sequence[int] | Sequence[bytes]"
 """Choices: drawn by Hypothesis, so that they shrink; from a seed, by a generator of one's own or a
-number; or the numbers themselves, each modulo the ways there are, and 0 after the last."""
+number; or written down: numbers for all, or a row of bytes for each thing that is drawn. A number
+counts modulo the ways that there are, and what is not there is 0."""
 
-WAYS = 256
-"""The most ways that one choice has: one byte."""
+ROW = 24
+"""Choices that Hypothesis makes for each thing that is drawn; those after them are 0."""
 
 
-def choices_of(source: Source) -> Pick:
-    """Chooses one of so many ways, at most 256, by ``source``. Raises ``TypeError``."""
+def choices_of(source: Source) -> Callable[[], Pick]:
+    """Gives the choices of one thing after the other. Raises ``TypeError``."""
     match source:
-        case bool():
-            pass
-        case int():
-            return Random(source).randrange
+        case int() if not isinstance(source, bool):
+            pick = Random(source).randrange
+            return lambda: pick
         case Random():
-            return source.randrange
-        case Sequence():
-            numbers = iter(source)
-            return lambda ways: next(numbers, 0) % ways
+            return lambda: source.randrange
+        case Sequence() if not isinstance(source, str):
+            return _written(source)
         case _ if callable(source):
-            return lambda ways: source(_below(ways)) if ways > 1 else 0
+            return lambda: _played(source(row_strategy()))
         case _:
-            pass
-    raise TypeError(
-        f"choices come from Hypothesis' draw, a random.Random, a seed or a list of numbers, "
-        f"not {source!r}"
-    )
+            raise TypeError(
+                "choices come from Hypothesis' draw, a random.Random, a seed or a list of "
+                f"numbers, not {source!r}"
+            )
 
 
 @cache
-def _below(ways: int) -> SearchStrategy[int]:
+def row_strategy() -> SearchStrategy[bytes]:
+    """One row of choices, for those who draw them before the run."""
     from hypothesis import strategies as st
 
-    return st.integers(0, ways - 1)
+    return st.binary(min_size=ROW, max_size=ROW).map(lambda row: row.rstrip(b"\0"))
+
+
+def _written(source: Sequence[int] | Sequence[bytes]) -> Callable[[], Pick]:
+    if not any(isinstance(one, bytes) for one in source):
+        pick = _played(cast("Sequence[int]", source))
+        return lambda: pick
+    rows = iter(cast("Sequence[bytes]", source))
+    return lambda: _played(next(rows, b""))
+
+
+def _played(numbers: Sequence[int]) -> Pick:
+    left = iter(numbers)
+    return lambda ways: next(left, 0) % ways

@@ -94,7 +94,7 @@ class FuzzPlan:
 
     def __call__(self, _context: Context[Any]) -> Flaw:
         over = len(self.drawn) >= self._limit
-        flaw = FINE if over else FLAWS[self._choices(len(FLAWS))]
+        flaw = FINE if over else FLAWS[self._choices()(len(FLAWS))]
         self.drawn.append(flaw)
         return flaw
 
