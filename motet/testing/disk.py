@@ -10,7 +10,7 @@ shared memory between the connections, which such a VFS cannot offer. SQLite's o
 has it on the heap, for the connections of one process to one file, and so has its locks: each
 volume keeps an empty file for nothing but these.
 
-    disk = SimulatedDisk(Random(seed), image=formatted())
+    disk = SimulatedDisk(Random(seed))
     async with grow(disk.location(), ...): ...
     disk.crash()
     async with grow(disk.location(), ...): ...   # what the host would find
@@ -50,17 +50,18 @@ class SimulatedDisk:
     """What a simulated host keeps its state on. One thread; nothing on it blocks.
 
     ``random`` decides what a crash leaves, by one draw for each crash. ``image`` is the database
-    to begin with (see :func:`formatted`), default none.
+    to begin with, default that of :func:`formatted`; empty for one that is still to be made.
 
     A crash leaves what was synced. Of the rest each sector of each write is there, is not, or is
     there in part; files that were made, cut or deleted may be as before. Connections that were
     open go on with a copy that nobody else sees: a dying host notices nothing.
     """
 
-    def __init__(self, random: Random, *, image: bytes = b"") -> None:
+    def __init__(self, random: Random, *, image: bytes | None = None) -> None:
         self._random = random
         self._faults = Faults()
         volume = Volume(self._faults)
+        image = formatted() if image is None else image
         if image:
             content = _in_wal_mode(image)
             volume.files[_DATABASE] = File(bytearray(content), bytearray(content))

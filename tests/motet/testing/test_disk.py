@@ -100,7 +100,7 @@ class User:
 def life(seed: int, prepare: Prepare = as_it_is, failing: float = 0.0) -> None:
     """Raises AssertionError, or an error of SQLite, for a promise that was not kept."""
     random = Random(seed)
-    user = User(SimulatedDisk(random), random, prepare, failing)
+    user = User(SimulatedDisk(random, image=b""), random, prepare, failing)
     for _ in range(POWER_CYCLES):
         user.power_cycle()
     user.opened(user.disk.location()).close()
@@ -154,7 +154,7 @@ def test_a_disk_that_forgets_names_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def a_disk() -> SimulatedDisk:
-    return SimulatedDisk(Random(7), image=formatted())
+    return SimulatedDisk(Random(7))
 
 
 def insert(key: str) -> Statement:
