@@ -150,10 +150,11 @@ class Batch:
         try:
             return self._screened(await self.services.tools.ask(request))
         except Exception as error:
-            # The executor answers every call: this is a bug in it, or its death. Still one result.
+            # The executor answers every call: this is a bug in it, or its death. Still one result,
+            # and nobody knows whether the call has had its effect.
             self.services.log.error("tool executor failed", run=run.id, exc_info=error)
-            text = f"Tool {call.name!r} could not be run: {error}"
-            return CallResult(call.id, call.name, text, "failed", kind="unknown")
+            text = f"Nobody knows how this call ended ({error}); check before repeating it."
+            return CallResult(call.id, call.name, text, "unknown", kind="unknown")
 
     def _screened(self, result: CallResult) -> CallResult:
         """What came from the web or a server, with a warning in front if it reads like orders."""

@@ -60,16 +60,14 @@ class Router(Actor[RouterMessage]):
         self.start_soon(self._sweep)
         if self.stalled:
             self.start_soon(watch, self.services, self.stalled)
+        # After a crash: what was queued is still there, and perhaps nothing else will ever come.
+        for key, slot in tuple(self.services.table.slots.items()):
+            if slot.queue:
+                await self._started(key)
 
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
-        name = actor_name(message.session)
-        session: ActorRef[SessionMessage] | None = self.child(name)
-        if session is None or not session.is_alive:
-            session = await self.start_child(
-                lambda: Session(message.session, self.services), name=name
-            )
-        self.services.table.slot(message.session).actor = session
+        session = await self._started(message.session)
         if len(self.services.table.slots) > MOST:
             self._crowded.set()
         return session
@@ -83,6 +81,15 @@ class Router(Actor[RouterMessage]):
     @handles(Retire)
     async def retire(self, message: Retire) -> None:
         await self.stop_child(actor_name(message.session))
+
+    async def _started(self, key: str) -> ActorRef[SessionMessage]:
+        """The actor of a session, alive."""
+        name = actor_name(key)
+        session: ActorRef[SessionMessage] | None = self.child(name)
+        if session is None or not session.is_alive:
+            session = await self.start_child(lambda: Session(key, self.services), name=name)
+        self.services.table.slot(key).actor = session
+        return session
 
     async def _sweep(self) -> None:
         """Passivate sessions that have been idle for a while, or are too many.

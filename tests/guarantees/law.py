@@ -19,6 +19,8 @@ __all__ = ["Finding", "Law", "Mutant", "first_finding", "on_schedules", "planted
 
 # The worlds make some eighty choices: horizons beyond that would waste delays and change points.
 POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(3, 80), Pct(3, 80))
+# Those of hosts make some three hundred.
+HOST_POLICIES: tuple[Policy, ...] = (Uniform(), DelayBounded(8, 400), Pct(4, 400))
 MAX_STEPS = 5_000
 SEARCH = 200  # schedules within which a planted defect has to be found
 
@@ -56,24 +58,32 @@ def no_faults(_: random.Random) -> Sequence[Fault]:
     return ()
 
 
-def simulated(world: World[object], number: int, faults: Faults = no_faults) -> Outcome[object]:
+def simulated(
+    world: World[object],
+    number: int,
+    faults: Faults = no_faults,
+    policies: Sequence[Policy] = POLICIES,
+) -> Outcome[object]:
     """Run ``world`` on schedule ``number``."""
     return run(
         world,
         seed=number,
-        policy=POLICIES[number % len(POLICIES)],
+        policy=policies[number % len(policies)],
         faults=faults(random.Random(number)),
         max_steps=MAX_STEPS,
     )
 
 
 def on_schedules(
-    guarantee: str, world: World[object], faults: Faults = no_faults
+    guarantee: str,
+    world: World[object],
+    faults: Faults = no_faults,
+    policies: Sequence[Policy] = POLICIES,
 ) -> Callable[[int], str | None]:
     """Broken: ``guarantee`` does not hold at some step, or the world ends with an error."""
 
     def broken(number: int) -> str | None:
-        outcome = simulated(world, number, faults)
+        outcome = simulated(world, number, faults, policies)
         mine = [str(found) for found in outcome.violations if found.guarantee == guarantee]
         if outcome.error is not None:
             mine.append(f"the world ended with {outcome.error!r}")

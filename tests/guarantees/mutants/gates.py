@@ -1,0 +1,112 @@
+"""Defects of the gates: a fault opens them, a verdict is used twice, and nobody is told."""
+
+# A mutant is by its nature inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from motet.actors.hooks import chain
+from motet.actors.hooks.actor import Hooks
+from motet.actors.hooks.chain import HookFault
+from motet.actors.hooks.client import HooksClient
+from motet.actors.hooks.hookset import Hook
+from motet.protocols.hooks import Allow, AnyHookEvent, BeforeTool, Deny, Verdict
+from motet.runtime.testing.scheduler import Patch
+from tests.guarantees.law import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def _fail_open() -> list[Patch]:
+    """A gate that failed lets everything pass, however it was declared."""
+
+    def refusal(event: AnyHookEvent, hook: str) -> Allow:
+        return Allow()
+
+    return [(chain, "refusal", refusal)]
+
+
+def _reuse_verdicts() -> list[Patch]:
+    """What was allowed once is allowed for each later call of the tool with these arguments."""
+    ask = HooksClient.ask
+    known: WeakKeyDictionary[HooksClient, dict[str, Verdict]] = WeakKeyDictionary()
+
+    async def ask_once(client: HooksClient, event: AnyHookEvent) -> Verdict:
+        if not isinstance(event, BeforeTool):
+            return await ask(client, event)
+        mine, key = known.setdefault(client, {}), f"{event.name} {event.args}"
+        if key in mine:
+            return mine[key]
+        verdict = await ask(client, event)
+        if isinstance(verdict.decision, Allow):
+            mine[key] = verdict
+        return verdict
+
+    return [(HooksClient, "ask", ask_once)]
+
+
+def _take_late_answers() -> list[Patch]:
+    """An answer counts whenever it comes, also after the time that the gate has."""
+    call = chain._call
+
+    async def call_patiently(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
+        value, _ = await call(hook, event)
+        return value, False
+
+    return [(chain, "_call", call_patiently)]
+
+
+def _take_silence_for_consent() -> list[Patch]:
+    """Where nobody answers for the gates, nobody is against it."""
+
+    def silence(client: HooksClient, hooks: object, event: AnyHookEvent, why: str) -> Verdict:
+        return Verdict(Allow())
+
+    return [(HooksClient, "_silence", silence)]
+
+
+def _leave_no_mark() -> list[Patch]:
+    """Of a gate that failed open nobody learns anything."""
+    mark = Hooks._mark
+
+    def mark_the_closed(hooks: Hooks, fault: HookFault) -> None:
+        if fault.on_error == "block":
+            mark(hooks, fault)
+
+    return [(Hooks, "_mark", mark_the_closed)]
+
+
+def _time_out_open() -> list[Patch]:
+    """A gate that does not answer in time is passed over."""
+    call = chain._call
+
+    async def call_and_go_on(hook: Hook, event: AnyHookEvent) -> tuple[object, bool]:
+        value, late = await call(hook, event)
+        return (Allow(), False) if late and value is None else (value, late)
+
+    return [(chain, "_call", call_and_go_on)]
+
+
+def _forgive_refusals() -> list[Patch]:
+    """What a gate that fails open says against a call is taken for a failure of it."""
+    consult = chain._consult
+
+    async def consult_leniently(hook: Hook, event: AnyHookEvent, warn: chain.Warn) -> Verdict:
+        verdict = await consult(hook, event, warn)
+        lenient = hook.on_error == "continue" and isinstance(verdict.decision, Deny)
+        return Verdict(Allow(), hook.name) if lenient else verdict
+
+    return [(chain, "_consult", consult_leniently)]
+
+
+MUTANTS = (
+    Mutant("G10", "opens a gate that fails", _fail_open),
+    Mutant("G10", "uses a verdict for the next call too", _reuse_verdicts),
+    Mutant("G10", "takes an answer that comes too late", _take_late_answers),
+    Mutant("G10", "passes over a gate that gives no answer in time", _time_out_open),
+    Mutant("G10", "takes silence for consent", _take_silence_for_consent),
+    Mutant("G10", "leaves no mark of a gate that was let pass", _leave_no_mark),
+    Mutant("G10", "forgives what a gate that fails open refuses", _forgive_refusals),
+)

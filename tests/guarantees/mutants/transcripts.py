@@ -1,0 +1,111 @@
+"""Defects of what is written down of calls: too late, not at all, disordered, not made whole."""
+
+# A mutant is by its nature inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import trio
+
+from motet.actors.agent import transcript
+from motet.actors.agent.act import Batch
+from motet.actors.agent.run import TurnRunner
+from motet.actors.services import Services
+from motet.actors.sessions import store, store_rows, store_sql
+from motet.actors.sessions.behind import PATIENCE
+from motet.actors.sessions.store import SessionStore
+from motet.actors.sessions.table import Run
+from motet.actors.storage.transactions import Rows, Transaction
+from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
+from motet.protocols.tools import CallResult
+from motet.runtime.testing.scheduler import Patch
+from tests.guarantees.law import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def _begin_unwritten() -> list[Patch]:
+    """Calls start before it is on disk that they were asked for."""
+
+    async def store_intent(batch: Batch, intent: AssistantMessage) -> None:
+        await batch.services.note(batch.run, batch.step, intent)
+
+    return [(Batch, "_store_intent", store_intent)]
+
+
+def _forget_outcomes() -> list[Patch]:
+    """The outcome of a call is on disk only when its whole run has ended."""
+    note = Services.note
+
+    async def note_others(services: Services, run: Run, step: int, row: ChatMessage) -> None:
+        if not isinstance(row, ToolMessage):
+            await note(services, run, step, row)
+
+    return [(Services, "note", note_others)]
+
+
+def _leave_gaps() -> list[Patch]:
+    """What the last host has left is loaded as it is."""
+    return [(module, "close_calls", _as_it_is) for module in (store_rows, store)]
+
+
+def _forget_the_batch() -> list[Patch]:
+    """A run that is stopped has forgotten what its calls have done by then."""
+
+    def known(runner: TurnRunner) -> list[CallResult]:
+        return []
+
+    return [(TurnRunner, "_known", known)]
+
+
+def _as_it_is(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
+    return tuple(rows)
+
+
+def _sort_by_id() -> list[Patch]:
+    """Results stand in the order of their ids, as text: the tenth before the second."""
+
+    def close_sorted(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
+        closed: list[ChatMessage] = []
+        for row in transcript.close_calls(rows, outcome):
+            if not isinstance(row, ToolMessage):
+                closed.append(row)
+                continue
+            at = len(closed)
+            while isinstance(last := closed[at - 1], ToolMessage) and last.call_id > row.call_id:
+                at -= 1
+            closed.insert(at, row)
+        return tuple(closed)
+
+    close = transcript.close_calls
+    users = [module for name, module in sys.modules.items() if name.startswith("motet.actors.")]
+    users = [module for module in users if module is not transcript]
+    mine = [module for module in users if getattr(module, "close_calls", None) is close]
+    return [(module, "close_calls", close_sorted) for module in mine]
+
+
+def _end_in_two_commits() -> list[Patch]:
+    """That a run has ended is on disk at once, and its rows with what is written behind."""
+    write = SessionStore._write
+
+    async def write_apart(itself: SessionStore, statements: Transaction) -> Rows:
+        if len(statements) > 1 and statements[0].sql is store_sql.END_RUN:
+            ended = await write(itself, statements[:1])
+            await trio.sleep(PATIENCE)
+            return (*ended, *await write(itself, statements[1:]))
+        return await write(itself, statements)
+
+    return [(SessionStore, "_write", write_apart)]
+
+
+MUTANTS = (
+    Mutant("G7", "starts calls before they are on disk", _begin_unwritten),
+    Mutant("G7", "writes no outcomes while a run goes on", _forget_outcomes),
+    Mutant("G7", "loads gaps as they are", _leave_gaps),
+    Mutant("G7", "forgets what calls have done when it is stopped", _forget_the_batch),
+    Mutant("G7", "sorts results by id", _sort_by_id),
+    Mutant("G7", "ends a run before its rows are stored", _end_in_two_commits),
+)

@@ -1,0 +1,157 @@
+"""Real hosts in simulated worlds: opened fast, from a seed, and dead at whatever step.
+
+The disk is a simulated one. Who cuts its power cancels the tasks of the host as well, since they
+have to end somehow; what they still do is seen by nobody. What opening a host costs is mostly the
+same every time, so it is done once in a process: the tables are made, and tools of the same code
+are described.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import attrs
+import trio
+
+import motet
+from motet.actors.storage.location import Location
+from motet.actors.tools import tool as tools
+from motet.actors.tools.schema import Described, Function, describe
+from motet.protocols.chat import ChatMessage
+from motet.protocols.storage import Row
+from motet.runtime import outside
+from motet.runtime.testing import InjectedCrash, Simulation
+from motet.runtime.testing.probe import cell_at, crash
+from motet.runtime.testing.scheduler import patched
+from motet.testing.disk import SimulatedDisk, formatted
+
+__all__ = ["ADMIN", "EPOCH", "Life", "Place", "Striker", "new_place", "rows_of", "settled"]
+
+EPOCH = 1_700_000_000.0
+
+
+class Striker(trio.abc.Instrument):
+    """Does something before the n-th step from now, once."""
+
+    def __init__(self, steps: int, strike: Callable[[], None]) -> None:
+        self._left = steps
+        self._strike = strike
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._strike()
+
+
+@attrs.define(eq=False)
+class Life:
+    """One host on a disk, from its start to its end, of whatever kind."""
+
+    disk: SimulatedDisk
+    scope: trio.CancelScope
+    host: motet.Host | None = None
+    is_over: bool = False
+
+    @property
+    def open_host(self) -> motet.Host:
+        assert self.host is not None
+        return self.host
+
+    def power_cut(self) -> None:
+        """What is on the disk stays; who notes anything asks ``is_over`` first."""
+        if not self.is_over:
+            self.is_over = True
+            self.disk.crash()
+            self.scope.cancel()
+
+    def strike_after(self, steps: int, strike: Callable[[], None]) -> None:
+        """Strike before the n-th step from now, if the host lives that long."""
+        trio.lowlevel.add_instrument(Striker(steps, lambda: None if self.is_over else strike()))
+
+    def crash_after(self, steps: int, path: str) -> None:
+        """The actor at ``path`` fails before the n-th step from now."""
+
+        def strike() -> None:
+            cell = cell_at([self.open_host.system], path)
+            if cell is not None:
+                crash(cell, InjectedCrash(f"{path} was told to"))
+
+        self.strike_after(steps, strike)
+
+
+@attrs.define(eq=False)
+class Place:
+    """A disk that one host after the other uses, with empty tables at first."""
+
+    sim: Simulation
+    disk: SimulatedDisk
+
+    @asynccontextmanager
+    async def life(
+        self, *agents: motet.Agent[None, str], config: motet.HostConfig | None = None
+    ) -> AsyncGenerator[Life]:
+        """A host, until the block or the host ends. A block that is cut off is left quietly."""
+        with trio.CancelScope() as scope:
+            life = Life(self.disk, scope)
+            async with motet.open_host(agents=agents, config=config) as life.host:
+                yield life
+            life.is_over = True
+
+    def read(self, sql: str, *params: str) -> tuple[Row, ...]:
+        """Rows of what is on the disk while no host uses it."""
+        with self.disk.location() as location:
+            connection = location.connect()
+            try:
+                return connection.run(sql, params)
+            finally:
+                connection.close()
+
+
+@contextmanager
+def new_place(sim: Simulation) -> Generator[Place]:
+    """Hosts without a directory use its disk, and their time and ids come from ``sim``."""
+    disk = SimulatedDisk(random.Random(sim.seed), image=formatted())
+    chance = random.Random(sim.seed)
+    simulated = outside.Outside(
+        wall_time=lambda: EPOCH + sim.clock.current_time(),
+        monotonic=sim.clock.current_time,
+        fresh_hex=lambda nbytes: chance.randbytes(nbytes).hex(),
+    )
+    fast = [(Location, "memory", disk.location), (tools, "describe", _described)]
+    with patched(fast), outside.replaced(simulated):
+        yield Place(sim, disk)
+
+
+_descriptions: dict[object, Described] = {}
+
+
+def _described(fn: Function) -> Described:
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return describe(fn)
+    if code not in _descriptions:
+        _descriptions[code] = describe(fn)
+    return _descriptions[code]
+
+
+# ---------------------------------------------------------------------- looking
+
+
+async def rows_of(host: motet.Host, session: str) -> list[ChatMessage]:
+    """The transcript as it is stored; empty for a session that does not exist."""
+    try:
+        found = await host.history(session, limit=200, principal=ADMIN)
+    except motet.NotFound:
+        return []
+    return [item.row for item in found]
+
+
+async def settled(host: motet.Host) -> None:
+    """Return once no run is at work or waits for its turn."""
+    while (now := host.status()).running or now.queued:
+        await trio.sleep(1)
+
+
+ADMIN = motet.Principal("root", "admin")
