@@ -20,6 +20,7 @@ import trio
 
 from motet.actors.models.schema_values import filled
 from motet.actors.models.wire import json_object
+from motet.actors.registry import ALWAYS_OFFERED
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import (
@@ -47,7 +48,8 @@ class TestModel(StepModel):
     """Calls every tool it is offered once in each turn, all in one answer, and then answers.
 
     It knows nothing: arguments are the simplest values that fit the schema of the tool, the same
-    each time. So an agent is run through all its tools without a script.
+    each time. So an agent is run through all its tools without a script. The tools that read an
+    error or a result back, which each host offers, are called only when they are named.
 
     Attributes:
         tools: the names of the tools to call, or all.
@@ -91,7 +93,7 @@ class TestModel(StepModel):
         final = output_tool(request)
         offered = {tool.name: tool for tool in request.tools if tool is not final}
         if self.tools == "all":
-            return list(offered.values())
+            return [tool for name, tool in offered.items() if name not in ALWAYS_OFFERED]
         for name in self.tools:
             if name not in offered:
                 near = nearest(name, list(offered))
