@@ -5,6 +5,7 @@ Left out are ids, times, prices and the texts that the host adds to a run that w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
@@ -21,6 +22,8 @@ from motet.protocols.sessions import RunStatus
 
 CONTEXT = 3
 """Lines that are shown on both sides of a difference."""
+
+_ERROR_ID = re.compile(r"\berr_\d{8}_\d{6}_[0-9a-f]{6}\b")
 
 Mark: TypeAlias = Literal[" ", "-", "+"]
 
@@ -93,7 +96,8 @@ def _row(row: ChatMessage) -> Iterator[str]:
                 yield f"result {row.name} (cut off)"
                 return
             head = f"result {row.name} ({row.outcome})"
-            yield from (f"{head} {line}" for line in row.text.splitlines() or [""])
+            text = _ERROR_ID.sub("err_…", row.text)
+            yield from (f"{head} {line}" for line in text.splitlines() or [""])
 
 
 def event_lines(events: Sequence[ev.AnyEvent], rows: Iterable[ChatMessage] = ()) -> tuple[str, ...]:

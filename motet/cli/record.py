@@ -51,7 +51,7 @@ def _print(journal: RunJournal) -> int:
     print(
         f"run {info.run_id} of {info.agent}, {info.status}: "
         f"{len(journal.answers)} answers, {calls} calls; secrets are taken out\n"
-        'in a test: mt.replay_case("FILE", agent)',
+        'in a test: mt.replay_run("FILE", agent)',
         file=sys.stderr,
     )
     return OK

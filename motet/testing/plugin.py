@@ -7,6 +7,12 @@ test that another plugin claims is left to it. ``-p no:motet`` leaves all of thi
 from __future__ import annotations
 
 import inspect
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,13 +22,21 @@ from motet.actors import switch
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from motet.testing.host import SimulatedHost
+    from motet.testing.reached import Book
+    from motet.testing.stories.cases import Case
+
 ALLOW = "motet_allow_model_requests"
 ON_TRIO = "motet_async_on_trio"
 
 CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
 """Marks by which an async test says who runs it."""
 
+_PROGRAMS = "motet.testing.stories.bound"
+_REACHED = "motet.testing.reached"
+
 _before = pytest.StashKey[bool]()
+_replay: pytest.StashKey[tuple[Case, Path]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -32,6 +46,18 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--motet-allow-model-requests",
         action="store_true",
         help="let models be asked for real, which costs money; refused by default",
+    )
+    group.addoption(
+        "--motet-replay",
+        metavar="FILE",
+        help="run only the test that wrote this case, with what it found",
+    )
+    group.addoption(
+        "--motet-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of each motet_host: another one is another schedule",
     )
     parser.addini(ALLOW, "let models be asked for real", type="bool", default=False)
     parser.addini(
@@ -55,6 +81,19 @@ def _load_as_written(plugins: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_before] = switch.allowed()
     switch.allow(bool(config.getoption(ALLOW)) or bool(config.getini(ALLOW)))
+    replay: str | None = config.getoption("motet_replay")
+    if replay is not None:
+        _replay_only(config, Path(config.invocation_params.dir, replay))
+
+
+def _replay_only(config: pytest.Config, path: Path) -> None:
+    """Have nothing collected but the test that has found a case; without one, the case itself."""
+    from motet.testing.casefiles import case_in
+
+    case = case_in(path)
+    file, _, rest = case.test.partition("::")
+    config.stash[_replay] = (case, path)
+    config.args = [f"{config.rootpath / file}::{rest}" if case.test else str(path)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -81,8 +120,108 @@ def _is_unclaimed(item: pytest.Function) -> bool:
 
 
 def _is_async(item: pytest.Function) -> bool:
-    hypothesis = getattr(item.obj, "hypothesis", None)  # what @given has made of the test
-    return inspect.iscoroutinefunction(getattr(hypothesis, "inner_test", item.obj))
+    return inspect.iscoroutinefunction(_function_of(item))
+
+
+def _function_of(item: pytest.Item) -> Callable[..., object] | None:
+    """The test as it was written, not what @given has made of it."""
+    found: Callable[..., object] | None = getattr(item, "function", None)
+    return getattr(getattr(found, "hypothesis", None), "inner_test", found)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Play the case instead of what is drawn; else ask what was to be reached and was not."""
+    if _replay not in item.config.stash:
+        with _book(item) as book:
+            yield
+        _check_reached(book)
+        return
+    from motet.testing.stories.cases import replaying
+
+    with replaying(*item.config.stash[_replay]) as now:
+        yield
+    if not now.times:
+        pytest.fail("the test has executed no program: it is not the one of the case", False)
+
+
+@contextmanager
+def _book(item: pytest.Item) -> Generator[Book | None]:
+    """A book of what must be reached in the test, if it can name any such thing."""
+    function = _function_of(item)
+    if _REACHED not in sys.modules and not _mentions(function, "sometimes"):
+        yield None
+        return
+    from motet.testing.reached import book_of
+
+    with book_of(function) as book:
+        yield book
+
+
+def _check_reached(book: Book | None) -> None:
+    if book is None and _REACHED not in sys.modules:
+        return
+    from motet.testing.reached import NeverReached, assert_reached
+
+    try:
+        # Without a book, what the test has used was loaded by the test itself.
+        assert_reached() if book is None else book.check()
+    except NeverReached as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+def _mentions(function: object, name: str) -> bool:
+    code: object = getattr(function, "__code__", None)
+    return isinstance(code, CodeType) and name in code.co_names
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failure what happened last in the test's host, and the case that repeats it."""
+    report = yield
+    if report.when == "call" and report.failed:
+        host: SimulatedHost | None = getattr(item, "funcargs", {}).get("motet_host")
+        if host is not None:
+            report.sections.append((f"motet_host, at {host.now():g} s", host.report()))
+        if call.excinfo is not None and _PROGRAMS in sys.modules:
+            report.sections += _cases(item, call.excinfo.value)
+    return report
+
+
+def _cases(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, str]]:
+    from motet.testing.casefiles import written
+
+    if _replay in item.config.stash:
+        return
+    for file in written(item.config.rootpath, item.nodeid, error):
+        shown = os.path.relpath(file, item.config.invocation_params.dir)
+        yield "motet: a case was written", f"to replay it: pytest --motet-replay {shown}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if _replay not in parent.config.stash or file_path != parent.config.stash[_replay][1]:
+        return None
+    from motet.testing.casefiles import CaseFile
+
+    # pytest does not say what else it takes.
+    return CaseFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
+
+
+@pytest.fixture
+def motet_host(request: pytest.FixtureRequest) -> Iterator[SimulatedHost]:
+    """A host in a simulated world of its own: virtual time, nothing real within reach.
+
+    See :func:`motet.testing.simulated_host`, which a test with Hypothesis opens itself, for each
+    of its examples.
+    """
+    from motet.testing.host import simulated_host
+
+    seed = request.config.getoption("motet_seed")
+    assert isinstance(seed, int), seed
+    with simulated_host(seed) as host:
+        yield host
 
 
 @pytest.fixture

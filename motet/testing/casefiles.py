@@ -1,0 +1,118 @@
+"""Cases under pytest: what a failed test has found is written to a file, and the file is a test.
+
+Loaded by the plugin when a test that plays programs has failed, or when a file is to be replayed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from motet.runtime.testing.replay import ReplayDiverged
+from motet.testing.invariants import InvariantBroken
+from motet.testing.stories.bound import BoundProgram
+from motet.testing.stories.cases import Case, load_case, replay_case, save_case
+
+__all__ = ["FOLDER", "CaseFile", "case_in", "written"]
+
+FOLDER = Path(".motet", "cases")
+"""Where cases are written, below the root of the project."""
+
+
+def written(root: Path, nodeid: str, error: BaseException) -> list[Path]:
+    """Write a case for each program that an error is about; the files."""
+    files: list[Path] = []
+    for leaf in _leaves(error):
+        program = _program_of(leaf)
+        if program is not None:
+            wrong = leaf.violations if isinstance(leaf, InvariantBroken) else (_sentence(leaf),)
+            number = f"-{len(files) + 1}" if files else ""
+            file = root / FOLDER / f"{_name(nodeid)}{number}.json"
+            files.append(save_case(program, file, test=nodeid, violations=wrong))
+    return files
+
+
+def case_in(file: Path) -> Case:
+    """What is to be replayed. Raises ``UsageError``, which says what is wrong with the file."""
+    try:
+        if _is_record(file):
+            raise pytest.UsageError(
+                f"{file} is the record of a run: a test plays it by mt.replay_run(FILE, agent)"
+            )
+        return load_case(file)
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"--motet-replay: {error}") from error
+
+
+class CaseFile(pytest.File):
+    """A case that names no test: it is one itself."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        # pytest does not say what else it takes.
+        yield _CaseItem.from_parent(self, name=self.path.stem)  # pyright: ignore[reportUnknownMemberType]
+
+
+class _CaseItem(pytest.Item):
+    def runtest(self) -> None:
+        wrong = replay_case(self.path)
+        if wrong:
+            raise _Reproduced("\n".join(wrong))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, _Reproduced | ReplayDiverged | ValueError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"case {self.path.name}"
+
+
+class _Reproduced(Exception):
+    """The case is still wrong in the way of its words."""
+
+
+class _Kind(msgspec.Struct):
+    case: str = ""
+
+
+def _is_record(file: Path) -> bool:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Kind).case == "run"
+    except msgspec.DecodeError:
+        return False
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _leaves(member)
+    else:
+        yield error
+
+
+def _program_of(error: BaseException) -> BoundProgram | None:
+    """What was played: the error says it, or a function that it has come through holds it."""
+    if isinstance(error, InvariantBroken) and error.program is not None:
+        return error.program
+    found: BoundProgram | None = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        held = [one for one in trace.tb_frame.f_locals.values() if isinstance(one, BoundProgram)]
+        found = held[0] if held else found
+        trace = trace.tb_next
+    return found
+
+
+def _sentence(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _name(nodeid: str) -> str:
+    """A file name that tells the test."""
+    return re.sub(r"[^\w.-]+", "_", nodeid.rpartition("/")[2].replace(".py::", "-"))[:120]
