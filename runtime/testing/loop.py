@@ -19,7 +19,6 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
-from contextlib import nullcontext as inline_threads
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -48,6 +47,7 @@ from motet.runtime.testing.simulation import (
     tasks_below,
     unfinished,
 )
+from motet.runtime.testing.threads import inline_threads
 
 __all__ = ["EPOCH", "Interrupted", "Job", "SimulatedLoop"]
 
@@ -354,7 +354,7 @@ class SimulatedLoop:
                 patched(self._rules),
                 logged(self.sim),
                 replaced(self._outside),
-                inline_threads(),
+                inline_threads(self._refused),
                 self._watchman.posted(),
             ):
                 self._watchman.on_duty = self._nursery is not None  # Trio opens sockets at first

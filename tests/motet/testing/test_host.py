@@ -8,6 +8,7 @@ import trio
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
+from motet.protocols.chat import ToolMessage
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import RunInfo
 
@@ -130,3 +131,15 @@ def test_a_call_for_which_nothing_can_happen_any_more_says_who_waits() -> None:
 
     with mt.simulated_host() as host, pytest.raises(mt.Stuck, match="waits"):
         host.call(waits)
+
+
+def test_a_tool_that_is_a_plain_function_runs_without_a_thread() -> None:
+    agent = motet.Agent("t", model=mt.ScriptedModel([mt.call("add", a=1, b=2), mt.say("done")]))
+
+    @agent.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with mt.simulated_host() as host:
+        result = host.run(agent, "go")
+    assert [row.text for row in result.rows if isinstance(row, ToolMessage)] == ["3"]
