@@ -15,7 +15,7 @@ from motet.runtime import Actor, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
-CROWDED_SWEEP = 1.0
+CROWDED_SWEEP = 0.1
 MOST = 500
 """Sessions that stay alive while they are idle. One takes some 20 KB, and is soon read again."""
 
@@ -101,13 +101,12 @@ class Router(Actor[RouterMessage]):
                 await self._crowded.wait()
                 await trio.sleep(CROWDED_SWEEP)
             self._crowded = trio.Event()
-            for key in self._to_passivate():
-                slot = self.services.table.slots.get(key)
-                if slot is None or not slot.idle:
-                    continue
-                del self.services.table.slots[key]
-                if self.child(actor_name(key)) is not None:
-                    await self.stop_child(actor_name(key))
+            # All at once: one after the other, they would be fewer than those that come meanwhile.
+            async with trio.open_nursery() as nursery:
+                for key in self._to_passivate():
+                    del self.services.table.slots[key]
+                    if self.child(actor_name(key)) is not None:
+                        nursery.start_soon(self.stop_child, actor_name(key))
 
     def _to_passivate(self) -> list[str]:
         """Idle sessions, the one first that was used least lately."""

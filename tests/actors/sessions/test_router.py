@@ -28,6 +28,26 @@ async def test_many_idle_sessions_do_not_all_stay_alive(
     assert shown == ["hi", "again"]
 
 
+async def test_sessions_that_end_slowly_end_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    stop_child = router.Router.stop_child
+
+    async def slowly(self: router.Router, name: str) -> None:
+        await trio.sleep(5)
+        await stop_child(self, name)
+
+    monkeypatch.setattr(router, "MOST", 1)
+    monkeypatch.setattr(router.Router, "stop_child", slowly)
+    agent = motet.Agent("a", model=Scripted(*[say("yes")] * 5))
+    async with motet.open_host(agents=[agent]) as host:
+        for number in range(5):
+            await host.run("a", "hi", session=f"s{number}")
+        await trio.sleep(5 + 2 * router.CROWDED_SWEEP)
+        alive = [row.path for row in host.system.snapshot() if "/router/" in row.path]
+    assert alive == ["/host/router/s4"]
+
+
 async def test_a_session_at_work_stays_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
