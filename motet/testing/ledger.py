@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """One thing that was done. ``repeatable``: to do it twice is as good as once."""
+    """One thing that was done for a call. ``repeatable``: to do it twice is as good as once."""
 
-    call_id: str
+    call: str
     what: str
     repeatable: bool = False
 
@@ -41,17 +41,17 @@ class Ledger:
     cut_off: bool = False
 
     def did(self, call: str | Context[Any], what: str, *, repeatable: bool = False) -> None:
-        """Something was done for a call: its id, or the context of the tool, which has it.
+        """Something was done for a call: that of the context of a tool, or any name of one.
 
-        The id of a call is its own in all transcripts, and stays when its run is taken up again.
+        The context is better than the id of the call, which only its own session knows.
         """
         if not self.cut_off:
-            id = call if isinstance(call, str) else call.call_id
-            self.effects.append(Effect(id, what, repeatable))
+            self.effects.append(Effect(_name(call), what, repeatable))
 
-    def of(self, call_id: str) -> Sequence[str]:
+    def of(self, call: str | Context[Any]) -> Sequence[str]:
         """What was done for a call."""
-        return [effect.what for effect in self.effects if effect.call_id == call_id]
+        name = _name(call)
+        return [effect.what for effect in self.effects if effect.call == name]
 
     def count(self, what: str) -> int:
         """How often something was done, for any call."""
@@ -61,3 +61,8 @@ class Ledger:
         """What was done more than once for one call, and may not be; empty is at most once."""
         times = Counter(effect for effect in self.effects if not effect.repeatable)
         return [effect for effect, count in times.items() if count > 1]
+
+
+def _name(call: str | Context[Any]) -> str:
+    """A run keeps its id when it is taken up again, and its calls keep theirs."""
+    return call if isinstance(call, str) else f"{call.run_id}/{call.call_id}"

@@ -60,9 +60,7 @@ def test_a_hanging_call_is_ended_by_its_timeout_and_a_deaf_one_hears_it_late() -
         agent = motet.Agent("t", model=calls_of("pay", 4), tools=[tool])
         async with motet.open_host() as host, host.stream(agent, "go") as stream:
             ends = [
-                trio.current_time()
-                async for event in stream
-                if isinstance(event, motet.ToolResult)
+                trio.current_time() async for event in stream if isinstance(event, motet.ToolResult)
             ]
         assert [outcome for outcome, _ in results(stream.result)] == [
             "failed",
@@ -121,6 +119,16 @@ def test_what_is_done_twice_for_one_call_is_doubled_unless_it_may_be() -> None:
     assert ledger.of("call_1") == ["paid", "sent a receipt", "paid"]
 
 
+async def test_calls_of_two_runs_that_have_one_id_are_two_calls() -> None:
+    ledger = Ledger()
+    tool = flaky_tool("pay", ledger=ledger)
+    await run(tool)
+    await run(tool)
+    assert ledger.count("pay: done") == 2
+    assert not ledger.doubled()
+    assert len({effect.call for effect in ledger.effects}) == 2
+
+
 def test_nothing_counts_while_the_ledger_is_cut_off() -> None:
     ledger = Ledger()
     ledger.cut_off = True
@@ -156,6 +164,28 @@ def test_no_drawn_flaw_keeps_a_run_from_its_end() -> None:
 
     for seed in range(10):
         trio.run(main, seed, clock=autojump())
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_at_whatever_step_the_power_goes_a_call_has_its_effects_at_most_once(
+    idempotent: bool,
+) -> None:
+    """Law: of one call nothing is done twice, unless its tool says that it may be."""
+    ends: set[str] = set()
+    again = 0
+    for step in range(10, 400, 26):
+        with mt.simulated_host(seed=step) as host:
+            tool = flaky_tool("pay", [Flaw(latency=5)], ledger=host.ledger, idempotent=idempotent)
+            model = ScriptedModel([call("pay"), *[say("paid")] * 3])
+            host.start(motet.Agent("t", model=model, tools=[tool]), "pay", session="main")
+            host.steps(step)
+            host.crash()
+            host.settle()
+            assert not host.ledger.doubled()
+            ends |= {effect.what for effect in host.ledger.effects}
+            again += host.ledger.count("pay: begun") > 1
+    assert ends == {"pay: begun", "pay: done"}
+    assert bool(again) == idempotent
 
 
 def test_a_flaw_is_written_as_the_python_that_makes_it() -> None:

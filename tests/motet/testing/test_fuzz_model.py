@@ -117,7 +117,7 @@ async def run(model: motet.Model, output_type: type = str) -> motet.RunResult[ob
 @pytest.mark.parametrize("output_type", [str, list[int]])
 def test_whatever_is_drawn_the_run_ends_and_nothing_in_the_host_breaks(output_type: type) -> None:
     """Law: a model can make a run fail, be limited or escalated, and never an internal error."""
-    for seed in range(15):
+    for seed in range(8):
         model = FuzzModel(seed, limit=12)
         result = trio.run(run, model, output_type, clock=MockClock(autojump_threshold=0))
         assert result.status in ("completed", "failed", "limited", "escalated"), model.report()

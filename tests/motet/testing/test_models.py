@@ -175,7 +175,9 @@ async def test_a_generator_gives_the_parts_of_an_answer() -> None:
     assert result.output == "done"
 
 
-async def test_a_generator_that_breaks_off_is_asked_again_and_is_always_closed() -> None:
+async def test_a_generator_that_breaks_off_is_asked_again_and_is_always_closed(
+    autojump_clock: object,
+) -> None:
     closed: list[int] = []
 
     async def breaking(_: ModelRequest) -> AsyncIterator[Part]:
