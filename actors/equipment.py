@@ -77,7 +77,8 @@ def equipped(
     skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
     builtin = _builtin(config, stores, children, skills) | mcp.tools()
     policy = mcp.policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
-    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf)
+    offered = config.models.offered
+    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
     shell = config.tools.shell
     return Equipment(catalog, mcp, shelf, policy, registry, models, shell, generation)
 

@@ -266,6 +266,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         await self._tree.journal.settle()
         await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
         self._tree.table.modes.pop(session, None)
+        self._tree.table.models.pop(session, None)
         return await self._tree.store.ask(DeleteSession(session))
 
     @property

@@ -11,6 +11,7 @@ from motet.actors.sessions.table import Run
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.host import Expected
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
+from motet.protocols.session_models import SetSessionModel
 from motet.protocols.sessions import LOCAL, Ack, GetRun, Principal, RunInfo
 
 _NAME = re.compile(r"[^\[\]\x00-\x1f\x7f]{1,64}")
@@ -137,6 +138,32 @@ class Receiving(Answering):
             self._tree.table.modes.pop(session, None)
         else:
             self._tree.table.modes[session] = known
+
+    def models(self) -> tuple[str, ...]:
+        """The models that a session may have: those of the agents, and ``models.offered``."""
+        return self._tree.registry.models()
+
+    def session_model(self, session: str) -> str | None:
+        """The model that was set for a session, if the host still has it; None: its agent's."""
+        chosen = self._tree.table.models.get(session)
+        return chosen if chosen in self.models() else None
+
+    async def set_model(
+        self, session: str, model: str | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set the model of a session; None: its agent's own again.
+
+        It is stored, and holds from the next run on. Raises ``UnknownName`` for one that is not
+        among :meth:`models`, and ``NotFound``.
+        """
+        if model is not None and model not in self.models():
+            raise UnknownName("model", model, self.models())
+        await self.session(session, principal=principal)
+        await self._tree.store.ask(SetSessionModel(session, model))
+        if model is None:
+            self._tree.table.models.pop(session, None)
+        else:
+            self._tree.table.models[session] = model
 
     # Inside
 

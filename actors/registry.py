@@ -25,7 +25,8 @@ MEMORY = "group:memory"
 class AgentRegistry:
     """Agents by name. An agent is complete when it is added: its tools and model are known.
 
-    ``builtin`` are the tools an agent may name, ``groups`` the names of several at once.
+    ``builtin`` are the tools an agent may name, ``groups`` the names of several at once;
+    ``offered``, models that people may choose beside those of the agents.
     """
 
     def __init__(
@@ -36,11 +37,15 @@ class AgentRegistry:
         groups: Mapping[str, tuple[str, ...]],
         policy: PolicyDesk | None = None,
         shelf: Shelf | None = None,
+        offered: Iterable[str] = (),
     ) -> None:
         self._catalog = catalog
         self._policy = policy or PolicyDesk(catalog)
         self._shelf = shelf or Shelf()
         self._models = models
+        self._offered = tuple(offered)
+        for name in self._offered:
+            models.get(name)
         self._builtin = builtin
         self._groups = groups
         self._agents: dict[str, AnyAgent] = {}
@@ -119,6 +124,11 @@ class AgentRegistry:
     def model(self, key: str) -> Model:
         """The model behind the name that :attr:`Agent.model_name` gives."""
         return self._keys.get(key) or self._models.get(key)
+
+    def models(self) -> tuple[str, ...]:
+        """The names of the models that a session may have: those of agents, and what is offered."""
+        names = (agent.model_name for agent in self._agents.values())
+        return tuple(dict.fromkeys((*names, *self._offered)))
 
     def infos(self) -> tuple[AgentInfo, ...]:
         return tuple(

@@ -117,6 +117,12 @@ class Services:
         if latest is not None or run.kit is None:
             run.kit = kit
 
+    def model_of(self, run: Run) -> str:
+        """The model that was chosen for the session of a run; empty: none that there is now."""
+        chosen = self.table.models.get(run.session, "")
+        known = self.kit.registry.models() if chosen and self.kit is not None else ()
+        return chosen if chosen in known else ""
+
     def adopt(self, kit: Equipment) -> None:
         """Work with another kit from now on; runs keep theirs."""
         self.kit, self.generation, self.shell = kit, kit.generation, kit.shell

@@ -63,6 +63,7 @@ from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.queueing import QueueModes
+from motet.protocols.session_models import SessionModels
 from motet.protocols.sessions import EndsToTell, RunInfo
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
@@ -258,11 +259,17 @@ async def _plant(
         ground=ground,
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
-    table.modes |= await stores.sessions.ask(QueueModes())
+    await _choices(table, stores)
     tree.interrupted = await _recover(tree.recovery, stores.bus, stores.traces)
     await start_recoverer(system, tree.recovery, router)
     await start_keeper(system, parking, router)
     return tree
+
+
+async def _choices(table: RunTable, stores: Stores) -> None:
+    """What people have set for their sessions."""
+    table.modes |= await stores.sessions.ask(QueueModes())
+    table.models |= await stores.sessions.ask(SessionModels())
 
 
 async def _attend(

@@ -241,8 +241,12 @@ class ModelsConfig:
     """The providers of models. ``openai`` is any server that speaks its chat protocol.
 
     ``pydantic_ai`` is for all models named ``pydantic_ai:<provider>:<model>``.
+
+    Attributes:
+        offered: what people may choose for a session by ``/model``, beside the models of agents.
     """
 
+    offered: tuple[str, ...] = ()
     openai: ProviderConfig = attrs.field(factory=ProviderConfig)
     anthropic: ProviderConfig = attrs.field(factory=ProviderConfig)
     google: ProviderConfig = attrs.field(factory=ProviderConfig)

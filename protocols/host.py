@@ -140,6 +140,20 @@ class HostApi(HostRecords, Protocol):
         """Set that mode, None: the default again. Raises ``UnknownName``."""
         ...
 
+    def models(self) -> tuple[str, ...]:
+        """The models that a session may have."""
+        ...
+
+    def session_model(self, session: str) -> str | None:
+        """The model that was set for a session; None: its agent's own."""
+        ...
+
+    async def set_model(
+        self, session: str, model: str | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set that model, from the next run on; None: the agent's own. Raises ``UnknownName``."""
+        ...
+
     def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
         """Note an input that is to be submitted, from when a stop covers it."""
         ...

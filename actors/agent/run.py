@@ -62,6 +62,7 @@ class TurnRunner:
 
     def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
         services.refresh(run)
+        run.model = services.model_of(run)
         self.run = run
         self.slot = slot
         self.services = services
@@ -210,7 +211,7 @@ class TurnRunner:
         """``again``: after another host, or after it was parked."""
         run = self.run
         if run.heard is False or not again:
-            await self.voice.emit(events.RunStarted(run.agent.name, run.agent.model_name))
+            await self.voice.emit(events.RunStarted(run.agent.name, run.model_name))
         if again:
             await self.voice.emit(events.RunResumed(self.voice.messages))
 
@@ -346,7 +347,7 @@ class TurnRunner:
         self.thinker.change_agent()
         await self._prepare()
         self.thinker.recalled = await recall(self.services, run)
-        await self.voice.emit(events.AgentChanged(agent.name, agent.model_name, before))
+        await self.voice.emit(events.AgentChanged(agent.name, run.model_name, before))
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""

@@ -77,7 +77,7 @@ class Thinker:
         )
 
     def _name_model(self) -> None:
-        self._full_name = self._run.agent.model_name
+        self._full_name = self._run.model_name
         self.model = self._full_name.partition(":")[2] or self._full_name
 
     async def answer(self, decision: CallModel) -> ModelResponse:
@@ -191,7 +191,7 @@ class Thinker:
                 today=self._services.today(),
                 session=run.session,
                 user=run.principal.user,
-                model=agent.model_name,
+                model=run.model_name,
                 tools=tools,
                 memory=agent.memory,
                 recalled=self.recalled,

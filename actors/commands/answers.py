@@ -27,7 +27,7 @@ from motet.actors.commands.told import (
 )
 from motet.actors.sessions.lineup import is_group
 from motet.protocols.approvals import ApprovalDecision
-from motet.protocols.errors import NotFound
+from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import MODES, QueueMode
@@ -38,7 +38,10 @@ _COUNTED: Final = 200
 PATIENCE: Final = 10.0
 """Seconds in which the stores have to answer, so that nobody waits for ever on a stuck disk."""
 _LIVE: Final[tuple[RunStatus, ...]] = ("running", "waiting", "queued")
+OWN: Final = "default"
+"""In place of a model's name: the agent's own."""
 NOTHING_YET: Final = "Nothing was said here yet."
+SAY_FIRST: Final = "Say something first; then it can be set."
 
 
 @attrs.frozen
@@ -106,7 +109,7 @@ async def _reply(asked: Asked, command: Command) -> Reply:
     except NotFound:
         if command.name in _ACTS:
             raise
-        return NOTHING_YET
+        return f"{NOTHING_YET} {SAY_FIRST}" if asked.argument else NOTHING_YET
 
 
 def _answer(command: Command, text: str, report: StopReport | UnsetType = UNSET) -> CommandAnswer:
@@ -174,12 +177,18 @@ async def _queue(asked: Asked) -> Reply:
 
 
 async def _model(asked: Asked) -> Reply:
-    agents = asked.api.agents()
+    api, wanted, session = asked.api, asked.argument, asked.session
+    if wanted:
+        try:
+            await api.set_model(
+                session, None if wanted == OWN else wanted, principal=asked.principal
+            )
+        except UnknownName as error:
+            return f"Nothing was changed: {error}"
+    agents = api.agents()
     agent = await asked.agent() or (agents[0].name if agents else "")
-    told = model_text(agent, agents)
-    if not asked.argument:
-        return told
-    return f"Nothing was changed: the model is chosen where the agent is defined. {told}"
+    chosen = api.session_model(session)
+    return model_text(agent, agents, chosen, () if wanted else api.models())
 
 
 async def _compact(asked: Asked) -> Reply:

@@ -35,7 +35,7 @@ COMMANDS: Final[dict[str, str]] = {
     "stopall": "end all that you have going, in every session, with its queue and sub-agents",
     "new": "begin anew: the model forgets what was said, the transcript stays",
     "queue": "what waits here, and what becomes of a message during a run: /queue [MODE]",
-    "model": "which model answers here",
+    "model": "which model answers here; /model NAME sets another, /model default the agent's own",
     "compact": "summarise what was said, so that the model has room; the transcript stays",
     "approve": "answer what waits: /approve [ID] allow-once, allow-always or deny [why]",
     "errors": "the last errors of tools here",

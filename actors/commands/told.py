@@ -86,12 +86,17 @@ def agents_text(agents: Sequence[AgentInfo]) -> str:
     return "\n".join(lines) if lines else "This host has no agent yet."
 
 
-def model_text(agent: str, agents: Sequence[AgentInfo]) -> str:
-    """Which model an agent asks."""
-    for one in agents:
-        if one.name == agent:
-            return f"{agent} asks {one.model}."
-    return f"The host does not have the agent {agent} now."
+def model_text(
+    agent: str, agents: Sequence[AgentInfo], chosen: str | None, models: Sequence[str] = ()
+) -> str:
+    """Which model an agent asks here, and which it could."""
+    own = next((one.model for one in agents if one.name == agent), None)
+    if own is None:
+        return f"The host does not have the agent {agent} now."
+    here = f", as was set here; its own is {own}" if chosen and chosen != own else ""
+    others = [name for name in models if name != (chosen or own)]
+    told = f"{agent} asks {chosen or own}{here}."
+    return "\n".join([told, *(["/model NAME changes that: " + ", ".join(others)] * bool(others))])
 
 
 def who_text(principal: Principal, place: str, agent: str | None) -> str:

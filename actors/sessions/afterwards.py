@@ -55,7 +55,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
     Raises nothing but a cancellation. What it costs is a part of the run's trace.
     """
     run, hooks = chore.run, RunHooks(chore.run, services.hooks)
-    model = run.agent.model_name
+    model = run.model_name
     trace = services.tracer.beside(
         run.id, "summary", session=run.session, agent=run.agent.name, user=run.principal.user
     )
@@ -85,7 +85,7 @@ def _may_flush(run: Run, services: Services) -> bool:
 
 def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
     """Writes what would be forgotten to the files of the agent's memory, in its workspace."""
-    run, model = chore.run, chore.run.agent.model_name
+    run, model = chore.run, chore.run.model_name
     ask: AskModel = services.asking(model, trace, "flush", chore.turn)
     context = Context[object](
         deps=run.deps,

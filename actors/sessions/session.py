@@ -216,6 +216,7 @@ class Session(Actor[SessionMessage]):
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:
         run = self.services.table.runs[message.run_id]
+        run.model = self.services.model_of(run)
         prepared = await self.services.workbench.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
         )

@@ -37,6 +37,7 @@ from motet.protocols.escalations import (
 from motet.protocols.events import RunInterrupted
 from motet.protocols.injections import InjectRows
 from motet.protocols.queueing import JoinInputs, QueueMode, QueueModes, SetQueueMode
+from motet.protocols.session_models import SessionModels, SetSessionModel
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -98,6 +99,8 @@ SessionStoreMessage: TypeAlias = (
     | JoinInputs
     | SetQueueMode
     | QueueModes
+    | SetSessionModel
+    | SessionModels
 )
 
 AT_ONCE = 256
@@ -220,6 +223,16 @@ class SessionStore(Actor[SessionStoreMessage]):
     @handles(QueueModes)
     async def queue_modes(self, _: QueueModes) -> dict[str, QueueMode]:
         return queue_sql.modes(await self._readers.read(queue_sql.MODES_SET))
+
+    @handles(SetSessionModel, concurrent=AT_ONCE)
+    async def set_model(self, request: SetSessionModel) -> None:
+        if not await self._moves(sql.set_model(request.session, request.model)):
+            raise NotFound(f"no session {request.session!r}")
+
+    @handles(SessionModels)
+    async def session_models(self, _: SessionModels) -> dict[str, str]:
+        found = await self._readers.read(rows.MODELS_SET)
+        return {str(session): str(model) for session, model in found}
 
     # ------------------------------------------------------------------ runs
 

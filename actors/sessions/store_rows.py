@@ -33,6 +33,8 @@ HISTORY_LIMIT = 200
 LIST_LIMIT = 1000
 INTERRUPTED = "[Interrupted: the host stopped before this was answered]"
 
+MODELS_SET = "SELECT session, model FROM sessions WHERE model IS NOT NULL"
+
 FIND_KEY = "SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = ? AND key = ?"
 
 # Each summary names the start that it has moved; a reset leaves none.

@@ -24,6 +24,8 @@ from motet.protocols.storage import Row, SqlValue, Statement
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
 
+SET_MODEL = "UPDATE sessions SET model = ?2 WHERE session = ?1 RETURNING 1"
+
 FORGET_KEYS = "DELETE FROM idempotency WHERE ts <= ?"
 
 CLAIM_KEY = """
@@ -176,6 +178,11 @@ def _stored(
 
 def _to_tell(run_id: str, event: Terminal) -> Statement:
     return Statement(ADD_END, (run_id, END_STEP, text_of(event)))
+
+
+def set_model(session: str, model: str | None) -> tuple[Statement, ...]:
+    chosen = None if model is None else storable(model)
+    return (Statement(SET_MODEL, (storable(session), chosen), expect=1),)
 
 
 def reset(session: str, now: float) -> tuple[Statement, ...]:

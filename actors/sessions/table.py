@@ -83,6 +83,7 @@ class Run:
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
         arrival: its input before it was admitted.
         kit: what it works with; None: whatever its host has.
+        model: that was chosen for its session; empty: its agent's own.
     """
 
     id: str
@@ -119,6 +120,7 @@ class Run:
     arrival: Arrival | None = attrs.field(default=None, repr=False)
     progress: Progress = attrs.field(factory=Progress, repr=False)
     kit: Equipment | None = attrs.field(default=None, repr=False)
+    model: str = ""
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
@@ -139,6 +141,11 @@ class Run:
         """Whom policy is asked about when it calls a tool: its lineage and itself."""
         who = self.principal
         return (*self.lineage, Subject(self.agent.name, who.user, who.role, self.session))
+
+    @property
+    def model_name(self) -> str:
+        """Of the model that it asks."""
+        return self.model or self.agent.model_name
 
     @property
     def author(self) -> str:
@@ -232,6 +239,7 @@ class RunTable:
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
         self.rules = rules
         self.modes: dict[str, QueueMode] = {}
+        self.models: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
         self.slots: dict[str, Slot] = {}
         self.parked: dict[str, dict[str, Parked]] = {}

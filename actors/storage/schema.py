@@ -352,6 +352,10 @@ CREATE TABLE conversations (                -- of clients that send all that was
 ) WITHOUT ROWID;
 """
 
+_MODELS = """
+ALTER TABLE sessions ADD COLUMN model TEXT;  -- NULL: that of its agent
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _FIRST,
     _RESULTS,
@@ -369,6 +373,7 @@ MIGRATIONS: tuple[str, ...] = (
     _RECOVERY,
     _ROOM_PEOPLE,
     _GATEWAY,
+    _MODELS,
 )
 VERSION = len(MIGRATIONS)
 

@@ -48,7 +48,7 @@ class RunOutput:
         if form is None:
             self._answering = None
             return
-        model = services.find_model(agent.model_name) if services.find_model else None
+        model = services.find_model(self._run.model_name) if services.find_model else None
         tools = services.of(self._run).catalog.specs(agent.name)
         self._answering = answering(form, agent.output_retries, model, tools)
 

@@ -159,7 +159,7 @@ async def test_a_mode_is_set_and_a_wrong_one_is_named() -> None:
         assert host.queue_mode("s") == "collect"
         assert "'sing' is no mode: steer, " in (await typed(host, "/queue sing")).text
         told = (await typed(host, "/model other")).text
-        assert told.startswith("Nothing was changed")
+        assert told == "Nothing was changed: unknown model 'other'; known: scripted"
 
 
 async def test_an_approval_is_answered_and_the_run_goes_on() -> None:

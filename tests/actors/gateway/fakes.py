@@ -242,6 +242,17 @@ class FakeHost(FakeRecords):
     ) -> None:
         self._own(session, principal)
 
+    def models(self) -> tuple[str, ...]:
+        return ()
+
+    def session_model(self, session: str) -> str | None:
+        return None
+
+    async def set_model(
+        self, session: str, model: str | None, *, principal: Principal = LOCAL
+    ) -> None:
+        self._own(session, principal)
+
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
         self._own(session, principal)
         self.resets.append(session)
