@@ -12,7 +12,7 @@ from motet.protocols.events import EventRecord
 from motet.protocols.sessions import HistoryRow
 from motet.testing.invariants import STANDARD, Invariant, InvariantBroken, Snapshot, broken
 from motet.testing.invariants.snapshot import Effect, RoomSeen, Task
-from motet.testing.stories.play import play_in, tasks_of_runs
+from motet.testing.stories.play import play_in, tasks_of_runs, told
 
 if TYPE_CHECKING:
     from motet.testing.host import SimulatedHost
@@ -41,6 +41,7 @@ def check(host: SimulatedHost, *invariants: Invariant) -> None:
 def snapshot(host: SimulatedHost) -> Snapshot:
     """What can be seen of a host now, and what happened in it; asks the host itself."""
     play = play_in(host)
+    host.call(told)
     seen = play.history() if play is not None else history(host)
     streams = {happened.record.stream for happened in seen.events}
     seen = host.call(_look, seen, streams)
@@ -64,7 +65,6 @@ def history(host: SimulatedHost) -> Snapshot:
 
 
 async def _look(host: Host, seen: Snapshot, streams: set[str]) -> Snapshot:
-    await trio.testing.wait_all_tasks_blocked()
     tasks = tuple(
         Task(run_id, name) for run_id, name in tasks_of_runs(trio.lowlevel.current_root_task())
     )

@@ -90,13 +90,13 @@ def streams_have_no_gaps(snapshot: Snapshot) -> Iterator[Finding]:
 
 def inputs_are_answered_once(snapshot: Snapshot) -> Iterator[Finding]:
     """An accepted input is answered, queued or listed as ended: not lost, not doubled (G15)."""
+    times = Counter(sent.token for sent in snapshot.sent if sent.accepted and sent.key is None)
     for sent in _first_ones(snapshot):
         held = [run for run in snapshot.runs if sent.token in run.text]
-        entered = [run for run in held if run.status in ("steered", "dropped")]
-        own = [run for run in held if run not in entered]
+        own = [run for run in held if run.status not in ("steered", "dropped")]
         if not held and not _is_said(snapshot, sent):
             yield f"the accepted input {sent.text[:60]!r} of {sent.user} is nowhere"
-        elif len(own) > 1:
+        elif len(own) > 1 and times[sent.token] < 2:
             which = ", ".join(f"{run.run_id} ({run.status})" for run in own)
             yield f"the input {sent.text[:60]!r} of {sent.user} has several runs: {which}"
     for run in snapshot.runs:

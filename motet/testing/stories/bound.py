@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["BoundProgram"]
 
 
+class Printer(Protocol):
+    """What Hypothesis prints examples with."""
+
+    def text(self, text: str, /) -> None: ...
+
+
 @attrs.frozen(repr=False)
 class BoundProgram:
     """A :class:`Program` for one agent or room. It has the attributes of the program."""
@@ -31,6 +37,10 @@ class BoundProgram:
         from motet.testing.stories.printing import source
 
         return source(self.program)
+
+    def _repr_pretty_(self, printer: Printer, _cycle: bool) -> None:
+        """How Hypothesis shows an example."""
+        printer.text(repr(self))
 
     @property
     def steps(self) -> Sequence[Act]:

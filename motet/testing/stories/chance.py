@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 
-__all__ = ["Draw", "happens", "one_of", "weighted"]
+__all__ = ["Draw", "below", "happens", "one_of", "weighted"]
 
 T = TypeVar("T")
 
@@ -17,9 +17,14 @@ Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 GRAIN = 1000
 
 
+def below(draw: Draw, ways: int) -> int:
+    """One of so many ways; a single one takes no choice."""
+    return draw(st.integers(0, ways - 1)) if ways > 1 else 0
+
+
 def one_of(draw: Draw, values: Sequence[T]) -> T:
-    """One of these; a single one takes no choice."""
-    return values[draw(st.integers(0, len(values) - 1)) if len(values) > 1 else 0]
+    """One of these."""
+    return values[below(draw, len(values))]
 
 
 def happens(draw: Draw, chance: float) -> bool:

@@ -37,6 +37,9 @@ TEXTS = (
 PAUSES = (0.1, 1.0, 10.0, 100.0, 700.0)
 """Virtual seconds: from less than a moment to longer than an idle session lives."""
 
+CHUNK = 10
+"""Lists are short on average, however long they may be."""
+
 MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
 MOST_CHOICES = 200
@@ -89,10 +92,9 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     users = bounds.users[: draw(st.integers(1, len(bounds.users)))]
     keys = _sessions(users, draw(st.integers(1, bounds.sessions)))
     kinds = _kinds(bounds.faults, room=target.room is not None)
-    shapes = [
-        draw(_shape(kinds[:1], users, keys)),
-        *draw(st.lists(_shape(kinds, users, keys), max_size=bounds.steps - 1)),
-    ]
+    shapes = [draw(_shape(kinds[:1], users, keys))]
+    for most in _chunks(bounds.steps - 1):
+        shapes += draw(st.lists(_shape(kinds, users, keys), max_size=most))
     agents = () if target.own_models else target.agents
     lines: list[list[Line]] = [
         draw(st.lists(line(agent, bounds.faults), max_size=MOST_LINES)) for agent in agents
@@ -108,6 +110,11 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     steps = [_act(draw, shape, number, names) for number, shape in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
     return BoundProgram(Program(steps, script, mishaps, choices, seed), target)
+
+
+def _chunks(count: int) -> list[int]:
+    """So many steps, in parts."""
+    return [CHUNK] * (count // CHUNK) + ([count % CHUNK] if count % CHUNK else [])
 
 
 def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:

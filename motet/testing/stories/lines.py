@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 import attrs
@@ -14,9 +15,8 @@ from motet.actors.models.schema_values import filled
 from motet.actors.models.wire import json_object
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
-from motet.testing.choices import choices_of
 from motet.testing.steps import Answer, RawCall, Step, call, cut, fail, say, slow
-from motet.testing.stories.chance import Draw, happens, one_of, weighted
+from motet.testing.stories.chance import Draw, below, happens, one_of, weighted
 from motet.testing.stories.odds import Faults
 
 __all__ = ["Line", "answer", "line"]
@@ -121,4 +121,4 @@ def _malformed(draw: Draw, tools: Sequence[Tool]) -> Answer:
 
 
 def _arguments(draw: Draw, tool: Tool) -> JsonObject:
-    return json_object(filled(tool.parameters, "a", choices_of(draw)))
+    return json_object(filled(tool.parameters, "a", partial(below, draw)))

@@ -31,7 +31,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     malformed: float = 0.1
     late: float = 0.05
     failing: float = 0.05
-    crash: float = 0.06
+    crash: float = 0.08
     schedule: float = 0.5
 
     NONE: ClassVar[Faults]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from motet.testing.stories.bound import BoundProgram
 
-__all__ = ["Play", "latest", "play_in", "tasks_of_runs"]
+__all__ = ["Play", "latest", "play_in", "tasks_of_runs", "told"]
 
 REST = 3600.0
 """Virtual seconds in which a host must come to rest when nobody says anything more."""
@@ -252,6 +252,7 @@ class Play:
     def _come_to_rest(self) -> None:
         try:
             self.host.settle(REST)
+            self.host.call(told)
             self.settled = True
         except Stuck as stuck:
             self.restless = f"the host does not come to rest: {stuck}"
@@ -308,6 +309,13 @@ def _refused() -> Generator[list[str]]:
 
 async def _reset(host: Host, session: str, principal: Principal) -> None:
     await host.reset(session, principal=principal)
+
+
+async def told(host: Host) -> None:
+    """Return when all events of until now are stored and told."""
+    await trio.testing.wait_all_tasks_blocked()
+    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    await tree.journal.settle()
 
 
 async def _alive(_host: Host) -> list[tuple[str, str]]:
