@@ -39,6 +39,8 @@ TEXTS = ("", "é∂ 日本 🎼", "two\nlines", '"quoted" {braces}', "<b>&amp;</
 """Texts that code is wrong about, beside the one that is given."""
 NUMBERS = (7, 1000, 0.5, 2**31, -(2**31), 2**53 - 1, 1e300)
 """Numbers that code is wrong about, beside the bounds of a schema."""
+WHOLE = 2**63 - 1
+"""The greatest whole number that everybody reads as one."""
 TRIES = 20
 BEYOND = 10**9
 """Longer than any text."""
@@ -197,7 +199,7 @@ def numbers(schema: JsonObject, *, whole: bool) -> list[int | float]:
     nearest = min(max(0, low), high)
     found: dict[int | float, None] = {}
     for one in (nearest, 1, -1, low, high, *NUMBERS):
-        if isinf(one) or (whole and one != int(one)):
+        if isinf(one) or (whole and (one != int(one) or one > WHOLE)):
             continue
         if isinstance(step, int | float) and step > 0:
             one = max(floor(one / step), ceil(low / step) if not isinf(low) else -inf) * step

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -24,6 +25,8 @@ Source: TypeAlias = "Draw | Random | int | Sequence[int] | Sequence[bytes]"
 number; or written down: numbers for all, or a row of bytes for each thing that is drawn. A number
 counts modulo the ways that there are, and what is not there is 0."""
 
+PLAIN = 0.5
+"""The share of choices that are the simplest, where chance alone makes them."""
 ROW = 24
 """Choices that Hypothesis makes for each thing that is drawn; those after them are 0."""
 
@@ -32,10 +35,10 @@ def choices_of(source: Source) -> Callable[[], Pick]:
     """Gives the choices of one thing after the other. Raises ``TypeError``."""
     match source:
         case int() if not isinstance(source, bool):
-            pick = Random(source).randrange
-            return lambda: pick
+            chance = Random(source)
+            return lambda: _rolled(chance)
         case Random():
-            return lambda: source.randrange
+            return lambda: _rolled(source)
         case Sequence() if not isinstance(source, str):
             return _written(source)
         case _ if callable(source):
@@ -53,6 +56,12 @@ def row_strategy() -> SearchStrategy[bytes]:
     from hypothesis import strategies as st
 
     return st.binary(min_size=ROW, max_size=ROW).map(lambda row: row.rstrip(b"\0"))
+
+
+def _rolled(chance: Random) -> Pick:
+    """What a thing is, is left to chance; its details are often the simplest, to be readable."""
+    choices = count()
+    return lambda ways: 0 if next(choices) and chance.random() < PLAIN else chance.randrange(ways)
 
 
 def _written(source: Sequence[int] | Sequence[bytes]) -> Callable[[], Pick]:

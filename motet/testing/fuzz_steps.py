@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from motet.actors.models.schema_patterns import Pick
+from motet.actors.registry import ALWAYS_OFFERED
 from motet.protocols.models import ModelRequest
 from motet.protocols.tools import ToolSpec
 from motet.testing.schemas import DEFECTS, Defect, arguments, near_arguments
@@ -24,6 +25,7 @@ Drawer: TypeAlias = Callable[[ModelRequest, Pick], Step | None]
 
 TEXT = "done"
 MOST_CALLS = 5
+SELDOM = 8
 HUGE = (20_000, 200_000, 1_000_000)
 """Characters of a huge answer."""
 SAME_ID = "call_1"
@@ -51,6 +53,12 @@ def one_of(options: Sequence[T], pick: Pick) -> T:
     return options[pick(len(options))]
 
 
+def offered(request: ModelRequest, pick: Pick) -> Sequence[ToolSpec]:
+    """The agent's own tools, and seldom all of them, with those that every host offers."""
+    own = [tool for tool in request.tools if tool.name not in ALWAYS_OFFERED]
+    return request.tools if not own or pick(SELDOM) == SELDOM - 1 else own
+
+
 def answer(request: ModelRequest, _pick: Pick) -> Step:
     """A plain answer, which ends the turn."""
     return plain_answer(request, TEXT)
@@ -58,15 +66,16 @@ def answer(request: ModelRequest, _pick: Pick) -> Step:
 
 def valid_call(request: ModelRequest, pick: Pick) -> Answer | None:
     """A call with arguments that fit."""
-    if not request.tools:
+    tools = offered(request, pick)
+    if not tools:
         return None
-    tool = one_of(request.tools, pick)
+    tool = one_of(tools, pick)
     return call(tool.name, **arguments(tool.parameters, pick))
 
 
 def near_valid_call(defect: Defect, request: ModelRequest, pick: Pick) -> Step | None:
     """A call whose arguments are wrong in one place."""
-    tools = list(request.tools)
+    tools = list(offered(request, pick))
     while tools:
         tool = tools.pop(pick(len(tools)))
         wrong = near_arguments(tool.parameters, defect, pick)
@@ -85,31 +94,27 @@ def unknown_tool(request: ModelRequest, pick: Pick) -> Step:
 
 def broken_json(request: ModelRequest, pick: Pick) -> Step | None:
     """A call whose arguments cannot be read as an object."""
-    if not request.tools:
-        return None
-    return raw_call(one_of(request.tools, pick).name, one_of(BROKEN, pick))
+    tools = offered(request, pick)
+    return raw_call(one_of(tools, pick).name, one_of(BROKEN, pick)) if tools else None
 
 
 def truncated_json(request: ModelRequest, pick: Pick) -> Step | None:
     """A call whose arguments end too early, in an answer that ends as it should."""
-    if not request.tools:
+    tools = offered(request, pick)
+    if not tools:
         return None
-    tool = one_of(request.tools, pick)
+    tool = one_of(tools, pick)
     text = _json(tool, pick)
     return raw_call(tool.name, text[: 1 + pick(min(len(text) - 1, 256))])
 
 
 def duplicate_ids(request: ModelRequest, pick: Pick) -> Step | None:
     """Calls that all have one id, which calls of earlier answers may have, too."""
-    if not request.tools:
-        return None
     return _several(request, pick, SAME_ID)
 
 
 def parallel_calls(request: ModelRequest, pick: Pick) -> Step | None:
     """Several calls in one answer, of the same tool for one."""
-    if not request.tools:
-        return None
     return _several(request, pick, "")
 
 
@@ -131,7 +136,7 @@ def echo(request: ModelRequest, pick: Pick) -> Step:
 
 def cut_short(request: ModelRequest, pick: Pick) -> Step:
     """A stream that ends in the middle."""
-    whole = valid_call(request, pick) if request.tools and pick(2) else None
+    whole = valid_call(request, pick) if pick(2) else None
     return cut(whole or say("the answer is cut off here"), after=pick(8))
 
 
@@ -162,10 +167,13 @@ def late(request: ModelRequest, pick: Pick) -> Step:
     return slow(found or plain_answer(request, TEXT), seconds=one_of(PAUSES, pick))
 
 
-def _several(request: ModelRequest, pick: Pick, id: str) -> Answer:
+def _several(request: ModelRequest, pick: Pick, id: str) -> Answer | None:
     calls = Answer()
     for _ in range(2 + pick(MOST_CALLS - 1)):
-        tool = one_of(request.tools, pick)
+        tools = offered(request, pick)
+        if not tools:
+            return None
+        tool = one_of(tools, pick)
         if id:
             calls += raw_call(tool.name, _json(tool, pick), id=id)
         else:

@@ -197,7 +197,7 @@ def test_choices_come_from_what_hypothesis_a_seed_or_a_list_gives() -> None:
         trio.run(stepped, model, 20, clock=MockClock(autojump_threshold=0))
         scripts.append(model.script())
     assert scripts[0] == scripts[1]
-    rows = FuzzModel([b"\x06", b"", b"\x06\x01"])
+    rows = FuzzModel([b"\x06", b"", b"\x06\x00\x01"])
     trio.run(stepped, rows, 3)
     assert rows.script() == [
         call("add", a=0, b=0), say("done"), call("note", kind="bug", text="a"),
