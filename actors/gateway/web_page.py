@@ -34,6 +34,7 @@ _TYPES: Final = {
 _FILES: Final = {
     "/": "index.html",
     "/app.js": "app.js",
+    "/markdown.js": "markdown.js",
     "/proto.js": "proto.js",
     "/state.js": "state.js",
     "/style.css": "style.css",

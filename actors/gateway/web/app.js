@@ -1,6 +1,7 @@
 // The page: elements on one side, the machine and the state of one place on the other.
-// All text that comes from models, tools and people goes in as text nodes.
+// All text that comes from models, tools and people goes in as text nodes, never as HTML.
 
+import { markdown } from "./markdown.js";
 import { FINAL, BACKOFF, Machine, backoff, freshKey } from "./proto.js";
 import { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } from "./state.js";
 
@@ -215,7 +216,7 @@ async function post(event) {
   if (!text.trim() || !place) return;
   $("text").value = $("problem").textContent = "";
   try {
-    const params = place.kind === "room" ? { room: place.name, text, key: freshKey() } : { session: place.name, text, key: freshKey(), ...(place.agent ? { agent: place.agent } : {}) };
+    const params = place.kind === "room" ? { room: place.name, text, key: freshKey() } : { session: place.name, text, key: freshKey(), ...chosen() };
     const answer = await ask(place.kind === "room" ? "rooms.post" : "chat.send", params);
     if (answer.text) $("stopped").textContent = answer.text;
     else if (answer.status === "queued" || answer.status === "collected") $("stopped").textContent = `${answer.status} #${answer.position}`;
@@ -225,6 +226,12 @@ async function post(event) {
     $("text").value ||= text;
     problem(error);
   }
+}
+
+/** What a message to a session says beside its text. */
+function chosen() {
+  const mode = state.running.size ? $("mode").value : "";
+  return { ...(place.agent ? { agent: place.agent } : {}), ...(mode ? { mode } : {}) };
 }
 
 async function stop(params) {
@@ -262,6 +269,7 @@ function draw() {
     if (atEnd) log.scrollTop = log.scrollHeight;
     const turn = state.turn;
     $("turn").textContent = turn ? `${turn.speaker} has the floor · turn ${turn.turn}, ${turn.left} left` : state.running.size ? "working…" : "";
+    $("mode").hidden = $("mode-label").hidden = place?.kind !== "session" || !state.running.size;
     waiting = state.items.filter((item) => item.kind === "approval" && item.decision === null).length;
     document.title = waiting ? `(${waiting}⚠) motet` : "motet";
   });
@@ -293,7 +301,7 @@ function itemElement(item, before) {
 function parts(item, before) {
   switch (item.kind) {
     case "said":
-      return [element("span", { className: "author" }, item.author), element("span", { className: "text" }, item.text)];
+      return [element("span", { className: "author" }, item.author), textElement(item)];
     case "call":
       return [callElement(item, before)];
     case "approval":
@@ -301,6 +309,17 @@ function parts(item, before) {
     default:
       return [item.text];
   }
+}
+
+function textElement({ role, text }) {
+  if (role !== "assistant") return element("span", { className: "text" }, text);
+  return element("div", { className: "text" }, ...markdown(text).map(nodeElement));
+}
+
+function nodeElement(node) {
+  if (typeof node === "string") return node;
+  const link = node.tag === "a" ? { href: node.href, title: node.href, target: "_blank", rel: "noreferrer noopener" } : {};
+  return element(node.tag, link, ...node.children.map(nodeElement));
 }
 
 function callElement(item, before) {

@@ -39,7 +39,7 @@ needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no chromium here: ap
 
 def agent() -> motet.Agent[None, str]:
     script = [
-        say("hello <b>you</b>"),
+        say("hello <b>you</b>, **look** [here](https://a.example/x)"),
         call("restart", unit="ssh"),
         say("it is restarted"),
         call("hang"),
@@ -110,7 +110,11 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.until("document.querySelector('#new-agent').value")
         await page.click("Begin")
         await page.type("#text", "hi")
-        await page.shows("hello <b>you</b>")
+        await page.shows("hello <b>you</b>, look here")
+        link = await page.evaluate("document.querySelector('.said a').outerHTML")
+        assert 'rel="noreferrer noopener"' in str(link)
+        assert await page.evaluate("document.querySelector('.said strong').innerText") == "look"
+        assert await page.evaluate("document.querySelector('#mode').checkVisibility()") is False
         await page.type("#text", "restart ssh")
         await page.shows("Allow once")
         assert await page.evaluate("document.title") == "(1⚠) motet"
@@ -120,8 +124,12 @@ async def test_a_person_talks_approves_stops_and_is_reconnected(tmp_path: Path) 
         await page.shows("it is restarted")
         await page.type("#text", "hang")
         await page.shows("working…")
+        await page.until("document.querySelector('#mode').checkVisibility()")
+        await page.evaluate("document.querySelector('#mode').value = 'followup'")
+        await page.type("#text", "and then")
+        await page.shows("queued #1")
         await page.click("Stop")
-        await page.shows("stopped 1")
+        await page.shows("stopped 1, 1 never began")
         await page.screenshot(shots / "stopped.png")
 
         await page.evaluate("document.querySelector('#runs-box').open = true")

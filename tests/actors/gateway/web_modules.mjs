@@ -9,6 +9,7 @@ const load = async (name) => {
   return import(`data:text/javascript;base64,${text.toString("base64")}`);
 };
 const { Machine, backoff } = await load("proto.js");
+const { TAGS, markdown, plain } = await load("markdown.js");
 const { EMPTY, fromHistory, fromRoom, reduce, stopText, withdrawn } = await load("state.js");
 
 const STREAM = "session:a";
@@ -171,11 +172,50 @@ test("in a room people's words stay apart, and a run says one thing", () => {
     inRoom("message", { role: "user", author: "bob", text: "one", i: 0 }, { seq: 1, run_id: undefined }),
     inRoom("message", { role: "user", author: "bob", text: "two", i: 0 }, { seq: 2, run_id: undefined }),
     inRoom("room.turn", { speaker: "ann", turn: 1, left: 7 }, { seq: 3 }),
-    { ...delta(0, "thr"), stream: "room:dev" },
+    inRoom("text.delta", { i: 0, at: 0, text: "thr" }, { seq: undefined }),
     inRoom("message", { role: "assistant", author: "ann", text: "three", i: 0 }, { seq: 4 }),
   ].reduce(reduce, EMPTY);
   assert.deepEqual(shown(state), ["one", "two", "three"]);
   assert.equal(state.turn.speaker, "ann");
+  const cut = reduce(state, inRoom("text.delta", { i: 0, at: 0, text: "I th" }, { seq: undefined, run_id: "run_2" }));
+  assert.equal(shown(cut).at(-1), "I th");
+  assert.deepEqual(shown(reduce(cut, inRoom("room.idle", { reason: "stopped" }, { seq: 5 }))), ["one", "two", "three", "the round is over: stopped"]);
+});
+
+test("an answer is shown with what it has of Markdown, and nothing else of it is anything but text", () => {
+  const text = "# Plan\nsee **this** `<b>` and [it](https://a.example/x)\n- one\n- two *2*\n```js\n<script>**no**</script>\n```\n![x](https://e.example/?q=secret) [y](javascript:alert(1)) <img src=x>";
+  assert.deepEqual(markdown(text), [
+    { tag: "p", children: [{ tag: "strong", children: ["Plan"] }, "\nsee ", { tag: "strong", children: ["this"] }, " ", { tag: "code", children: ["<b>"] }, " and ", { tag: "a", href: "https://a.example/x", children: ["it"] }] },
+    { tag: "ul", children: [{ tag: "li", children: ["one"] }, { tag: "li", children: ["two ", { tag: "em", children: ["2"] }] }] },
+    { tag: "pre", children: ["<script>**no**</script>"] },
+    { tag: "p", children: ["!", { tag: "a", href: "https://e.example/?q=secret", children: ["x"] }, " [y](javascript:alert(1)) <img src=x>"] },
+  ]);
+});
+
+test("whatever a model says, it makes no element but those of the list and no address but of the web", () => {
+  const parts = ["**", "*", "`", "```\n", "\n", "- ", "1. ", "[", "](", ")", "http://", "https://x.y/", "javascript:", "data:", "<a onclick=1>", "word ", "# ", "!", " ", "~~~"];
+  const judge = (nodes) => {
+    for (const node of nodes) {
+      if (typeof node === "string") continue;
+      assert.ok(TAGS.has(node.tag), node.tag);
+      assert.equal("href" in node, node.tag === "a");
+      if (node.href) assert.match(node.href, /^https?:\/\//);
+      assert.deepEqual(Object.keys(node).filter((key) => !["tag", "href", "children"].includes(key)), []);
+      judge(node.children);
+    }
+  };
+  for (let seed = 0; seed < 2000; seed += 1) {
+    const dice = chance(seed);
+    const text = Array.from({ length: 1 + Math.floor(dice() * 20) }, () => parts[Math.floor(dice() * parts.length)]).join("");
+    const nodes = markdown(text);
+    judge(nodes);
+    const words = (what) => what.split("word").length;
+    assert.equal(words(plain(nodes)) <= words(text), true);
+  }
+  const long = "**[`".repeat(20000);
+  const began = performance.now();
+  markdown(long);
+  assert.ok(performance.now() - began < 2000);
 });
 
 test("histories are shown, and what a stop left", () => {
