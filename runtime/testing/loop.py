@@ -28,7 +28,7 @@ import trio
 from trio.testing import MockClock
 
 from motet.runtime.outside import Outside, replaced
-from motet.runtime.testing.guards import ALL_GUARDS, Guard, NotSimulated, Watchman
+from motet.runtime.testing.guards import ALL_GUARDS, Guard, Watchman
 from motet.runtime.testing.policies import Chooser, Policy, Uniform, played
 from motet.runtime.testing.scheduler import (
     Patch,
@@ -115,7 +115,7 @@ class SimulatedLoop:
         self.sim = Simulation(seed, self.clock, self.scheduler, ())
         self._recorder = Recorder(self.sim, sys.maxsize)
         self.scheduler.when_idle(self._look_idle)
-        self._watchman = Watchman(guards, self._refused)
+        self._watchman = Watchman(guards, self.refuse)
         self._chance = random.Random(seed).getstate()
         ids = random.Random(f"ids of {seed}")
         self._outside = Outside(
@@ -132,7 +132,7 @@ class SimulatedLoop:
         self._idle = False
         self._alarm: tuple[int, Callable[[], None]] | None = None
         self._alone = ExitStack()
-        self.refusal: NotSimulated | None = None
+        self.refusal: Exception | None = None
 
     def __enter__(self) -> Self:
         self._alone.enter_context(alone())
@@ -336,7 +336,8 @@ class SimulatedLoop:
     def _done(self, ended: outcome.Outcome[None]) -> None:
         self._ended = ended
 
-    def _refused(self, refusal: NotSimulated) -> None:
+    def refuse(self, refusal: Exception) -> None:
+        """Raise this from the call that drives the world, even if the world swallows it."""
         self.refusal = self.refusal or refusal
 
     @contextmanager
@@ -354,7 +355,7 @@ class SimulatedLoop:
                 patched(self._rules),
                 logged(self.sim),
                 replaced(self._outside),
-                inline_threads(self._refused),
+                inline_threads(self.refuse),
                 self._watchman.posted(),
             ):
                 self._watchman.on_duty = self._nursery is not None  # Trio opens sockets at first

@@ -9,8 +9,10 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.protocols.chat import ToolMessage
+from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import RunInfo
+from motet.testing.processes import answers
 
 
 def slow_agent(*steps: mt.Answer) -> motet.Agent:
@@ -143,3 +145,14 @@ def test_a_tool_that_is_a_plain_function_runs_without_a_thread() -> None:
     with mt.simulated_host() as host:
         result = host.run(agent, "go")
     assert [row.text for row in result.rows if isinstance(row, ToolMessage)] == ["3"]
+
+
+def test_a_program_of_a_tool_is_one_that_the_test_has_declared() -> None:
+    script = [mt.call("shell", command="git status"), mt.say("done")]
+    agent = motet.Agent("t", model=mt.ScriptedModel(script), tools=["group:shell"])
+    config = HostConfig(tools=ToolsConfig(shell=ShellConfig(mode="unsafe")))
+    with mt.simulated_host(config=config) as host:
+        host.processes.program("git", answers("nothing to commit"))
+        result = host.run(agent, "go")
+        assert "nothing to commit" in str(result.rows)
+        assert not host.processes.running

@@ -1,0 +1,99 @@
+"""A pipe in memory that is as the kernel's: bounded, so that a flood waits for its reader.
+
+Invariants: what was written before the end of either side can still be read; nobody waits for a
+side that has been closed.
+"""
+
+from __future__ import annotations
+
+import trio
+
+__all__ = ["PIPE_SIZE", "PipeReader", "PipeWriter", "pipe"]
+
+PIPE_SIZE = 1 << 16
+"""Bytes that fit into a pipe, as on Linux; a writer waits for room."""
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.read_closed = False
+        self.write_closed = False
+        self.changed = trio.lowlevel.ParkingLot()
+
+
+class PipeWriter(trio.abc.SendStream):
+    """The end that writes; closing it lets the reader see the end once it has read all."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Waits for room. Cancelled, it has written some. See :class:`trio.abc.SendStream`."""
+        await trio.lowlevel.checkpoint()
+        pipe, rest = self._pipe, bytes(data)
+        self._check()
+        while rest:
+            room = PIPE_SIZE - len(pipe.content)
+            if room:
+                pipe.content += rest[:room]
+                rest = rest[room:]
+                pipe.changed.unpark_all()
+            if rest:
+                await pipe.changed.park()
+                self._check()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        while len(self._pipe.content) == PIPE_SIZE and not self._pipe.read_closed:
+            await self._pipe.changed.park()
+            self._check()
+
+    def close(self) -> None:
+        self._pipe.write_closed = True
+        self._pipe.changed.unpark_all()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def _check(self) -> None:
+        if self._pipe.write_closed:
+            raise trio.ClosedResourceError("this end of the pipe was closed")
+        if self._pipe.read_closed:
+            raise trio.BrokenResourceError("the reader of the pipe has gone")
+
+
+class PipeReader(trio.abc.ReceiveStream):
+    """The end that reads; closing it lets the writer see that nobody reads."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """What there is, at least a byte; nothing at the end. Cancelled, it has taken none."""
+        await trio.lowlevel.checkpoint()
+        pipe = self._pipe
+        while not (pipe.content or pipe.write_closed or pipe.read_closed):
+            await pipe.changed.park()
+        if pipe.read_closed:
+            raise trio.ClosedResourceError("this end of the pipe was closed")
+        chunk = bytes(pipe.content[:max_bytes])
+        del pipe.content[:max_bytes]
+        pipe.changed.unpark_all()
+        return chunk
+
+    def close(self) -> None:
+        self._pipe.read_closed = True
+        self._pipe.changed.unpark_all()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+def pipe() -> tuple[PipeWriter, PipeReader]:
+    """The two ends of a new pipe."""
+    shared = _Pipe()
+    return PipeWriter(shared), PipeReader(shared)

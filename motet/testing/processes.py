@@ -1,0 +1,359 @@
+"""Programs of a simulated world: functions in the place of processes, with all that these may do.
+
+Whatever a host starts comes here: the shell, the programs of hooks, MCP servers on their stdio,
+process tools. A function has what a process has: arguments, three streams, signals, an exit code.
+
+    async def git(program: FakeProgram) -> int:
+        if program.argv[1] == "push":
+            await trio.sleep(30)            # of virtual time
+        await program.write("all is well\\n")
+        return 0
+
+    host.processes.program("git", git)
+    host.processes.program("make", answers("nothing to be done\\n"))
+
+Invariants: a program runs until its function returns or a signal ends it, and then its streams are
+closed, whatever its function still does; one that nobody declared fails the test (``failures``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from types import FrameType
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.processes import Child, Nothing, Program, started_by
+from motet.actors.tools.process_call import answer_here
+from motet.actors.tools.process_tool import MAIN
+from motet.runtime.testing.guards import NotSimulated
+from motet.runtime.testing.lines import blamed
+from motet.testing.pipes import pipe
+
+__all__ = ["Behaviour", "FakeProcesses", "FakeProgram", "UndeclaredProgram", "answers"]
+
+_SHELLS = frozenset({"sh", "bash"})
+_NOT_PLAIN = frozenset("|&;<>()$`*?[]{}~!#=\n")
+"""What makes of a command more than a program and its arguments."""
+
+
+class UndeclaredProgram(NotSimulated):
+    """A program was started that the simulation does not have. ``line`` says where."""
+
+    def __init__(self, line: str, argv: Sequence[str], known: Sequence[str]) -> None:
+        name = os.path.basename(argv[0])
+        others = f"; declared are {', '.join(known)}" if known else ""
+        RuntimeError.__init__(
+            self,
+            f"{line} started {shlex.join(argv)!r}, a program that the simulation does not have: "
+            f"declare it with host.processes.program({name!r}, answers('what it prints')), or give "
+            f"an async function of a FakeProgram in the place of answers{others}",
+        )
+        self.guard = "process"
+        self.line = line
+        self.argv = tuple(argv)
+
+
+class FakeProgram:
+    """A running program: what its function is given, and what a test can look at and end.
+
+    Attributes:
+        argv: its name, as it was started, and its arguments.
+        env: all of its environment.
+        cwd: its current directory.
+        stdin: what the host writes to it.
+        stdout: what the host reads; waits while 64 KiB are unread.
+        stderr: the same, or ``stdout`` where both come as one.
+        line: where it was started.
+    """
+
+    def __init__(self, pid: int, program: Program, line: str) -> None:
+        self.pid = pid
+        self.argv = program.argv
+        self.env: Mapping[str, str] = dict(program.env)
+        self.cwd = str(program.cwd or os.getcwd())
+        self.line = line
+        self.to_stdin, self.stdin = pipe()
+        self.stdout, self.from_stdout = pipe()
+        self.stderr, self.from_stderr = pipe()
+        if program.joined:
+            self.stderr = self.stdout
+        if not program.reads:
+            self.to_stdin.close()
+        self.returncode: int | None = None
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._trap: trio.Event | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.returncode is None else f"ended with {self.returncode}"
+        return f"<FakeProgram {self.pid} {shlex.join(self.argv)!r}, {state}>"
+
+    # ------------------------------------------------------------------ for its function
+
+    async def read(self) -> bytes:
+        """All of its stdin, to the end."""
+        return b"".join([chunk async for chunk in self.stdin])
+
+    async def lines(self) -> AsyncGenerator[str]:
+        """The lines of its stdin, each as it comes, without their ends."""
+        rest = b""
+        async for chunk in self.stdin:
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield line.decode()
+        if rest:
+            yield rest.decode()
+
+    async def write(self, text: str | bytes) -> None:
+        """Write to its stdout."""
+        await self.stdout.send_all(text.encode() if isinstance(text, str) else text)
+
+    def trap_sigterm(self) -> trio.Event:
+        """From now on SIGTERM does not end it, but sets this; whoever never looks ignores it."""
+        self._trap = self._trap or trio.Event()
+        return self._trap
+
+    # ------------------------------------------------------------------ for its host, and a test
+
+    async def wait(self) -> int:
+        """Wait until it has ended; its exit code, or minus the signal that ended it."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Send SIGTERM: ends it at once, unless it has trapped that."""
+        if self._trap is not None:
+            self._trap.set()
+        else:
+            self.end(-signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL: ends it at once."""
+        self.end(-signal.SIGKILL)
+
+    def end(self, code: int) -> None:
+        """End it with an exit code; nothing if it has ended. Its function is cancelled."""
+        if self.returncode is not None:
+            return
+        self.returncode = code
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+        self._scope.cancel()
+        self._ended.set()
+
+    async def end_within(self, grace: float) -> None:
+        """Ask it to end, and kill it when it has not after ``grace`` seconds."""
+        self.terminate()
+        with trio.move_on_after(grace):
+            await self._ended.wait()
+        self.kill()
+
+    async def run(self, behave: Behaviour) -> Exception | None:
+        """Be the program until it has ended; what its function raised, which ends it with 1.
+
+        Writing where nobody reads any more ends it by SIGPIPE, as it does a process.
+        """
+        failure: Exception | None = None
+        code: int | None = 1
+        try:
+            with self._scope:
+                code = await behave(self)
+        except trio.BrokenResourceError:
+            code = -signal.SIGPIPE
+        except Exception as error:
+            failure = error if self.returncode is None else None
+        finally:
+            self.end(code or 0)
+        return failure
+
+
+Behaviour: TypeAlias = Callable[[FakeProgram], Awaitable[int | None]]
+"""What a program does; its exit code, None for 0, minus a signal for one that ends it."""
+
+
+def answers(
+    stdout: str | bytes = "", exit: int = 0, *, stderr: str | bytes = "", after: float = 0.0
+) -> Behaviour:
+    """A program that prints after so many virtual seconds, and exits, whatever it is told."""
+
+    async def behave(program: FakeProgram) -> int:
+        await trio.sleep(after)
+        await program.write(stdout)
+        await program.stderr.send_all(stderr.encode() if isinstance(stderr, str) else stderr)
+        return exit
+
+    return behave
+
+
+class FakeProcesses:
+    """All programs of a world, and what became of them.
+
+    Attributes:
+        started: every program that was started, in order.
+        failures: what is a mistake of the test: programs that nobody declared, and errors of the
+            functions of others. ``note`` gets to see each of them at once.
+        left: what a host has left running when it was closed (G2).
+        cut_off: no program can be started, and those that ran are gone: the power was cut. What
+            their functions do in their clean-up is heard by nobody.
+    """
+
+    def __init__(self, note: Callable[[Exception], None] | None = None) -> None:
+        self.started: list[FakeProgram] = []
+        self.failures: list[Exception] = []
+        self.left: list[FakeProgram] = []
+        self._note = note
+        self._declared: dict[str, Behaviour] = {}
+        self._running: list[FakeProgram] = []
+        self._dead: list[FakeProgram] = []
+        self._cut_off = False
+        self._pids = count(1001)
+
+    def __repr__(self) -> str:
+        return f"<FakeProcesses: {len(self.running)} of {len(self.started)} programs run>"
+
+    def program(self, name: str, behave: Behaviour) -> None:
+        """Have a program: ``git`` for whatever path, ``/usr/bin/git`` for that one.
+
+        Declaring it again replaces it for those started from now on. A command of the shell that
+        is but a program and its arguments starts that program; for others declare ``sh``, whose
+        last argument is the command.
+        """
+        self._declared[name] = behave
+
+    @property
+    def running(self) -> Sequence[FakeProgram]:
+        """Those that have not ended, in the order of their start."""
+        return [program for program in self._running if program.returncode is None]
+
+    @property
+    def cut_off(self) -> bool:
+        return self._cut_off
+
+    @cut_off.setter
+    def cut_off(self, cut_off: bool) -> None:
+        self._cut_off = cut_off
+        if cut_off:
+            self._dead += self._running
+            self._running.clear()
+
+    def check(self) -> None:
+        """Raises the first of the failures."""
+        if self.failures:
+            raise self.failures[0]
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """What this context starts, and what it starts in turn, are programs of this world."""
+        with started_by(self.start):
+            yield
+
+    def host_ended(self) -> None:
+        """A host has gone: end what it has left. Called inside of the world."""
+        self.left += self.running
+        for program in [*self._running, *self._dead]:
+            program.kill()
+        self._running.clear()
+        self._dead.clear()
+
+    async def start(self, program: Program) -> Child:
+        """Start a program, as :func:`motet.actors.processes.open_child` would."""
+        line = blamed(_starter())
+        await trio.lowlevel.checkpoint()
+        if self._cut_off:
+            raise OSError("the power is off")
+        argv, behave = self._behaviour(program.argv, line)
+        fake = FakeProgram(next(self._pids), _with_argv(program, argv), line)
+        self.started.append(fake)
+        self._running.append(fake)
+        trio.lowlevel.spawn_system_task(self._run, fake, behave, name=f"program {argv[0]}")
+        errors = Nothing() if program.joined else fake.from_stderr
+        lifeline = _Lifeline(fake, program.grace)
+        stdin = fake.to_stdin if program.reads else Nothing()
+        return Child(stdin, fake.from_stdout, errors, fake, lifeline, program.grace)
+
+    async def _run(self, program: FakeProgram, behave: Behaviour) -> None:
+        failure = await program.run(behave)
+        if program in self._running:
+            self._running.remove(program)
+        if failure is not None and not self._cut_off:
+            failure.add_note(f"in the fake program {shlex.join(program.argv)!r}")
+            self._fail(failure)
+
+    def _behaviour(self, argv: tuple[str, ...], line: str) -> tuple[tuple[str, ...], Behaviour]:
+        found = self._declared.get(argv[0]) or self._declared.get(os.path.basename(argv[0]))
+        if found is not None:
+            return argv, found
+        if argv[-1] == MAIN:
+            return argv, _process_tool
+        plain = _plain(argv)
+        if plain is not None:
+            return self._behaviour(plain, line)
+        error = UndeclaredProgram(line, argv, sorted(self._declared))
+        self._fail(error)
+        raise error
+
+    def _fail(self, error: Exception) -> None:
+        self.failures.append(error)
+        if self._note is not None:
+            self._note(error)
+
+
+class _Lifeline(trio.abc.AsyncResource):
+    """Letting go of it ends the program, as the guard of a real one would."""
+
+    def __init__(self, program: FakeProgram, grace: float) -> None:
+        self._program = program
+        self._grace = grace
+        self._held = True
+
+    async def aclose(self) -> None:
+        if self._held and self._program.returncode is None:
+            ending = self._program.end_within
+            trio.lowlevel.spawn_system_task(ending, self._grace, name="guard")
+        self._held = False
+        await trio.lowlevel.checkpoint()
+
+
+async def _process_tool(program: FakeProgram) -> int:
+    """A call of a ``process_tool``: its function is at hand, and so is called here."""
+    request: dict[str, Any] = json.loads(await program.read())
+    await program.write(await answer_here(request["module"], request["name"], request["args"]))
+    return 0
+
+
+def _plain(argv: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The program and the arguments that a command of a shell consists of, if it does."""
+    if len(argv) != 3 or os.path.basename(argv[0]) not in _SHELLS or argv[1] != "-c":
+        return None
+    if _NOT_PLAIN & set(argv[2]):
+        return None
+    try:
+        return tuple(shlex.split(argv[2])) or None
+    except ValueError:  # a quotation mark too few
+        return None
+
+
+def _with_argv(program: Program, argv: tuple[str, ...]) -> Program:
+    return program if argv is program.argv else attrs.evolve(program, argv=argv)
+
+
+def _starter() -> FrameType:
+    """Who has opened the child; not how that is done."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _OPENERS:
+        frame = frame.f_back
+    return frame
+
+
+_OPENERS = frozenset({__name__, "motet.actors.processes", "contextlib"})

@@ -1,0 +1,260 @@
+"""The life of a host in a world of its own: time, steps, and the cut of its power.
+
+Invariant: after :meth:`HostWorld.crash` there is nothing of before but what the disk had synced,
+what the outside world had seen, and the agents, rooms and settings that the program gives to every
+host it opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import trio
+
+from motet.actors.agent.definition import AnyAgent
+from motet.actors.host import Host, hosted
+from motet.actors.origin import Origin
+from motet.actors.rooms.definition import Room
+from motet.actors.rooms.handle import OpenRoom
+from motet.protocols.config import HostConfig
+from motet.runtime.testing.invariants import Violation
+from motet.runtime.testing.loop import Job, SimulatedLoop
+from motet.runtime.testing.simulation import Stuck
+from motet.runtime.testing.trace import Trace
+from motet.testing.disk import SimulatedDisk
+from motet.testing.history import History
+from motet.testing.ledger import Ledger
+from motet.testing.processes import FakeProcesses
+
+if TYPE_CHECKING:
+    from motet.actors.hooks.register import On
+
+__all__ = ["HostWorld", "Setup", "open_room"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Setup = Callable[[Host], None]
+"""What the program does with every host that it opens: register hooks, for one."""
+
+
+class HostWorld:
+    """The part of :class:`motet.testing.SimulatedHost` that is not what people say to it."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        config: HostConfig,
+        agents: Iterable[AnyAgent],
+        workspace: str,
+        watch: bool,
+    ) -> None:
+        self.loop = loop
+        self.disk = SimulatedDisk(loop.sim.random)
+        self.processes = FakeProcesses(loop.refuse)
+        self.ledger = Ledger()
+        self.history = History()
+        self.setup: list[Setup] = []
+        self._config = config
+        self._agents: dict[str, AnyAgent] = {agent.name: agent for agent in agents}
+        self._rooms: dict[str, Room] = {}
+        self._open: dict[str, OpenRoom] = {}
+        self._jobs: list[Job[Any]] = []
+        self._workspace = workspace
+        self._watch = watch
+        self._host: Host | None = None
+        self._life: Job[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<SimulatedHost seed {self.seed}, {self.now():g} s, {self.loop.scheduler.steps}>"
+
+    # ------------------------------------------------------------------ the world
+
+    @property
+    def seed(self) -> int:
+        return self.loop.sim.seed
+
+    @property
+    def trace(self) -> Trace:
+        """What happened, step by step."""
+        return self.loop.sim.trace
+
+    @property
+    def violations(self) -> Sequence[Violation]:
+        """Where the kernel broke a guarantee (G2, G4, G5, G6, G13); needs ``watch``."""
+        return self.loop.sim.violations
+
+    def report(self, last: int = 50) -> str:
+        """The last events, one line each, with a lane for each actor."""
+        return self.trace.report(last)
+
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.loop.now
+
+    def advance(self, seconds: float) -> None:
+        """Let so much virtual time go by, and what is due then happen."""
+        self.loop.call(_sleep, seconds, name="clock", patience=seconds + 1)
+
+    def steps(self, count: int) -> int:
+        """Let the world take ``count`` steps, then hold it there; how many it could take."""
+        return self.loop.steps(count)
+
+    def settle(self, limit: float = 3600.0) -> None:
+        """Let the world go on until no run goes on or waits for its turn, and no room speaks.
+
+        Raises :class:`Stuck` if that takes more than ``limit`` virtual seconds. A run that waits
+        for a person's approval is at rest once it is parked.
+        """
+        if not self.call(_settled, limit):
+            raise Stuck(f"not at rest after {limit:g} virtual seconds", self._at_work())
+
+    def crash(self) -> None:
+        """Cut the power now, and have it come back: a new host opens what the disk has kept.
+
+        Raises what a host raises that cannot open it.
+        """
+        self._note("CRASH: the power is cut")
+        self.history.crashes.append(self.history.next_at())
+        self.disk.crash()
+        self._fall_silent(True)
+        try:
+            for job in [*self._jobs, self._life]:
+                if job is not None:
+                    self.loop.end(job)
+        finally:
+            self._fall_silent(False)
+        self._jobs.clear()
+        self._open.clear()
+        self._boot()
+
+    # ------------------------------------------------------------------ the host
+
+    @property
+    def host(self) -> Host:
+        """The host itself, for what needs no waiting; another one after each crash."""
+        if self._host is None:
+            raise RuntimeError("the simulated host is not open: use it inside of its block")
+        return self._host
+
+    @property
+    def on(self) -> On:
+        """Register a hook with this host; with those after a crash too: see ``setup``."""
+        return self.host.on
+
+    def call(
+        self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
+    ) -> T:
+        """Run ``function`` in the world, with the host in front of its arguments."""
+        return self.loop.wait(self.begin(function, *args, **kw))
+
+    def begin(
+        self, function: Callable[Concatenate[Host, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
+    ) -> Job[T]:
+        """Start ``function`` in the world; it goes on whenever the world does, until a crash."""
+        host = self.host
+
+        async def job() -> T:
+            return await function(host, *args, **kw)
+
+        self._jobs = [job for job in self._jobs if not job.over]
+        started = self.loop.start(job, name=_name_of(function))
+        self._jobs.append(started)
+        return started
+
+    def cancel(self) -> None:
+        """Whoever drives the host goes away: cancel what was begun, and wait for its clean-up."""
+        going = [job for job in self._jobs if not job.over]
+        self.loop.cancel(going)
+
+    # ------------------------------------------------------------------ inside
+
+    def open(self) -> None:
+        """Start the first host."""
+        self._boot()
+
+    def _boot(self) -> None:
+        self._host = None
+        with self.loop.in_order():
+            life = self._life = self.loop.start(self._live, name="host")
+            self.loop.drive(lambda: self._host is not None or life.over)
+            if life.result is not None:
+                life.result.unwrap()
+            for room in self._rooms.values():
+                self._open[room.name] = self.call(open_room, room)
+
+    async def _live(self) -> None:
+        try:
+            async with hosted(
+                Origin(),
+                self._config,
+                tuple(self._agents.values()),
+                state=self.disk.location(),
+                workspace=self._workspace,
+            ) as host:
+                self._overhear(host)
+                for prepare in self.setup:
+                    prepare(host)
+                self._host = host
+                await trio.sleep_forever()
+        finally:
+            self.processes.host_ended()
+
+    def _overhear(self, host: Host) -> None:
+        tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+        tree.services.tracer.overhear = self.history.hear_request
+        tree.fanout.attach_everywhere(self.history.hear)
+        if self._watch:
+            self.loop.sim.watch(host.system)
+
+    def _fall_silent(self, silent: bool) -> None:
+        """What is taken apart after a crash has no effect on anything outside of it."""
+        self.history.cut_off = silent
+        self.trace.muted = silent
+        self.ledger.cut_off = silent
+        self.processes.cut_off = silent
+        if silent:
+            self.loop.sim.unwatch()
+
+    def _note(self, what: str) -> None:
+        self.loop.sim.note(what)
+
+    def _at_work(self) -> list[str]:
+        tree = self.host._tree  # pyright: ignore[reportPrivateUsage]
+        runs = [f"run {run.id} of {run.session}: {run.state}" for run in tree.table.runs.values()]
+        rooms = [f"room {place.name}" for place in tree.places.known.values() if not place.waits]
+        return [*runs, *rooms]
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    return getattr(function, "__name__", "driver").strip("_")
+
+
+async def _sleep(seconds: float) -> None:
+    await trio.sleep(seconds)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def open_room(host: Host, room: Room) -> OpenRoom:
+    """Open a room in a host."""
+    return await host.open_room(room)
+
+
+async def _settled(host: Host, limit: float) -> bool:
+    """Whether all has come to rest within so many seconds."""
+    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    with trio.move_on_after(limit):
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            runs = [run for run in tree.table.runs.values() if not run.ended.is_set()]
+            places = [place for place in tree.places.known.values() if not place.idle.is_set()]
+            if runs:
+                await runs[0].ended.wait()
+            elif places:
+                await places[0].idle.wait()
+            elif len(tree.table.arrivals):
+                await trio.sleep(0.01)
+            else:
+                return True
+    return False
