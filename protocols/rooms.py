@@ -118,6 +118,21 @@ class RoomView(msgspec.Struct, frozen=True):
         return [member.name for member in self.members if member.speak == "chosen"]
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """A turn that is not over though its task is: its run waits for a person, or has ended unheard.
+
+    Attributes:
+        round: that it belongs to.
+        since: Unix seconds.
+        counted: of its usage, what its round has counted.
+    """
+
+    run_id: str
+    round: int
+    since: float
+    counted: Usage = Usage()
+
+
 class RoomState(msgspec.Struct, frozen=True):
     """What a room needs to go on after a restart.
 
@@ -127,6 +142,8 @@ class RoomState(msgspec.Struct, frozen=True):
         seen: for each member, the last message that there was when it was told of what agents say.
         told: the same of what people say; where a member is not in it, ``seen`` counts for both.
         usage: what this round has used.
+        given: when the floor was given last, in Unix seconds.
+        waiting: turns that are to be heard yet, by the names of their members.
     """
 
     floor: Floor = Floor()
@@ -135,6 +152,20 @@ class RoomState(msgspec.Struct, frozen=True):
     seen: dict[str, int] = {}
     told: dict[str, int] = {}
     usage: Usage = Usage()
+    given: float = 0.0
+    waiting: dict[str, Waiting] = {}
+
+    @property
+    def held(self) -> bool:
+        """Whether all who have the floor wait for a person's approval."""
+        speaking = self.floor.speaking
+        return bool(speaking) and all(self.holds(turn.name) for turn in speaking)
+
+    def holds(self, name: str) -> bool:
+        """Whether a member has the floor and waits."""
+        waits = self.waiting.get(name)
+        has_floor = any(turn.name == name for turn in self.floor.speaking)
+        return has_floor and waits is not None and waits.round == self.floor.round
 
 
 Members: TypeAlias = Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]

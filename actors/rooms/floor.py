@@ -8,7 +8,7 @@ Source: API specification, section 6, rules 1 to 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -140,12 +140,13 @@ def ended(floor: Floor, reason: str) -> Floor:
     return replace(floor, going=False, due=(), speaking=(), reason=reason)
 
 
-def after_a_crash(floor: Floor, again: Iterable[str] = ()) -> Floor:
+def after_a_crash(floor: Floor, again: Iterable[str] = (), keep: Collection[str] = ()) -> Floor:
     """Who had the floor when the host died has lost the turn; the round's counters stay.
 
-    ``again``: they speak next, in another turn.
+    ``again``: they speak next, in another turn; ``keep``: their turns go on.
     """
     names = set(again)
     back = tuple(turn for turn in floor.speaking if turn.name in names)
     due = tuple(due for due in floor.due if due.name not in names)
-    return replace(floor, speaking=(), due=back + due)
+    kept = tuple(turn for turn in floor.speaking if turn.name in keep)
+    return replace(floor, speaking=kept, due=back + due)

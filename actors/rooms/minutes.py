@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from motet.actors.log import logger
+from motet.actors.storage.errors import StorageError
 from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
 from motet.protocols.rooms import (
     FindRoom,
@@ -105,7 +106,8 @@ class Minutes:
     def _refusal(self) -> QueueFull | SessionBusy | None:
         """Why nobody may say anything more now."""
         room, unheard = self._place.room, self.unheard()
-        if room.mode == "reject" and (self.state.floor.going or unheard):
+        speaking = self.state.floor.going and not self.state.held
+        if room.mode == "reject" and (speaking or unheard):
             return SessionBusy(
                 f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
                 "try again when their round is over, or stop it"
@@ -146,11 +148,20 @@ class Minutes:
         await self._place.voice.say(RoomIdle(reason))
 
     async def tell_again(self) -> None:
-        """Tell of messages that a host which was killed could store, and not tell of any more."""
-        told = await self._place.voice.last_told()
-        for one in self.messages:
-            if one.seq > (self.state.heard if told is None else told):
-                await self._tell(one)
+        """Tell what a host that was killed could store, and not tell of any more."""
+        floor, unheard = self.state.floor, self.unheard()
+        known = tuple(self.messages)  # what is said meanwhile is told by who stores it
+        try:
+            told, is_idle = await self._place.voice.last_told()
+        except StorageError as error:
+            _log.error("what was told cannot be read", room=self._place.name, error=str(error))
+            return
+        last = self.state.heard if told is None else told
+        untold = [one for one in known if one.seq > last]
+        for one in untold:
+            await self._tell(one)
+        if floor.round and not (floor.going or unheard) and (untold or not is_idle):
+            await self._place.voice.say(RoomIdle(floor.reason))
 
     async def warn(self, message: str) -> None:
         await self._place.voice.say(Warned("room", message))
@@ -204,7 +215,7 @@ class Minutes:
 
     def _now_is(self, state: RoomState) -> None:
         self.state, self._place.floor = state, state.floor
-        self._place.heard = state.heard
+        self._place.heard, self._place.waiting = state.heard, bool(state.waiting)
         self._place.touched = trio.current_time()
 
     def _forget(self) -> None:

@@ -15,6 +15,7 @@ from motet.actors.rooms.place import Place
 from motet.actors.rooms.rooms import Open
 from motet.actors.rooms.speaker import Speaker
 from motet.actors.rooms.speakers import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
+from motet.actors.rooms.turns import Late
 from motet.actors.rooms.voice import RoomVoice
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
@@ -156,12 +157,17 @@ async def members_of(tree: Tree, room: Room) -> tuple[MemberInfo, ...]:
         else:
             agent = member.agent
             tree.registry.add(agent)
+            if tree.services.parking is not None:
+                tree.services.parking.agent_known(agent.name)
+            tree.recovery.news.set()
         infos.append(replace(member.info, description=agent.description))
     return tuple(infos)
 
 
 async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
     """A place for it, all of whose members are known."""
-    speaker = Speaker(room, await members_of(tree, room), intake, tree.store)
+    late = Late(tree.store, tree.services)
+    speaker = Speaker(room, await members_of(tree, room), intake, tree.store, late)
     voice = RoomVoice(room.name, tree.fanout, tree.journal)
-    return Place(room, speaker, tree.rooms_store, voice, tree.table.draining)
+    within = tree.config.recovery.resume_within
+    return Place(room, speaker, tree.rooms_store, voice, tree.table.draining, within)

@@ -31,6 +31,8 @@ class Place:
     Attributes:
         closing: set when the host shuts down: then nobody gets the floor any more, and what is
             left of the round is for the next host.
+        resume_within: seconds; an older round does not go on after a restart, since nobody expects
+            it any more.
         floor: where its round stands.
         idle: no agent speaks, and none is to.
         stops: how often its round was stopped; ``ended``: for how many of them it has ended.
@@ -40,6 +42,7 @@ class Place:
         choosing: while somebody is being chosen.
         stopped: set by the next stop.
         posting: messages that are on their way to disk.
+        waiting: turns of it wait for a person, or are to be heard yet.
         touched: when something happened last, by trio's clock.
         owner: whose it is; empty: the host's.
         people: who may see it too.
@@ -51,6 +54,7 @@ class Place:
     store: ActorRef[RoomStoreMessage]
     voice: RoomVoice
     closing: trio.Event
+    resume_within: float
     floor: Floor = attrs.field(factory=Floor)
     idle: trio.Event = attrs.field(factory=trio.Event)
     stops: int = 0
@@ -62,6 +66,7 @@ class Place:
     choosing: trio.CancelScope | None = None
     stopped: trio.Event = attrs.field(factory=trio.Event)
     posting: int = 0
+    waiting: bool = False
     touched: float = attrs.field(factory=trio.current_time)
     owner: str = ""
     people: frozenset[str] = frozenset()
@@ -78,7 +83,7 @@ class Place:
     @property
     def rests(self) -> bool:
         """Whether nothing happens in it, so that its actor may go."""
-        return self.idle.is_set() and not self.posting
+        return self.idle.is_set() and not self.posting and not self.waiting
 
     @property
     def waits(self) -> bool:

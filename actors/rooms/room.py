@@ -34,13 +34,14 @@ from motet.actors.rooms.floor import (
     without_strangers,
 )
 from motet.actors.rooms.interjections import Interjections, prefix
-from motet.actors.rooms.minutes import Minutes, Words
+from motet.actors.rooms.minutes import Change, Minutes, Words
 from motet.actors.rooms.place import Place
-from motet.actors.rooms.speaker import Turn
 from motet.actors.rooms.speakers import NoSuchMember, only_members
 from motet.actors.rooms.told import is_pass, told, without_name
+from motet.actors.rooms.turns import Turn, more
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
+from motet.protocols.models import Usage
 from motet.protocols.rooms import (
     FAILED,
     INTERRUPTED,
@@ -49,12 +50,11 @@ from motet.protocols.rooms import (
     RoomState,
     RoomView,
     Said,
+    Waiting,
 )
+from motet.protocols.sessions import FINAL
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
-
-RESUMED_WITHIN = 300.0
-"""Seconds: an older round does not go on after a restart, since nobody expects it any more."""
 
 _log = logger("motet.rooms")
 
@@ -120,7 +120,12 @@ class RoomActor(Actor[RoomMessages]):
         """Takes up what is on disk, also when another life of this actor has crashed."""
         await self.minutes.load()
         self.place.speaker.begin(self.room.limits, self.state)
+        for name, waits in self.state.waiting.items():
+            self.start_soon(self._hear, name, waits)
         self._drive_soon()
+
+    async def on_stop(self) -> None:
+        self.place.idle.set()  # nobody waits for a person's answer here any more
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
@@ -128,7 +133,7 @@ class RoomActor(Actor[RoomMessages]):
         if not said.duplicate:
             if request.clears != self.place.clears:
                 self.place.cleared = max(self.place.cleared, said.seq)
-            elif self.state.floor.going:
+            elif self.state.floor.going and not (self.state.held and self.room.mode == "steer"):
                 self._spoken_to(request, said.seq)
             self._drive_soon()
         return said
@@ -149,7 +154,8 @@ class RoomActor(Actor[RoomMessages]):
     def _drive_soon(self) -> None:
         if not self._driving:
             self._driving = True
-            self.place.idle = trio.Event()
+            if self.place.idle.is_set():
+                self.place.idle = trio.Event()
             self.start_soon(self._drive)
 
     async def _drive(self) -> None:
@@ -159,7 +165,8 @@ class RoomActor(Actor[RoomMessages]):
                 pass
         finally:
             self._driving = False
-            self.place.idle.set()
+            if not self.state.held:
+                self.place.idle.set()
 
     async def _safely(self, move: Callable[[], Awaitable[bool]]) -> bool:
         """A move; one that fails, by a fault of the program's policies, ends its round."""
@@ -203,17 +210,33 @@ class RoomActor(Actor[RoomMessages]):
 
     async def _recover(self) -> bool:
         """Go on where the last host, or the last life of this actor, was cut off."""
-        self._recovered, state = True, self.state
-        if not (state.floor.going or self.minutes.unheard()):
-            return True
+        self._recovered = True
         await self.minutes.tell_again()
+        unheard = self.minutes.unheard()
+        if not (self.state.floor.going or unheard):
+            return True
+        cut = [turn.name for turn in self.state.floor.speaking if not self.state.holds(turn.name)]
+        expected = await self._find(cut)
         latest = max((one.at for one in self.minutes.messages[-1:]), default=0.0)
-        if wall_time() - max(state.opened, latest) > RESUMED_WITHIN:
+        old = wall_time() - max(self.state.opened, latest) >= self.place.resume_within
+        if old and (unheard or not (expected or self.state.held)):
             await self.minutes.warn("the host was away for long: say it again to have it answered")
             await self._end(INTERRUPTED)
-        elif state.floor.speaking:
-            await self._give_back([turn.name for turn in state.floor.speaking])
+        elif cut:
+            await self._give_back([name for name in cut if not self.state.holds(name)])
         return True
+
+    async def _find(self, cut: list[str]) -> bool:
+        """Hear what came of turns that were cut off; whether one goes on, or waits for a person."""
+        expected, speaker = False, self.place.speaker
+        for name in cut:
+            run = await speaker.late.last(speaker.session(name), self.state.given)
+            if run is not None and (run.status == "completed" or run.status not in FINAL):
+                expected = expected or run.status not in FINAL
+                await self._wait_for(name, run.run_id, Usage())
+            elif run is not None:
+                speaker.waited(0.0, run.usage)
+        return expected
 
     async def _give_back(self, cut: list[str]) -> None:
         """Who was cut off speaks again, in another turn, unless that could do something twice."""
@@ -221,14 +244,19 @@ class RoomActor(Actor[RoomMessages]):
         for name in cut:
             if name not in again:
                 await self.minutes.warn(f"{name} was cut off while it used its tools")
-        await self.minutes.record(
-            lambda state: replace(state, floor=after_a_crash(state.floor, again))
-        )
+
+        def change(state: RoomState) -> RoomState:
+            kept = [turn.name for turn in state.floor.speaking if state.holds(turn.name)]
+            floor = after_a_crash(state.floor, again, kept)
+            return replace(state, floor=floor, usage=self.place.speaker.usage)
+
+        await self.minutes.record(change)
 
     @property
     def _waits_its_turn(self) -> bool:
-        """Whether what people say waits for the end of the round."""
-        return self.room.mode == "followup" and self.state.floor.going
+        """Whether what people say waits for the end of the round; never for an approval."""
+        going = self.state.floor.going and not self.state.held
+        return self.room.mode == "followup" and going
 
     async def _open(self) -> None:
         """A round for all that people have said meanwhile, or for the first of it."""
@@ -240,8 +268,12 @@ class RoomActor(Actor[RoomMessages]):
         called = only_members(calls, self._view())
 
         def change(state: RoomState) -> RoomState:
-            return RoomState(
-                opened(state.floor, called), new[-1].seq, wall_time(), state.seen, state.told
+            return replace(
+                state,
+                floor=opened(state.floor, called),
+                heard=new[-1].seq,
+                opened=wall_time(),
+                usage=Usage(),
             )
 
         await self.minutes.record(change)
@@ -287,7 +319,9 @@ class RoomActor(Actor[RoomMessages]):
         shown = self._shown = self.minutes.last
         heard = self._heard = self.state.heard
         self.interjections.begin()
-        await self.minutes.record(lambda state: replace(state, floor=given(state.floor, speakers)))
+        await self.minutes.record(
+            lambda state: replace(state, floor=given(state.floor, speakers), given=wall_time())
+        )
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
             for due in speakers:
@@ -313,14 +347,16 @@ class RoomActor(Actor[RoomMessages]):
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
             cut_off = given.overtaken() or place.closing.is_set()
-            if not (cut_off and turn.problem):
-                await self._spoken(given, turn)
+            if turn.waits:
+                await self._wait_for(name, turn.run_id, turn.usage, self._noting(given))
+            elif not (cut_off and turn.problem):
+                await self._spoken(name, turn, self._noting(given))
         finally:
             leave()
             given.done.set()
 
-    async def _spoken(self, given: _Given, turn: Turn) -> None:
-        name = given.due.name
+    async def _spoken(self, name: str, turn: Turn, note: Change, *, late: bool = False) -> None:
+        """A turn is over; ``late``: its member may not have the floor any more."""
         text = without_name(turn.text, name)
         if turn.problem:
             await self.minutes.warn(f"{name} has not answered: {turn.problem}")
@@ -334,23 +370,69 @@ class RoomActor(Actor[RoomMessages]):
                 f"{name} has given the floor to {turn.given!r}, who is not here"
             )
 
+        def change(state: RoomState) -> RoomState:
+            floor = state.floor
+            if not late or state.holds(name):
+                floor = spoken(floor, name, silent=silent, called=dict.fromkeys(called))
+            return replace(note(state), floor=floor, usage=self.place.speaker.usage)
+
+        words = () if silent else (Words(name, text, run_id=turn.run_id),)
+        await self.minutes.record(change, *words)
+
+    def _noting(self, given: _Given) -> Change:
+        """Note what was told to a member in its turn."""
+        name = given.due.name
         entered = self.interjections.spoken(name)
         people = (one for one in self.minutes.messages if one.kind == "person")
         later = [one for one in people if one.seq > given.heard]
 
         def change(state: RoomState) -> RoomState:
-            floor = spoken(state.floor, name, silent=silent, called=dict.fromkeys(called))
             return replace(
                 state,
-                floor=floor,
                 heard=self.interjections.heard(self.minutes.unheard(), state.heard),
                 seen={**state.seen, name: given.shown},
                 told={**state.told, name: prefix(later, entered, given.heard)},
-                usage=self.place.speaker.usage,
             )
 
-        words = () if silent else (Words(name, text, run_id=turn.run_id),)
-        await self.minutes.record(change, *words)
+        return change
+
+    # Turns that wait for a person
+
+    async def _wait_for(
+        self, name: str, run_id: str, counted: Usage, note: Change = lambda state: state
+    ) -> None:
+        """A turn outlives its task: the floor stays its own until people say something else."""
+        waits = Waiting(run_id, self.state.floor.round, wall_time(), counted)
+        await self.minutes.record(
+            lambda state: replace(note(state), waiting={**state.waiting, name: waits})
+        )
+        self.start_soon(self._hear, name, waits)
+
+    async def _hear(self, name: str, waits: Waiting) -> None:
+        """Wait until such a turn is over, and let the round go on, if it is still the same."""
+        place, overtaken = self.place, self.place.fence()
+        session = place.speaker.session(name)
+        leave = place.voice.listen_to(session)
+        try:
+            turn = await place.speaker.late.outcome(session, waits.run_id)
+        finally:
+            leave()
+        seconds = max(0.0, wall_time() - waits.since)
+        holds = self.state.holds(name)
+        if holds:
+            place.speaker.waited(seconds, more(turn.usage, waits.counted))
+
+        def note(state: RoomState) -> RoomState:
+            others = {other: one for other, one in state.waiting.items() if other != name}
+            opened = state.opened + seconds if holds else state.opened
+            return replace(state, waiting=others, opened=opened)
+
+        if turn.problem and overtaken():
+            await self.minutes.record(note, patient=False)
+        else:
+            await self._spoken(name, turn, note, late=True)
+        if self.state.floor.going:
+            self._drive_soon()
 
     async def _end(self, reason: str) -> None:
         """The round is over. What has been said and is not answered stays so if it was cut off."""

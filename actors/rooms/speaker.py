@@ -1,7 +1,7 @@
 """Has a member of a room take its turn: a run like any other, paid by the round.
 
-Invariants: a turn's run has ended, with all that it started, when its task goes on (G1); a member
-acts for its room, never for the person who spoke last (G16).
+Invariants: a turn's run has ended, with all that it started, or is parked, when its task goes on
+(G1); a member acts for its room, never for the person who spoke last (G16).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 from msgspec.structs import replace
 
@@ -18,7 +17,7 @@ from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.rooms.access import acts_as, member_session
 from motet.actors.rooms.told import manners
-from motet.actors.rooms.tools import handed_to
+from motet.actors.rooms.turns import WAITS, Late, Turn, turn_of
 from motet.actors.sessions.keys import sub_agent_key
 from motet.actors.sessions.table import Run
 from motet.protocols.chat import AssistantMessage, UserMessage
@@ -38,21 +37,6 @@ if TYPE_CHECKING:
 CHOOSER = "room.selector"
 
 
-@attrs.frozen
-class Turn:
-    """What came of a turn.
-
-    Attributes:
-        problem: why nothing, in words that are fit for the room.
-        given: the name that it has given the floor to.
-    """
-
-    run_id: str = ""
-    text: str = ""
-    problem: str = ""
-    given: str = ""
-
-
 class Speaker:
     """The members of one room as runs of its host."""
 
@@ -62,12 +46,14 @@ class Speaker:
         members: tuple[MemberInfo, ...],
         intake: Intake,
         sessions: ActorRef[SessionStoreMessage],
+        late: Late,
     ) -> None:
         self.room = room
         self.members = members
         self._runs: set[Run] = set()
         self._intake = intake
         self._sessions = sessions
+        self.late = late
         self._budget = Budget(room.limits)
         self._refused = ""
         self._choosers: dict[str, AnyAgent] = {}
@@ -93,6 +79,11 @@ class Speaker:
         self._budget.spend(state.usage)
         self._refused = ""
 
+    def waited(self, seconds: float, used: Usage) -> None:
+        """The round has stood still, and what its member used afterwards was not counted here."""
+        self._budget.started += seconds
+        self._budget.spend(used)
+
     def exhausted(self) -> str:
         """The limit of the round that allows no further turn, if there is one."""
         return self._refused or self._budget.exhausted(trio.current_time()) or ""
@@ -100,17 +91,15 @@ class Speaker:
     async def turn(self, member: str, text: str, too_late: Callable[[], bool]) -> Turn:
         """Have a member answer ``text``, unless it is too late. A failed run does not raise."""
         agent = next(one.agent for one in self.room.members if one.name == member)
+        session = self.session(member)
+        if self.late.goes_on(session):
+            return Turn(problem=WAITS)
         extra = manners(self.room.name, member, self.members)
         try:
-            result = await self._run(agent, text, self.session(member), extra, too_late)
+            result = await self._run(agent, text, session, extra, too_late)
         except (MotetError, OverBudget) as error:
             return Turn(problem=str(error))
-        if result is None:
-            return Turn(problem=STOPPED)
-        if result.status == "completed":
-            return Turn(result.run_id, result.text, given=handed_to(result.rows))
-        why = f"{result.status}, {result.limit}" if result.limit else result.status
-        return Turn(result.run_id, "", why)
+        return Turn(problem=STOPPED) if result is None else turn_of(result)
 
     async def ask(
         self, too_late: Callable[[], bool], model: str | Model, system: str, text: str
@@ -189,9 +178,14 @@ class Speaker:
         await self._intake.deliver(entering)
 
     def live(self) -> tuple[Run, ...]:
-        """The runs of this room that have not ended."""
+        """The runs of this room that have not ended, except those that are parked."""
         return tuple(run for run in self._runs if run.result is None)
+
+    def wake(self) -> tuple[Run, ...]:
+        """As :meth:`live`, with those that were parked, which are to be stopped."""
+        woken = [run for one in self.members for run in self.late.wake(self.session(one.name))]
+        return tuple(dict.fromkeys((*self.live(), *woken)))
 
     def stop(self, why: str) -> tuple[str, ...]:
         """Ask whoever speaks to end; the ids of their runs. Needs no actor and no disk."""
-        return tuple(run.id for run in self.live() if run.cancel(why, by_user=True))
+        return tuple(run.id for run in self.wake() if run.cancel(why, by_user=True))

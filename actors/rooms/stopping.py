@@ -46,5 +46,5 @@ class RoomStop:
 
 def stop_room(place: Place, why: str) -> RoomStop:
     """Ask all who speak to end, now; nothing is awaited."""
-    runs = place.speaker.live()
+    runs = place.speaker.wake()
     return RoomStop(place, runs, place.stop(why))

@@ -51,12 +51,15 @@ class RoomVoice:
                 return
             await feed.room()
 
-    async def last_told(self) -> int | None:
-        """Number of the last message that the stream tells of; None: there is none lately."""
+    async def last_told(self) -> tuple[int | None, bool]:
+        """Number of the last message that the stream tells of, None: there is none lately; and
+        whether it tells last that a round was over.
+        """
         head = (await self._journal.head(self.stream)).head
         lately = await self._journal.read(self.stream, max(0, head - _LATELY), _LATELY)
         told = [one.event.number for one in lately if isinstance(one.event, events.MessageAdded)]
-        return told[-1] if told else None
+        ends = [isinstance(one.event, events.RoomIdle) for one in lately if _of_rounds(one.event)]
+        return told[-1] if told else None, bool(ends) and ends[-1]
 
     def listen_to(self, session: str) -> Callable[[], None]:
         """Pass on what a speaker does, until what is returned is called."""
@@ -68,6 +71,12 @@ class RoomVoice:
                 feed.put(self.stream, event, record.run_id)
 
         return self._fanout.attach(f"session:{session}", pass_on)
+
+
+def _of_rounds(event: AnyEvent) -> bool:
+    """Whether a round is opened, goes on or ends by it."""
+    by_person = isinstance(event, events.MessageAdded) and event.role == "user"
+    return by_person or isinstance(event, events.RoomTurn | events.RoomIdle)
 
 
 @attrs.define

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 import trio
 
 import motet
-from motet.protocols.events import RoomTurn, ToolResult
-from tests.scripted import Scripted, call, say
+from motet.protocols.events import ApprovalRequested, RoomTurn, ToolResult
+from motet.protocols.rooms import RoomMode
+from tests.actors.rooms.talk import agent
+from tests.scripted import Scripted, Step, call, say
 
 
 def die() -> None:
@@ -31,14 +34,31 @@ def room(*, fresh: bool, tools: bool) -> motet.Room:
     return motet.Room("r", members=[ann, ben], speakers=motet.mentions(), max_turns=4)
 
 
+def payers(*, mode: RoomMode = "collect", ann: Sequence[Step] | None = None) -> motet.Room:
+    """``ann`` calls a tool that needs an approval, and then ``ben``; else what is given."""
+    steps = [call(("pay", {})), say("@ben it is paid")] if ann is None else ann
+    payer = motet.Agent("ann", model=Scripted(*steps, name="ann"))
+
+    @payer.tool(approval=True, effects="write")
+    def pay() -> str:
+        return "paid"
+
+    members = [payer, agent("ben", "I am ben")]
+    return motet.Room("r", members=members, speakers=motet.mentions(), max_turns=4, mode=mode)
+
+
 async def main(state: str, moment: str) -> None:
     async with motet.open_host(state) as host:
-        opened = await host.open_room(room(fresh=True, tools=moment == "acted"))
+        waits = moment == "waiting"
+        made = payers() if waits else room(fresh=True, tools=moment == "acted")
+        opened = await host.open_room(made)
         async with opened.subscribe() as events:
-            await opened.post("@ann go", user="alice", key="k")
+            await opened.post("@ann pay" if waits else "@ann go", user="alice", key="k")
             if moment == "posted":
                 die()
             async for event in events:
+                if waits and isinstance(event, ApprovalRequested):
+                    die()
                 if moment == "speaking" and event == RoomTurn("ben", 2, 2):
                     die()
                 if moment == "acted" and isinstance(event, ToolResult):

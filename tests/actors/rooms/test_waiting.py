@@ -1,0 +1,217 @@
+"""A member whose call waits for a person: nobody's words wait for that, and its own are said."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+
+import motet
+from motet.actors.rooms.handle import OpenRoom
+from motet.protocols.events import AnyEvent, RoomIdle
+from motet.protocols.recovery import RecoveryConfig
+from motet.protocols.room_config import RoomConfig
+from motet.protocols.rooms import NOBODY, RoomMode
+from tests.actors.rooms.talk import agent, behind_the_host, said, turns, until_idle, warnings
+from tests.actors.rooms.test_killed import killed
+from tests.actors.rooms.victim import payers
+from tests.scripted import say
+
+CONFIG = motet.HostConfig(approvals=motet.ApprovalsConfig(hold=0.0))
+PAID = [("alice", "@ann pay"), ("ann", "@ben it is paid"), ("ben", "I am ben")]
+
+
+async def pending(host: motet.Host) -> str:
+    """The approval that a member waits for, when its run is parked."""
+    with trio.fail_after(10):
+        while not await host.runs(status="waiting"):
+            await trio.sleep(0.002)
+    (found,) = await host.approvals(state="pending")
+    return found.id
+
+
+async def held(host: motet.Host, room: OpenRoom) -> str:
+    approval = await pending(host)
+    with trio.fail_after(10):
+        while not (await host.rooms.get(room.name)).speaking or not _waiting(room):
+            await trio.sleep(0.002)
+    return approval
+
+
+def _waiting(room: OpenRoom) -> bool:
+    return room._place.waiting  # pyright: ignore[reportPrivateUsage]
+
+
+async def stream(host: motet.Host) -> list[AnyEvent]:
+    return [one.event for one in await host.events.read("room:r", 0, 500)]
+
+
+async def test_the_round_goes_on_when_the_person_has_decided() -> None:
+    async with motet.open_host(config=CONFIG) as host:
+        room = await host.open_room(payers())
+        async with room.subscribe() as events:
+            await room.post("@ann pay", user="alice")
+            approval = await held(host, room)
+            assert not room.idle
+            await host.approve(approval, "allow-once")
+            with trio.fail_after(10):
+                seen = await until_idle(events)
+        assert said(seen) == PAID
+        assert turns(seen) == ["ann", "ben"]
+        assert {type(one).__name__ for one in seen} >= {"ApprovalRequested", "ApprovalResolved"}
+        assert seen[-1] == RoomIdle(NOBODY)
+
+
+@pytest.mark.parametrize("mode", ["collect", "steer", "followup", "reject"])
+async def test_what_people_say_meanwhile_is_answered_and_the_late_words_open_no_round(
+    mode: RoomMode,
+) -> None:
+    async with motet.open_host(config=CONFIG) as host:
+        room = await host.open_room(payers(mode=mode))
+        async with room.subscribe() as events:
+            await room.post("@ann pay", user="alice")
+            approval = await held(host, room)
+            await room.post("@ben and you?", user="alice")
+            with trio.fail_after(10):
+                seen = await until_idle(events)
+            assert said(seen)[1:] == [("alice", "@ben and you?"), ("ben", "I am ben")]
+            await room.post("@ann hurry", user="alice")
+            with trio.fail_after(10):
+                assert warnings(await until_idle(events)) == [
+                    "ann has not answered: it waits for a person's approval"
+                ]
+            await host.approve(approval, "allow-once")
+            with trio.fail_after(10):
+                while _waiting(room):
+                    await trio.sleep(0.002)
+        await host.events.head("room:r")
+        assert said(await stream(host))[-1] == ("ann", "@ben it is paid")
+        assert room.idle
+        assert [one.author for one in await room.history()].count("ann") == 1
+
+
+@pytest.mark.parametrize("how", ["stop", "interrupt"])
+async def test_a_stop_ends_what_waits(how: str) -> None:
+    async with motet.open_host(config=CONFIG) as host:
+        mode: RoomMode = "interrupt" if how == "interrupt" else "collect"
+        room = await host.open_room(payers(mode=mode))
+        await room.post("@ann pay", user="alice")
+        await held(host, room)
+        if how == "stop":
+            with trio.fail_after(10):
+                report = await host.stop(room="r")
+            assert len(report.stopped) == 1
+        else:
+            await room.post("@ben and you?", user="alice")
+        with trio.fail_after(10):
+            await room.wait()
+            while _waiting(room):
+                await trio.sleep(0.002)
+        (run,) = [one for one in await host.runs() if one.agent == "ann"]
+        (approval,) = await host.approvals()
+        assert (run.status, approval.state) == ("cancelled", "withdrawn")
+
+
+@pytest.mark.parametrize("end", ["closed", "drained", "killed", "answered"])
+async def test_it_goes_on_in_the_next_host(tmp_path: Path, end: str) -> None:
+    """``answered``: and then killed before anything came of it."""
+    if end in ("killed", "answered"):
+        killed(tmp_path, "waiting")
+    else:
+        async with motet.open_host(tmp_path, config=CONFIG) as host:
+            room = await host.open_room(payers())
+            await room.post("@ann pay", user="alice")
+            await held(host, room)
+            if end == "drained":
+                await host.drain(5)
+    if end == "answered":
+        behind_the_host(
+            tmp_path,
+            "UPDATE approvals SET state = 'allowed', decision = 'allow-once', resolved_by = 'x'",
+        )
+    behind_the_host(tmp_path, "UPDATE rooms SET state = json_set(state, '$.opened', 0)")
+    async with motet.open_host(tmp_path, config=CONFIG) as host:
+        room = await host.open_room(payers(ann=[say("@ben it is paid")]))
+        if end != "answered":
+            approval = await pending(host)
+            await host.approve(approval, "allow-once")
+        with trio.fail_after(10):
+            await room.wait()
+        events = await stream(host)
+    assert said(events) == PAID
+    assert turns(events) == ["ann", "ben"]
+    assert warnings(events) == []
+
+
+async def test_what_a_member_said_right_before_the_kill_is_in_the_room(tmp_path: Path) -> None:
+    async with motet.open_host(tmp_path) as host:
+        room = await host.open_room(payers(ann=[say("@ben it is paid")]))
+        await room.post("@ann pay", user="alice")
+        await room.wait()
+    rewind(tmp_path, messages=1, speaking="ann", turns=1)
+    async with motet.open_host(tmp_path) as host:
+        room = await host.open_room(payers(ann=[]))
+        with trio.fail_after(10):
+            await room.wait()
+        assert [(one.author, one.text) for one in await room.history()] == PAID
+        assert len([one for one in await host.runs() if one.agent == "ann"]) == 1
+
+
+def rewind(state: Path, *, messages: int, speaking: str, turns: int) -> None:
+    """The room as a kill has left it in the middle of its round: its runs are as they are."""
+    with closing(sqlite3.connect(state / "motet.db")) as db, db:
+        ((text,),) = db.execute("SELECT state FROM rooms")
+        was = json.loads(text)
+        ((given,),) = db.execute("SELECT created FROM runs WHERE agent = ?", (speaking,))
+        floor = {**was["floor"], "going": True, "turns": turns, "last": speaking, "reason": ""}
+        floor["speaking"] = [{"name": speaking, "depth": 0}]
+        changed = json.dumps({**was, "floor": floor, "given": given - 0.001})
+        db.execute("UPDATE rooms SET state = ?", (changed,))
+        db.execute("DELETE FROM room_messages WHERE seq > ?", (messages,))
+        db.execute("DELETE FROM runs WHERE agent <> ?", (speaking,))
+        last = "SELECT min(seq) FROM events WHERE event = 'room.turn'"
+        db.execute(f"DELETE FROM events WHERE stream = 'room:r' AND seq > ({last})")
+
+
+async def test_the_end_of_a_round_that_a_kill_has_kept_to_itself_is_told(tmp_path: Path) -> None:
+    async with motet.open_host(tmp_path) as host:
+        room = await host.open_room(payers(ann=[say("no")]))
+        await room.post("@ann pay", user="alice")
+        await room.wait()
+    behind_the_host(tmp_path, "DELETE FROM events WHERE event = 'room.idle'")
+    for _ in range(2):  # and it is told once
+        async with motet.open_host(tmp_path) as host:
+            room = await host.open_room(payers())
+            await room.wait()
+            idle = [one for one in await stream(host) if isinstance(one, RoomIdle)]
+            assert idle == [RoomIdle(NOBODY)]
+
+
+async def test_a_host_opens_such_rooms_by_itself(tmp_path: Path) -> None:
+    config = motet.HostConfig(rooms={"r": RoomConfig(members=("ben",))})
+    agents = [agent("ben", "I am ben")]
+    async with motet.open_host(tmp_path, config=config, agents=agents) as host:
+        room = await host.open_room("r")
+        await room.post("@ben go", user="alice")
+        await room.wait()
+        before = await stream(host)
+    behind_the_host(tmp_path, "DELETE FROM events WHERE event = 'room.idle'")
+    async with motet.open_host(tmp_path, config=config, agents=agents) as host:
+        with trio.fail_after(10):
+            while await stream(host) != before:
+                await trio.sleep(0.002)
+
+
+@pytest.mark.parametrize("within", [0.0, 60.0])
+async def test_how_long_a_round_is_expected_is_configured(tmp_path: Path, within: float) -> None:
+    killed(tmp_path, "posted")
+    config = motet.HostConfig(recovery=RecoveryConfig(resume_within=within))
+    async with motet.open_host(tmp_path, config=config) as host:
+        room = await host.open_room(payers(ann=[say("no")]))
+        with trio.fail_after(10):
+            await room.wait()
+        assert [one.author for one in await room.history()].count("ann") == (within > 0)
