@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Annotated, Literal, cast
@@ -10,7 +9,7 @@ from typing import Annotated, Literal, cast
 import msgspec
 import pytest
 import trio
-from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -56,12 +55,18 @@ async def stepped(model: FuzzModel, requests: int) -> Sequence[mt.Drawn]:
 
 
 def test_every_kind_of_answer_is_reached_within_2000_examples() -> None:
-    reached: Counter[str] = Counter()
-    for seed in range(200):
-        model = FuzzModel(seed)
+    """An example is one answer, drawn by Hypothesis as in a test of a user."""
+
+    @given(st.data())
+    @settings(max_examples=200, phases=[Phase.generate], database=None)
+    def examples(data: st.DataObject) -> None:
+        model = FuzzModel(data.draw)
         trio.run(stepped, model, 10, clock=MockClock(autojump_threshold=0))
-        reached.update(drawn.kind for drawn in model.drawn)
-    assert set(reached) == set(FuzzModel.kinds)
+        for drawn in model.drawn:
+            mt.sometimes(drawn.kind)
+
+    examples()
+    mt.assert_reached(*FuzzModel.kinds)
 
 
 def test_without_choices_each_answer_is_a_plain_one() -> None:
