@@ -91,9 +91,17 @@ def _replay_only(config: pytest.Config, path: Path) -> None:
     from motet.testing.casefiles import case_in
 
     case = case_in(path)
-    file, _, rest = case.test.partition("::")
     config.stash[_replay] = (case, path)
-    config.args = [f"{config.rootpath / file}::{rest}" if case.test else str(path)]
+    if not case.test:
+        config.args = [str(path)]
+        return
+    file, _, rest = case.test.partition("::")
+    # Without any configuration, the root may be another one because of the very option.
+    roots = (config.rootpath, config.invocation_params.dir)
+    found = next((root / file for root in roots if (root / file).is_file()), None)
+    if found is None:
+        raise pytest.UsageError(f"{path} is a case of {case.test}, which is not below {roots[-1]}")
+    config.args = [f"{found}::{rest}"]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -132,7 +140,7 @@ def _function_of(item: pytest.Item) -> Callable[..., object] | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Play the case instead of what is drawn; else ask what was to be reached and was not."""
-    if _replay not in item.config.stash:
+    if _replay not in item.config.stash or not isinstance(item, pytest.Function):
         with _book(item) as book:
             yield
         _check_reached(book)
@@ -163,11 +171,14 @@ def _check_reached(book: Book | None) -> None:
         return
     from motet.testing.reached import NeverReached, assert_reached
 
+    missing = ""
     try:
-        # Without a book, what the test has used was loaded by the test itself.
+        # Without a book, the test itself has loaded what it used.
         assert_reached() if book is None else book.check()
-    except NeverReached as missing:
-        pytest.fail(str(missing), pytrace=False)
+    except NeverReached as error:
+        missing = str(error)
+    if missing:
+        pytest.fail(missing, pytrace=False)
 
 
 def _mentions(function: object, name: str) -> bool:
