@@ -16,11 +16,11 @@ import attrs
 import trio
 
 import motet
+from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.tools import tool as tools
 from motet.actors.tools.schema import Described, Function, describe
 from motet.protocols.chat import ChatMessage
-from motet.protocols.storage import Row
 from motet.runtime import outside
 from motet.runtime.testing import InjectedCrash, Simulation
 from motet.runtime.testing.probe import cell_at, crash
@@ -99,12 +99,13 @@ class Place:
                 yield life
             life.is_over = True
 
-    def read(self, sql: str, *params: str) -> tuple[Row, ...]:
-        """Rows of what is on the disk while no host uses it."""
+    @contextmanager
+    def opened(self) -> Generator[Connection]:
+        """What is on the disk, while no host uses it."""
         with self.disk.location() as location:
             connection = location.connect()
             try:
-                return connection.run(sql, params)
+                yield connection
             finally:
                 connection.close()
 

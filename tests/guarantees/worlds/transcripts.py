@@ -147,8 +147,9 @@ async def transcripts(sim: Simulation) -> None:
         if sim.random.random() < 0.3:
             async with place.life(worker(labour)) as labour.life:
                 await settled(labour.life.open_host)
-        for (run_id,) in place.read(WITHOUT_ROWS):
-            sim.violated("G7", str(run_id), "it has ended, and has no rows")
+        with place.opened() as stored:
+            for (run_id,) in stored.run(WITHOUT_ROWS):
+                sim.violated("G7", str(run_id), "it has ended, and has no rows")
     found = await _loaded(place)
     for session, rows in found.items():
         _judge(sim, labour, session, rows, cut_at)
