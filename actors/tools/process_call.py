@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Literal, cast
 
 import msgspec
+import outcome
 import trio
 
 from motet.actors.errors.classify import classify
@@ -39,9 +40,32 @@ class Reply(msgspec.Struct, frozen=True):
 
 def answer(module: str, name: str, args: JsonObject) -> bytes:
     """Call the function; the reply as msgpack."""
+
+    def called() -> object:
+        fn, call = _prepared(module, name, args)
+        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+            return trio.run(cast("Callable[[], Awaitable[object]]", call))
+        return call()
+
+    return _reply(outcome.capture(called))
+
+
+async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
+    """The same in the run of Trio that is there: for a simulation, which has no processes."""
+
+    async def called() -> object:
+        fn, call = _prepared(module, name, args)
+        value = call()
+        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+            return await cast("Awaitable[object]", value)
+        return value
+
+    return _reply(await outcome.acapture(called))
+
+
+def _reply(result: outcome.Outcome[object]) -> bytes:
     try:
-        value = _called(_found(module, name), args)
-        return msgspec.msgpack.encode(Reply("returned", value), enc_hook=dumped)
+        return msgspec.msgpack.encode(Reply("returned", result.unwrap()), enc_hook=dumped)
     except ToolRetry as retry:
         return msgspec.msgpack.encode(Reply("retry", message=str(retry)))
     except ToolDenied as denied:
@@ -57,11 +81,9 @@ def _found(module: str, name: str) -> Function:
     return cast(Function, found)  # the host has checked that it is one
 
 
-def _called(fn: Function, args: JsonObject) -> object:
-    call: Callable[[], object] = partial(fn, **describe(fn).accepts.typed(args))
-    if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-        return trio.run(cast("Callable[[], Awaitable[object]]", call))
-    return call()
+def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Callable[[], object]]:
+    fn = _found(module, name)
+    return fn, partial(fn, **describe(fn).accepts.typed(args))
 
 
 def _failed(error: BaseException) -> Reply:

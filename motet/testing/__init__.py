@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
+    from motet.testing.processes import FakeProgram, UndeclaredProgram, answers
     from motet.testing.reached import NeverReached, assert_reached, sometimes
     from motet.testing.recorded import replay_run
     from motet.testing.scripted import ScriptedModel
@@ -92,6 +93,7 @@ _HOMES = {
     "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
+    "motet.testing.processes": ("FakeProgram", "UndeclaredProgram", "answers"),
     "motet.testing.recorded": ("replay_run",),
     "motet.testing.scripted": ("ScriptedModel",),
     "motet.testing.steps": (
@@ -119,6 +121,7 @@ __all__ = [
     "Drawn",
     "Effect",
     "Failure",
+    "FakeProgram",
     "Faults",
     "Flaw",
     "FunctionModel",
@@ -149,9 +152,11 @@ __all__ = [
     "Stuck",
     "SweepReport",
     "TestModel",
+    "UndeclaredProgram",
     "Uniform",
     "Violation",
     "Wait",
+    "answers",
     "assert_reached",
     "call",
     "check",

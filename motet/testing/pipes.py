@@ -13,6 +13,10 @@ __all__ = ["PIPE_SIZE", "PipeReader", "PipeWriter", "pipe"]
 PIPE_SIZE = 1 << 16
 """Bytes that fit into a pipe, as on Linux; a writer waits for room."""
 
+PAUSE = 0.01
+"""Seconds that it takes to write as much. If it took none, a flood would be endless in a moment of
+virtual time, and no deadline would ever end it."""
+
 
 class _Pipe:
     def __init__(self) -> None:
@@ -27,6 +31,7 @@ class PipeWriter(trio.abc.SendStream):
 
     def __init__(self, pipe: _Pipe) -> None:
         self._pipe = pipe
+        self._since_pause = 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Waits for room. Cancelled, it has written some. See :class:`trio.abc.SendStream`."""
@@ -36,12 +41,13 @@ class PipeWriter(trio.abc.SendStream):
         while rest:
             room = PIPE_SIZE - len(pipe.content)
             if room:
-                pipe.content += rest[:room]
-                rest = rest[room:]
+                part, rest = rest[:room], rest[room:]
+                pipe.content += part
                 pipe.changed.unpark_all()
-            if rest:
+                await self._take_time(len(part))
+            else:
                 await pipe.changed.park()
-                self._check()
+            self._check()
 
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -57,6 +63,12 @@ class PipeWriter(trio.abc.SendStream):
     async def aclose(self) -> None:
         self.close()
         await trio.lowlevel.checkpoint()
+
+    async def _take_time(self, size: int) -> None:
+        self._since_pause += size
+        if self._since_pause >= PIPE_SIZE:
+            self._since_pause -= PIPE_SIZE
+            await trio.sleep(PAUSE)
 
     def _check(self) -> None:
         if self._pipe.write_closed:
