@@ -233,10 +233,24 @@ class RoomActor(Actor[RoomMessages]):
             run = await speaker.late.last(speaker.session(name), self.state.given)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                await self._wait_for(name, run.run_id, Usage())
+                await self._wait_for(name, run.run_id, Usage(), self._shown_to(name))
             elif run is not None:
                 speaker.waited(0.0, run.usage)
         return expected
+
+    def _shown_to(self, name: str) -> Change:
+        """Note what a member must have been told when it got the floor that it has."""
+        messages = self.minutes.messages
+
+        def change(state: RoomState) -> RoomState:
+            shown = [one.seq for one in messages if one.at <= state.given]
+            return replace(
+                state,
+                seen=_raised(state.seen, [name], max(shown, default=0)),
+                told=_raised(state.told, [name], state.heard),
+            )
+
+        return change
 
     async def _give_back(self, cut: list[str]) -> None:
         """Who was cut off speaks again, in another turn, unless that could do something twice."""

@@ -5,6 +5,8 @@ Each law is a sentence; what breaks it is a line that names the run or the effec
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +27,10 @@ LIVE = ("queued", "running", "waiting")
 ENDS = (
     *("run.completed", "run.failed", "run.cancelled"),
     *("run.limited", "run.escalated", "run.interrupted"),
+)
+ROUNDS = (
+    "SELECT event FROM events WHERE stream = ? AND event IN ('room.turn', 'room.idle')"
+    " ORDER BY seq DESC LIMIT 1"
 )
 
 
@@ -144,9 +150,21 @@ class Checker:
             text = f"words {line.split(' ')[0]}"
             if said[text] != 1:
                 yield f"{text!r} was acknowledged and is in the room {said[text]} times"
+        answers = [
+            text for (text,) in db.execute("SELECT text FROM room_messages WHERE author = 'cat'")
+        ]
+        heard = Counter(number for text in answers for number in re.findall(r"\d+", text))
+        for number, times in heard.items():
+            if times > 1:
+                yield f"'words {number}' is answered by the same member {times} times"
 
     def _left(self, db: sqlite3.Connection) -> Iterator[str]:
         """In the end nothing is left undone, and all of it is told."""
+        for name, state in db.execute("SELECT name, state FROM rooms"):
+            known = json.loads(state)
+            told = db.execute(ROUNDS, (f"room:{name}",)).fetchone()
+            if known["floor"]["going"] or known["waiting"] or told != ("room.idle",):
+                yield f"the room {name} is left with {told} told last, as {state}"
         for run_id, status in db.execute("SELECT run_id, status FROM runs"):
             if status in LIVE:
                 yield f"run {run_id} is {status} for ever"

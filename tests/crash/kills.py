@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -103,7 +104,8 @@ class Kills:
         serves = early or self._hears("serving") > 0
         if serves:
             time.sleep(at * (START if early else BUSY))
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
             self._hears("ended")
         if not serves or self._status != signal.SIGKILL:
             self.outcome.problems.append(f"life {life} has ended by itself: {self._why()}")

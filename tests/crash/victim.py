@@ -21,7 +21,7 @@ from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import QueueFull, RunStatus
-from tests.crash.workload import Diary, lines, plans, worker
+from tests.crash.workload import Diary, lines, listener, plans, worker
 
 SESSIONS = 50
 BUSY: tuple[RunStatus, ...] = ("queued", "running", "waiting")
@@ -104,9 +104,10 @@ class Life:
             await trio.sleep(0.03)
 
     async def gather(self, host: motet.Host, agent: motet.Agent[None, str]) -> None:
-        """A room in which a person says something now and then, and two agents answer."""
+        """A room in which a person says something now and then, and three agents answer."""
         members = [motet.Agent(name, model=agent.model) for name in ("ann", "ben")]
-        room = await host.open_room(motet.Room("hall", members=members, max_turns=2))
+        members.insert(1, listener(self.random, Diary(self.folder / "effects")))
+        room = await host.open_room(motet.Room("hall", members=members, max_turns=3))
         posted = len(lines(self.folder / "posts"))
         while not self.quiet:
             said = await room.post(f"words {posted}", user="carl", key=f"post-{posted}")
@@ -118,7 +119,8 @@ class Life:
         with trio.fail_after(120):
             while True:
                 found = [await host.runs(status=status, limit=1) for status in BUSY]
-                if not any(found):
+                rooms = await host.rooms.list()
+                if rooms and all(room.idle for room in rooms) and not any(found):
                     return
                 await trio.sleep(0.05)
 

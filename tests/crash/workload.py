@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 import msgspec
 import trio
@@ -40,6 +41,8 @@ BATCHES = {
     "p": ("read", "write", "read", "put"),
 }
 INPUT = re.compile(r"(\d+/\d+) ([a-z]*)$")
+HEARD = re.compile(r"^\[carl\] words (\d+)$", re.MULTILINE)
+Answering: TypeAlias = Callable[[ModelRequest], list[ModelEvent]]
 ONCE = ("write", "delete")
 """Tools whose effect may not happen twice."""
 
@@ -61,15 +64,14 @@ def lines(path: Path) -> list[str]:
 class Planner:
     """A model: it does what the last input says, one batch of calls for each letter."""
 
-    name = "planner"
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, random: Random, answer: Answering | None = None, name: str = "p") -> None:
+        self._random, self.name = random, name
+        self._answer = answer or _answer
 
     @asynccontextmanager
     async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
         await trio.sleep(self._random.expovariate(1 / 0.005))
-        yield _parts(_answer(request))
+        yield _parts(self._answer(request))
 
 
 def _answer(request: ModelRequest) -> list[ModelEvent]:
@@ -92,6 +94,31 @@ async def _parts(events: list[ModelEvent]) -> AsyncGenerator[ModelEvent]:
     for event in events:
         await trio.lowlevel.checkpoint()
         yield event
+
+
+def listener(random: Random, effects: Diary) -> motet.Agent[None, str]:
+    """A member of a room: it asks for an approval of much that it hears, and says what it heard."""
+    agent = motet.Agent("cat", model=Planner(random, _heard, "listener"))
+
+    @agent.tool(effects="write", approval=True)
+    async def delete(ctx: motet.Context[None], effect: str) -> str:
+        await trio.sleep(random.expovariate(1 / 0.005))
+        effects.write(f"delete {ctx.run_id} {effect}")
+        return "done"
+
+    return agent
+
+
+def _heard(request: ModelRequest) -> list[ModelEvent]:
+    rows = request.messages
+    at = max(i for i, row in enumerate(rows) if isinstance(row, UserMessage) and not row.note)
+    words = HEARD.findall(rows[at].text)
+    end: list[ModelEvent] = [UsageReport(Usage(10, 5))]
+    if at < len(rows) - 1 or not words or int(words[-1]) % 3 == 0:
+        return [TextPart(f"heard {' '.join(words) or 'nothing'}"), *end, Finished("stop")]
+    args = msgspec.json.encode({"effect": words[-1]}).decode()
+    calls: list[ModelEvent] = [CallStart(0, "c0", "delete"), CallArguments(0, args)]
+    return [*calls, *end, Finished("tool_calls")]
 
 
 def worker(random: Random, effects: Diary) -> motet.Agent[None, str]:
