@@ -36,9 +36,8 @@ class FuzzModel(StepModel):
 
     ``source`` makes the choices: Hypothesis' ``draw`` or ``data.draw``, so that a finding shrinks;
     a ``random.Random`` or a seed; or what was drawn before: a list with a ``bytes`` for each
-    answer, or of numbers. The first choice is a plain answer, and so
-    is every answer after ``limit`` requests: a run ends. ``weights`` changes how often a kind is
-    drawn; 0 is never.
+    answer, or of numbers. The first choice is a plain answer, and so is every answer after
+    ``limit`` requests: a run ends. ``weights`` changes how often a kind is drawn; 0 is never.
 
     Attributes:
         kinds: all kinds of answers there are.

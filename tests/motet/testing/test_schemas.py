@@ -62,7 +62,7 @@ def test_right_arguments_are_accepted(which: int, data: st.DataObject) -> None:
 
 @given(st.integers(0, 2), st.sampled_from(DEFECTS), st.integers(0, 2**32))
 def test_near_arguments_do_not_fit(which: int, defect: Defect, seed: int) -> None:
-    """Law: what has a defect has a problem by the schema, and one only."""
+    """Law: what has a defect has a problem by the schema."""
     tool = TOOLS[which]
     drawn = near_arguments(tool.parameters, defect, Random(seed).randrange)
     if drawn is not None:
