@@ -208,6 +208,13 @@ class Services:
         with suppress(ActorDead):
             await self.bus.tell(Publish(f"session:{session}", event, run_id))
 
+    def tell(self, run: Run, event: AnyEvent) -> None:
+        """Publish an ephemeral event of a run, as far as there is room."""
+        hear(self.table.runs, run.id, event)
+        feed = self.fanout.feed
+        if feed is not None and not feed.closed:
+            feed.put(f"session:{run.session}", event, run.id)
+
     async def emit(self, run: Run, event: AnyEvent) -> None:
         """Publish an event of a run. Waits for room when it is durable; never fails the run.
 

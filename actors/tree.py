@@ -351,6 +351,7 @@ def _context(
         lineage=run.lineage,
         delegate=children.run,
         hand_over=children.hand_over,
+        tell=partial(children.services.tell, run) if children.services else None,
     )
 
 

@@ -74,7 +74,10 @@ class ToolCall(Event, frozen=True, tag="tool.call"):
 
 
 class ToolResult(Event, frozen=True, tag="tool.result"):
-    """A call ended; these come in completion order. ``preview``: at most 1,000 code points."""
+    """A call ended; these come in completion order. ``preview``: at most 1,000 code points.
+
+    ``result_id``: under which the whole is stored, when the model was given a part of it.
+    """
 
     id: str
     name: str
@@ -84,6 +87,16 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
     ms: float
     index: int = 0
     error_id: str | None = None
+    result_id: str | None = None
+
+
+class ToolProgress(Event, frozen=True, tag="tool.progress"):
+    """How far a call has come, as its tool says, for people: ``done`` of ``total``."""
+
+    id: str
+    message: str = ""
+    done: float | None = None
+    total: float | None = None
 
 
 class Activity(Event, frozen=True, tag="activity"):
@@ -323,7 +336,15 @@ Terminal: TypeAlias = (
 )
 """Exactly one of these ends every run."""
 
-EPHEMERAL: tuple[type[Event], ...] = (TextDelta, ThinkingDelta, Activity, Tick, Gap, Shutdown)
+EPHEMERAL: tuple[type[Event], ...] = (
+    TextDelta,
+    ThinkingDelta,
+    ToolProgress,
+    Activity,
+    Tick,
+    Gap,
+    Shutdown,
+)
 
 AnyEvent: TypeAlias = (
     InputAccepted
@@ -333,6 +354,7 @@ AnyEvent: TypeAlias = (
     | ThinkingDelta
     | ToolCall
     | ToolResult
+    | ToolProgress
     | Activity
     | RunRetrying
     | AgentChanged

@@ -29,6 +29,7 @@ class CallResult(msgspec.Struct, frozen=True):
         error_id: the stored full error, for ``get_error_detail``.
         kind: class of a failure (``timeout``, ``validation``, ...), empty for success.
         ms: how long it took.
+        result_id: the stored whole, for ``get_tool_result``, when ``text`` is a part of it.
     """
 
     call_id: str
@@ -38,6 +39,7 @@ class CallResult(msgspec.Struct, frozen=True):
     kind: str = ""
     error_id: str | None = None
     ms: float = 0.0
+    result_id: str | None = None
 
     @property
     def ok(self) -> bool:

@@ -177,6 +177,7 @@ class Batch:
             ms=result.ms,
             index=index,
             error_id=result.error_id,
+            result_id=result.result_id,
         )
         await self.services.emit(self.run, event)
 

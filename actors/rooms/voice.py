@@ -22,6 +22,7 @@ from motet.protocols.host import Journal
 PASSED_ON = (
     events.Activity,
     events.ToolCall,
+    events.ToolProgress,
     events.ToolResult,
     events.ApprovalRequested,
     events.ApprovalResolved,

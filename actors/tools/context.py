@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
+import trio
 
+from motet.protocols.events import ToolProgress
 from motet.protocols.policy import Subject
 from motet.protocols.sessions import Principal
 
@@ -19,6 +21,9 @@ D = TypeVar("D", covariant=True)
 Out = TypeVar("Out")
 Delegate: TypeAlias = "Callable[[Context[Any], AnyAgent, str], Awaitable[RunResult[Any]]]"
 HandOver: TypeAlias = "Callable[[Context[Any], AnyAgent], str]"
+
+MESSAGE = 500
+"""Code points of what a tool says of its progress."""
 
 
 @attrs.frozen(kw_only=True)
@@ -34,6 +39,7 @@ class Context(Generic[D]):
         lineage: on whose behalf this run works, outermost first; policy asks about them too.
         delegate: what :meth:`run` does; the host's.
         hand_over: what :meth:`hand_over_to` does; the host's.
+        tell: what :meth:`progress` does; the host's.
     """
 
     deps: D
@@ -47,6 +53,7 @@ class Context(Generic[D]):
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     delegate: Delegate | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
+    tell: Callable[[ToolProgress], None] | None = attrs.field(default=None, repr=False)
 
     async def run(self, agent: Agent[D, Out] | Agent[None, Out], text: str) -> RunResult[Out]:
         """Have another agent do a part of the work: a run in this one's scope and budget.
@@ -67,3 +74,18 @@ class Context(Generic[D]):
         if self.hand_over is None:
             raise RuntimeError("only a tool that a host runs can hand a conversation over")
         return self.hand_over(self, agent)
+
+    def progress(
+        self, message: str = "", *, done: float | None = None, total: float | None = None
+    ) -> None:
+        """Tell people how far the call has come, ``done`` of ``total``; the model is not told.
+
+        Never waits: a client that is slow misses some of it. A function in a thread may call it.
+        """
+        if self.tell is None:
+            return
+        event = ToolProgress(self.call_id, message[:MESSAGE], done, total)
+        if trio.lowlevel.in_trio_task():
+            self.tell(event)
+        else:
+            trio.from_thread.run_sync(self.tell, event)

@@ -218,7 +218,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             )
             if shown.problem:
                 self._degraded(work, "results", f"not stored whole: {shown.problem}")
-            return end.of(call, shown.text)
+            return replace(end.of(call, shown.text), result_id=shown.result_id)
         raise AssertionError("nobody cancels this scope")
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:

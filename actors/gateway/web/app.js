@@ -326,7 +326,8 @@ function callElement(item, before) {
   const mark = { running: "▸", done: "✓", failed: "✗" }[item.state];
   const given = Object.entries(item.args ?? {}).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ");
   const short = given.length > 80 ? `${given.slice(0, 79)}…` : given;
-  const took = item.ms === undefined ? "" : ` ${Math.round(item.ms)} ms`;
+  const far = item.progress ? ` ${item.progress}` : "";
+  const took = item.ms === undefined ? far : ` ${Math.round(item.ms)} ms`;
   const details = element("details", { open: before?.querySelector("details")?.open ?? false },
     element("summary", {}, `${mark} ${item.name}(${short})${took}${item.error ? ` [${item.error}]` : ""}`),
     element("pre", {}, [item.args && JSON.stringify(item.args, null, 2), item.preview].filter(Boolean).join("\n\n")));

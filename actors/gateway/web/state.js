@@ -31,6 +31,8 @@ export function reduce(state, frame) {
       return put(state, { id: `call ${run} ${data.id}`, kind: "call", name: data.name, args: data.args, state: "running" });
     case "tool.result":
       return put(state, { id: `call ${run} ${data.id}`, kind: "call", name: data.name, state: data.ok ? "done" : "failed", ms: data.ms, preview: data.preview, error: data.error_id });
+    case "tool.progress":
+      return progress(state, `call ${run} ${data.id}`, data);
     case "approval.requested":
       return put(state, { id: `approval ${data.id}`, kind: "approval", approval: data.id, tool: data.tool, args: data.args, reason: data.reason, expires: data.expires, decision: null });
     case "approval.resolved":
@@ -101,6 +103,13 @@ function delta(state, run, data) {
   const points = [...text];
   if (data.at > points.length) return state;
   return put(state, { id, kind: "said", author: before?.author ?? state.turn?.speaker ?? "", role: "assistant", text: points.slice(0, data.at).join("") + data.text, partial: true });
+}
+
+/** How far a call has come that goes on. */
+function progress(state, id, { message, done, total }) {
+  if (state.items.find((item) => item.id === id)?.state !== "running") return state;
+  const far = done === null ? "" : total ? `${Math.round((100 * done) / total)} %` : String(done);
+  return put(state, { id, progress: [far, message].filter(Boolean).join(" ") });
 }
 
 function textId(run, i) {

@@ -156,6 +156,9 @@ test("a call keeps its arguments when its result comes, an approval its question
   const [call, approval] = events.reduce(reduce, EMPTY).items;
   assert.deepEqual([call.args, call.state, call.error], [{ command: "ls" }, "failed", "err_1"]);
   assert.deepEqual([approval.tool, approval.decision, approval.by], ["rm", "deny", "bob"]);
+  const far = reduce(reduce(EMPTY, events[0]), frame("tool.progress", { id: "c", message: "reading", done: 1, total: 4 }));
+  assert.equal(far.items[0].progress, "25 % reading");
+  assert.equal(reduce(reduce(far, events[1]), frame("tool.progress", { id: "c", message: "late", done: null, total: null })).items[0].progress, "25 % reading");
 });
 
 test("runs begin and end, and an event of a later version changes nothing", () => {
