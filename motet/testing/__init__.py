@@ -168,6 +168,7 @@ __all__ = [
     "programs",
     "raw_call",
     "replay_case",
+    "replay_run",
     "run_twice",
     "save_case",
     "say",

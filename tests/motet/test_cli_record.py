@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ import motet as library
 from motet import testing as mt
 from motet.actors.replay import RunJournal
 from motet.actors.replay.record import encoded
+from motet.cli import main
 from motet.protocols.errors import UnknownName
-from tests.motet.command import Process, motet, started
+from motet.protocols.gateway import Sent
+from tests.motet.command import PATIENCE, Process, started
 
 CONFIG = """
 workspace = "work"
@@ -44,26 +46,45 @@ def helper() -> library.Agent:
     return library.Agent("helper", model="demo", tools=["list_files", "write_file", "read_file"])
 
 
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    """Both streams of a command that succeeds, run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    streams = capsys.readouterr()
+    assert ended.value.code == 0, streams.err
+    return streams.out, streams.err
+
+
+async def talk(url: str, token: str, *texts: str) -> str:
+    """Say all that in one session; the id of the last run."""
+    run_id = ""
+    with trio.fail_after(PATIENCE):
+        async with library.connect(url, token=token) as client:
+            for text in texts:
+                ack = await client.send("notes", text, agent="helper")
+                assert isinstance(ack, Sent)
+                run_id = ack.run_id
+                await client.call("runs.wait", run_id=run_id)
+    return run_id
+
+
 @pytest.mark.slow
-def test_a_run_of_a_real_server_is_recorded_and_played(place: Path, server: Process) -> None:
+def test_a_run_of_a_real_server_is_recorded_and_played(
+    place: Path, server: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.expect("motet serves ")
     url = server.expect("\n").strip()
-    token = ("--url", url, "--token-file", "token.txt")
-    said = "write notes.txt: buy milk\nread notes.txt\n"
-    assert motet("chat", *token, cwd=place, stdin=said).code == 0
-    traces = motet("traces", "--json", "--state", "state", cwd=place)
-    assert traces.code == 0, traces
-    listed = json.loads(traces.out)
-    run_id: str = listed[0]["run_id"]
+    token = place / "token.txt"
+    said = ("write notes.txt: buy milk", "read notes.txt")
+    run_id = trio.run(partial(talk, url, token.read_text().strip(), *said))
 
-    stored = motet("record", run_id[:12], "--state", "state", cwd=place)
-    away = motet("record", run_id, *token, cwd=place)
+    stored, note = printed(capsys, "record", run_id[:12], "--state", str(place / "state"))
+    away, _ = printed(capsys, "record", run_id, "--url", url, "--token-file", str(token))
 
-    assert (stored.code, away.code) == (0, 0), (stored.err, away.err)
-    assert stored.out == away.out
-    assert "2 answers, 1 calls; secrets are taken out" in stored.err
+    assert stored == away
+    assert "2 answers, 1 calls; secrets are taken out" in note
     case = place / "case.json"
-    case.write_text(stored.out)
+    case.write_text(stored)
     done = mt.replay_run(case, helper())
     assert done.rows.now == done.rows.then
     assert done.events.now == done.events.then

@@ -203,13 +203,13 @@ def test_the_plugin_loads_next_to_nothing_of_motet() -> None:
 
 
 @pytest.mark.slow
-def test_a_project_without_configuration_has_all_of_it_in_two_processes_too(
+def test_a_project_without_configuration_has_all_of_it_with_xdist_too(
     pytester: pytest.Pytester,
 ) -> None:
     """Async tests run on Trio, hosts in virtual time; what is real fails and names its line."""
     pytester.makepyfile(test_plain=PLAIN, test_hosts=HOSTS, test_forgetful=FORGETFUL)
 
-    result = pytester.runpytest_subprocess("-n2", "--dist=loadfile")
+    result = pytester.runpytest_subprocess("-n1")
 
     result.assert_outcomes(passed=8, failed=8)
     out = result.stdout.str()
