@@ -10,6 +10,7 @@ import trio
 
 from motet.actors.answering import Answering
 from motet.actors.records import scope_of
+from motet.actors.sessions.store_sql import RESEND
 from motet.actors.sessions.table import CLOSING, SHUTDOWN, Run
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.recovery import Quarantined
@@ -51,6 +52,7 @@ class Durable(Answering):
         run = await self._intake.new_run(
             info.agent, info.text, info.session, None, None, whose, key
         )
+        run.method = RESEND
         return await self._intake.deliver(run)
 
     async def quarantined(self, *, principal: Principal = LOCAL) -> tuple[Quarantined, ...]:

@@ -127,6 +127,7 @@ class Session(Actor[SessionMessage]):
             body_hash=body_hash(run.session, run.agent.name, run.text)
             if run.key is not None
             else "",
+            method=run.method,
             parent=run.caller[0] if run.caller else None,
             beside=run.beside,
             given=run.given,
@@ -244,8 +245,8 @@ class Session(Actor[SessionMessage]):
 async def drop(run: Run, services: Services) -> None:
     """Put on record that a stored input will not be answered, and tell whoever waits for it."""
     reason = run.stop_reason or "stopped before it started"
-    end = FinishRun(run.id, "dropped", (), detail=reason)
     told: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
+    end = FinishRun(run.id, "dropped", (), detail=reason, event=told)
     if run.resumption is not None:  # of the host before: it had begun
         told = events.RunCancelled(run.resumption.suspended.turn.spent, reason)
         end = left_behind(run, run.resumption, reason, told)

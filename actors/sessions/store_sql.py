@@ -26,7 +26,10 @@ KEY_LIFE = 24 * 3600.0
 
 SET_MODEL = "UPDATE sessions SET model = ?2 WHERE session = ?1 RETURNING 1"
 
-FORGET_KEYS = "DELETE FROM idempotency WHERE ts <= ?"
+RESEND = "runs.resend"
+"""The method of a key by which an input is sent again: at most once, whenever."""
+
+FORGET_KEYS = f"DELETE FROM idempotency WHERE ts <= ? AND method <> '{RESEND}'"
 
 CLAIM_KEY = """
 INSERT INTO idempotency (user, method, key, body_hash, run_id, ts) VALUES (?, ?, ?, ?, ?, ?)

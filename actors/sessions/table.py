@@ -62,6 +62,7 @@ class Run:
         sender: who said it, among those who share the session; empty: the principal's user.
         mode: what becomes of it if the session is at work.
         pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
+        method: by which its input came; with the principal, it says whose its key is.
         placed: it is not held any more, and was looked at since.
         joined: the runs of inputs that it answers too.
         beside: its caller goes on while it works, and is told of its end.
@@ -101,6 +102,7 @@ class Run:
     sender: str = ""
     mode: QueueMode = "followup"
     pause: float = 0.0
+    method: str = "chat.send"
     burst: Burst | None = attrs.field(default=None, repr=False)
     placed: bool = False
     joined: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,10 @@ async def test_what_may_have_happened_is_not_repeated_but_said(tmp_path: Path, s
         await ended(host, again.run_id)
         twice = await host.resend(ack.run_id)
         assert (twice.status, twice.run_id) == ("duplicate", again.run_id)
+        with closing(sqlite3.connect(left / "motet.db")) as db, db:
+            db.execute("UPDATE idempotency SET ts = 0")  # long ago: other keys are forgotten
+        await host.submit("more", session="t", agent="ops", key="k")
+        assert (await host.resend(ack.run_id)).status == "duplicate"
         with pytest.raises(InputValidation, match="is completed"):
             await host.resend(again.run_id)
         with pytest.raises(motet.NotFound):
