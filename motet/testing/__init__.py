@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
+    from motet.testing.power import Power, power_cut
     from motet.testing.processes import FakeProgram, UndeclaredProgram, answers
     from motet.testing.reached import NeverReached, assert_reached, sometimes
     from motet.testing.recorded import replay_run
@@ -93,6 +94,7 @@ _HOMES = {
     "motet.testing.ledger": ("Effect", "Ledger"),
     "motet.testing.models": ("FunctionModel", "TestModel"),
     "motet.testing.playing": ("script_source",),
+    "motet.testing.power": ("Power", "power_cut"),
     "motet.testing.processes": ("FakeProgram", "UndeclaredProgram", "answers"),
     "motet.testing.recorded": ("replay_run",),
     "motet.testing.scripted": ("ScriptedModel",),
@@ -136,6 +138,7 @@ __all__ = [
     "NotSimulated",
     "Pct",
     "Post",
+    "Power",
     "Program",
     "RecordedModel",
     "Resend",
@@ -165,6 +168,7 @@ __all__ = [
     "flaky_tool",
     "invariants",
     "load_case",
+    "power_cut",
     "programs",
     "raw_call",
     "replay_case",

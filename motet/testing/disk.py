@@ -110,15 +110,18 @@ class SimulatedDisk:
         self.crashes += 1
         self._power_on(dead.survivor(self._random))
 
-    def crash_at(self, change: int, then: Callable[[], None] | None = None) -> None:
-        """Crash by itself before the ``change``-th change from now, 1 being the next.
+    def crash_at(self, change: int | None, then: Callable[[], None] | None = None) -> None:
+        """Crash by itself before the ``change``-th change from now, 1 being the next; None: never.
 
         So a crash comes in the middle of a commit, where a host never pauses. ``then`` is called
         on the spot: the host goes on to its next checkpoint, and what it does is seen by nobody.
         """
+        volume, left = self._volume, count(1)
+        if change is None:
+            volume.before = _nothing
+            return
         if change < 1:
             raise ValueError(f"the next change is number 1, there is no number {change}")
-        volume, left = self._volume, count(1)
 
         def tick() -> None:
             if next(left) == change:
