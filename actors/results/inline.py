@@ -172,11 +172,13 @@ def _path(value: object) -> str:
 
 def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str, limit: int) -> str:
     first = page(pieces, 0, max(len(pieces), 1), limit)
+    text, above = first.text, f"the first {first.returned} are above"
+    if not first.returned:  # not one of them fits where so little is to be shown
+        text, above = "".join(pieces[:1]).encode()[:limit].decode(errors="ignore"), "cut above"
     what = "items" if kind == "json" else "lines"
     return (
-        f"{first.text.rstrip()}\n\n"
-        f"[Result ID: {result_id}] {size} bytes, {first.total} {what}; "
-        f"the first {first.returned} are above.\n"
+        f"{text.rstrip()}\n\n"
+        f"[Result ID: {result_id}] {size} bytes, {first.total} {what}; {above}.\n"
         f'Use get_tool_result("{result_id}", offset={first.next_offset}) for more.'
     )
 

@@ -65,11 +65,11 @@ def units(text: str, kind: Kind) -> list[str]:
 def page(
     units: Sequence[str], offset: int = 0, limit: int | None = None, room: int = UNIT_LIMIT
 ) -> Page:
-    """At most ``limit`` units (None: 100) and ``room`` bytes, which is at least one unit's.
+    """At most ``limit`` units (None: 100) and ``room`` bytes.
 
-    The end itself is an offset too: its page is empty. Raises ``InvalidOffset``, ``InvalidLimit``.
+    With room for any unit, at least :data:`UNIT_LIMIT`, only the page at the end, which is an
+    offset too, is empty. Raises ``InvalidOffset``, ``InvalidLimit``.
     """
-    assert room >= UNIT_LIMIT
     total, limit = len(units), DEFAULT_LIMIT if limit is None else limit
     if not 0 <= offset <= total:
         raise InvalidOffset(f"offset must be from 0 to {total}, not {offset}")

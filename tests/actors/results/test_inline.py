@@ -74,6 +74,17 @@ async def test_a_larger_one_is_stored_and_its_head_says_how_to_go_on(location: L
         assert await read_all(opened, result.result_id) == text
 
 
+async def test_a_tool_that_shows_little_shows_the_beginning_of_a_long_line(
+    location: Location,
+) -> None:
+    async with open_results(location) as opened:
+        found = await inline(opened.store, session="s", tool="t", value="é" * 2_000, limit=201)
+        assert found.text.startswith("é" * 100 + "\n\n[Result ID: res_")
+        assert "4000 bytes, 1 lines; cut above." in found.text
+        assert found.result_id is not None
+        assert await read_all(opened, found.result_id) == "é" * 2_000
+
+
 async def test_an_array_is_stored_by_items_and_other_objects_as_text(location: Location) -> None:
     rows = [{"n": n, "when": datetime(2024, 1, 1, tzinfo=UTC)} for n in range(1000)]
     async with open_results(location) as opened:

@@ -1,0 +1,116 @@
+"""Defects of the containment of poison: tries are forgotten, the wrong one pays, none is told."""
+
+# A mutant is by its nature inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from motet.actors.recovery import recovery as recovering
+from motet.actors.recovery import rows
+from motet.actors.recovery.plan import unfit
+from motet.actors.recovery.recovery import Recovery
+from motet.actors.recovery.rows import LeftRun
+from motet.actors.services import Services
+from motet.protocols.events import AnyEvent, SessionQuarantined
+from motet.protocols.recovery import RecoveryConfig
+from motet.protocols.sessions import RecoverRuns
+from motet.protocols.storage import Statement
+from motet.runtime.testing.scheduler import Patch
+from tests.guarantees.law import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def _count_anew() -> list[Patch]:
+    """Each host begins to count with itself."""
+    look = Recovery.look
+
+    async def look_afresh(recovery: Recovery) -> RecoverRuns:
+        await recovery.settled()
+        return await look(recovery)
+
+    return [(Recovery, "look", look_afresh)]
+
+
+def _count_in_memory() -> list[Patch]:
+    """Tries are counted where they die with the host."""
+
+    async def count(recovery: Recovery, statements: list[Statement]) -> None:
+        others = tuple(one for one in statements if one.sql is not rows.TRY)
+        if others:
+            await recovery.transact(others)
+
+    return [(Recovery, "_count", count)]
+
+
+def _put_another_aside() -> list[Patch]:
+    """It is the oldest unfinished session that pays."""
+    put_aside = Recovery._put_aside
+
+    async def put_oldest_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+        aside = await put_aside(recovery, found)
+        innocent = [one.info.session for one in found if one.info.session not in aside]
+        return set(innocent[:1]) if aside and innocent else aside
+
+    return [(Recovery, "_put_aside", put_oldest_aside)]
+
+
+def _put_all_aside() -> list[Patch]:
+    """With the session that kills hosts all others are put aside."""
+    put_aside = Recovery._put_aside
+
+    async def put_all_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+        aside = await put_aside(recovery, found)
+        return {one.info.session for one in found} if aside else aside
+
+    return [(Recovery, "_put_aside", put_all_aside)]
+
+
+def _say_nothing() -> list[Patch]:
+    """A session that is put aside falls silent, and its user is not told why."""
+    announce = Services.announce
+
+    async def announce_others(
+        services: Services, session: str, event: AnyEvent, run_id: str | None = None
+    ) -> None:
+        if not isinstance(event, SessionQuarantined):
+            await announce(services, session, event, run_id)
+
+    return [(Services, "announce", announce_others)]
+
+
+def _forget_who_is_aside() -> list[Patch]:
+    """A session that is aside is taken up by the next host but one."""
+
+    def unfit_but_aside(left: LeftRun, config: RecoveryConfig, now: float) -> str:
+        why = unfit(left, config, now)
+        return "" if left.aside and left.given is not None else why
+
+    return [(recovering, "unfit", unfit_but_aside)]
+
+
+def _lose_patience() -> list[Patch]:
+    """One death less is enough."""
+    put_aside = Recovery._put_aside
+
+    async def put_aside_early(recovery: Recovery, found: list[LeftRun]) -> set[str]:
+        config = recovery.config
+        fewer = max(1, config.quarantine_after - 1)
+        recovery.config = RecoveryConfig(quarantine_after=fewer)
+        try:
+            return await put_aside(recovery, found)
+        finally:
+            recovery.config = config
+
+    return [(Recovery, "_put_aside", put_aside_early)]
+
+
+MUTANTS = (
+    Mutant("G14", "counts tries anew at each start", _count_anew),
+    Mutant("G14", "counts tries in memory", _count_in_memory),
+    Mutant("G14", "puts another session aside", _put_another_aside),
+    Mutant("G14", "puts all sessions aside", _put_all_aside),
+    Mutant("G14", "does not say that a session is aside", _say_nothing),
+    Mutant("G14", "takes up what is aside", _forget_who_is_aside),
+    Mutant("G14", "puts aside one death too early", _lose_patience),
+)
