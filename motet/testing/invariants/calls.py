@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from motet.actors.agent.transcript import violations
-from motet.protocols.chat import ToolMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 from motet.protocols.events import ToolCall, ToolResult
 from motet.testing.invariants.runs import ends
 from motet.testing.invariants.snapshot import Snapshot
@@ -59,8 +59,28 @@ def transcripts_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
 def requests_are_valid(snapshot: Snapshot) -> Iterator[Finding]:
     """Every request is one that a provider takes, whatever hooks have made of it (G7)."""
     for asked in snapshot.asked:
-        for wrong in violations(asked.request.messages):
+        for wrong in unpaired(asked.request.messages):
             yield f"a request of run {asked.run_id} in session {asked.session!r}: {wrong}"
+
+
+def unpaired(rows: Sequence[ChatMessage]) -> Iterator[Finding]:
+    """Calls without their results right behind them, and results without their call.
+
+    Unlike a stored transcript, a request may begin anywhere, and have two rows of one role.
+    """
+    due: list[str] = []
+    for number, row in enumerate(rows):
+        if isinstance(row, ToolMessage):
+            if row.call_id not in due:
+                yield f"row {number} is a result of {row.call_id}, which nobody has called there"
+            else:
+                due.remove(row.call_id)
+            continue
+        if due:
+            yield f"row {number} comes before the results of {', '.join(due)}"
+        due = [call.id for call in row.calls] if isinstance(row, AssistantMessage) else []
+    if due:
+        yield f"the results of {', '.join(due)} are missing at the end"
 
 
 def no_work_after_the_end(snapshot: Snapshot) -> Iterator[Finding]:

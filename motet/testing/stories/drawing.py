@@ -17,7 +17,7 @@ from motet.testing.steps import Step
 from motet.testing.stories import acts
 from motet.testing.stories.bound import BoundProgram
 from motet.testing.stories.cases import replayed
-from motet.testing.stories.chance import Draw, happens, one_of, weighted
+from motet.testing.stories.chance import Draw, between, happens, one_of, weighted
 from motet.testing.stories.lines import Line, answer, line
 from motet.testing.stories.odds import Faults
 from motet.testing.stories.program import Mishap, Program
@@ -43,10 +43,12 @@ CHUNK = 10
 MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
 MOST_CHOICES = 200
+MOST_EVENTS = 5
 MOST_LINES = 10
 MOST_MISHAPS = 2
 MOST_CALLS = 8
 MOST_SEEDS = 1000
+KEYED = 0.7
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -81,6 +83,7 @@ class Shape:
     user: str
     session: str
     number: float = 0
+    keyed: bool = False
 
 
 @st.composite
@@ -89,27 +92,30 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     known = replayed(target)
     if known is not None:
         return known
-    users = bounds.users[: draw(st.integers(1, len(bounds.users)))]
-    keys = _sessions(users, draw(st.integers(1, bounds.sessions)))
+    seed = between(draw, 0, MOST_SEEDS)
+    users = bounds.users[: between(draw, 1, len(bounds.users))]
+    keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, room=target.room is not None)
-    shapes = [draw(_shape(kinds[:1], users, keys))]
-    for most in _chunks(bounds.steps - 1):
-        shapes += draw(st.lists(_shape(kinds, users, keys), max_size=most))
+    shapes: list[Shape] = []
+    for most in _chunks(bounds.steps):
+        least = 0 if shapes else 1
+        shapes += draw(st.lists(_shape(kinds, users, keys), min_size=least, max_size=most))
+    if shapes[0].kind != kinds[0][0]:  # nothing happens before somebody has said something
+        shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
     agents = () if target.own_models else target.agents
     lines: list[list[Line]] = [
         draw(st.lists(line(agent, bounds.faults), max_size=MOST_LINES)) for agent in agents
     ]
     mishaps = draw(_mishaps(bounds.faults))
     choices = draw(_choices(bounds.faults))
-    seed = draw(st.integers(0, MOST_SEEDS))
     names = [agent.name for agent in agents]
-    script: dict[str, tuple[Step, ...]] = {
-        name: tuple(answer(draw, one, [n for n in names if n != name]) for one in own)
+    script: dict[str, list[Step]] = {
+        name: [answer(draw, one, [n for n in names if n != name]) for one in own]
         for name, own in zip(names, lines, strict=True)
     }
     steps = [_act(draw, shape, number, names) for number, shape in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
-    return BoundProgram(Program(steps, script, mishaps, choices, seed), target)
+    return BoundProgram(Program(steps, script, mishaps or (), choices or (), seed), target)
 
 
 def _chunks(count: int) -> list[int]:
@@ -136,8 +142,8 @@ def _kinds(faults: Faults, *, room: bool) -> Sequence[tuple[Kind, float]]:
         ("stop", 0.12),
         ("wait", 0.08),
         ("steer", 0.07),
-        ("resend", 0.06),
-        ("disconnect", 0.04),
+        ("resend", 0.08),
+        ("disconnect", 0.06),
         ("reset", 0.02),
         crash,
     ]
@@ -155,13 +161,15 @@ def _shape(
         case "crash":
             return Shape(kind, "", "")
         case "run":
-            return Shape(kind, "", "", draw(st.integers(1, MOST_STEPS)))
+            return Shape(kind, "", "", between(draw, 1, MOST_STEPS))
         case "wait":
             return Shape(kind, "", "", one_of(draw, PAUSES))
         case _:
             user = one_of(draw, users)
-            after = draw(st.integers(0, 5)) if kind == "disconnect" else 0
-            return Shape(kind, user, one_of(draw, sessions[user]), after)
+            session = one_of(draw, sessions[user])
+            after = between(draw, 0, MOST_EVENTS) if kind == "disconnect" else 0
+            keyed = kind in ("send", "post") and happens(draw, KEYED)
+            return Shape(kind, user, session, after, keyed)
 
 
 def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Act:
@@ -171,11 +179,9 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
     def text(more: Sequence[str] = ()) -> str:
         return f"{user}/{number}: {one_of(draw, [*TEXTS, *more])}"
 
-    def key() -> str | None:
-        return f"k{number}" if happens(draw, 0.5) else None
-
+    key = f"k{number}" if shape.keyed else None
     makers: dict[Kind, Callable[[], acts.Act]] = {
-        "send": lambda: acts.Send(user, text(), session=session, key=key()),
+        "send": lambda: acts.Send(user, text(), session=session, key=key),
         "run": lambda: acts.Run(int(shape.number)),
         "wait": lambda: acts.Wait(shape.number),
         "stop": lambda: acts.Stop(user, session=session),
@@ -185,7 +191,7 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
             user, text(), session=session, after=int(shape.number)
         ),
         "reset": lambda: acts.Reset(user, session=session),
-        "post": lambda: acts.Post(user, text([f"@{name}" for name in names]), key=key()),
+        "post": lambda: acts.Post(user, text([f"@{name}" for name in names]), key=key),
         "crash": acts.Crash,
     }
     return makers[shape.kind]()
@@ -201,8 +207,8 @@ def _mishaps(faults: Faults) -> st.SearchStrategy[list[Mishap]]:
         if not happens(draw, likely):
             return []
         found: dict[int, Mishap] = {}
-        for _ in range(draw(st.integers(1, MOST_MISHAPS))):
-            number: int = draw(st.integers(1, MOST_CALLS))
+        for _ in range(between(draw, 1, MOST_MISHAPS)):
+            number: int = between(draw, 1, MOST_CALLS)
             kind = weighted(
                 draw, [("fails", faults.failing), ("late", faults.late), ("after", faults.failing)]
             )

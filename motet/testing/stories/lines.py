@@ -16,7 +16,7 @@ from motet.actors.models.wire import json_object
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.testing.steps import Answer, RawCall, Step, call, cut, fail, say, slow
-from motet.testing.stories.chance import Draw, below, happens, one_of, weighted
+from motet.testing.stories.chance import Draw, below, between, happens, one_of, weighted
 from motet.testing.stories.odds import Faults
 
 __all__ = ["Line", "answer", "line"]
@@ -86,7 +86,7 @@ def answer(draw: Draw, shape: Line, others: Sequence[str]) -> Step:
         case "server":
             return one_of(draw, [fail(503), fail(kind="connection"), fail(401)])
         case "cut":
-            return cut(said, after=draw(st.integers(0, 4)))
+            return cut(said, after=between(draw, 0, 4))
         case "":
             return said
 

@@ -42,6 +42,9 @@ __all__ = ["Play", "latest", "play_in", "tasks_of_runs", "told"]
 REST = 3600.0
 """Virtual seconds in which a host must come to rest when nobody says anything more."""
 
+DOOR = 60.0
+"""Virtual seconds in which what is at the program's own door must have come in."""
+
 STEPS = 50_000
 """Scheduler steps that one step of a program may take."""
 
@@ -251,6 +254,8 @@ class Play:
 
     def _come_to_rest(self) -> None:
         try:
+            if self.target.receive is not None:
+                self.host.advance(DOOR)  # a host at rest may have more to come by its door
             self.host.settle(REST)
             self.host.call(told)
             self.settled = True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "as_test", "place_of", "source"]
 
 INDENT = "    "
+UNKNOWN = "myapp"
 
 _MAKERS = ("call", "cut", "fail", "raw_call", "say", "slow")
 
@@ -137,7 +138,7 @@ class _Names:
 
     def __init__(self, places: Mapping[int, Place]) -> None:
         self._places = places
-        self._lines: dict[str, None] = {}
+        self._needed: dict[str, set[str]] = {}
 
     def get(self, thing: object, otherwise: str) -> str:
         """By which name the test can use a thing."""
@@ -146,16 +147,17 @@ class _Names:
             return shown
         place = self._places.get(id(thing)) or place_of(thing)
         if place is None:
-            self._lines[f"from myapp import {otherwise}  # say where it is"] = None
-            return otherwise
+            place = Place(UNKNOWN, otherwise)
         if place.module == "motet.testing.invariants.rooms":
             return f"mt.invariants.{place.name}"
-        self._lines[f"from {place.module} import {place.name}"] = None
+        self._needed.setdefault(place.module, set()).add(place.name)
         return place.name
 
     def imports(self) -> Iterator[str]:
         """The lines, in order."""
-        yield from sorted(self._lines)
+        for module in sorted(self._needed):
+            hint = "  # say where it is" if module == UNKNOWN else ""
+            yield f"from {module} import {', '.join(sorted(self._needed[module]))}{hint}"
 
 
 def _in(module: ModuleType | None, name: str) -> object:
