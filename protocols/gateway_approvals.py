@@ -14,6 +14,7 @@ _Id = Annotated[str, Meta(min_length=1, max_length=200)]
 
 class ApprovalsListParams(msgspec.Struct, frozen=True):
     session: _Id | None = None
+    room: _Id | None = None
     state: ApprovalState | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 

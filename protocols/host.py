@@ -235,11 +235,12 @@ class HostApi(HostRecords, Protocol):
         self,
         *,
         session: str | None = None,
+        room: str | None = None,
         state: ApprovalState | None = None,
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[ApprovalInfo, ...]:
-        """Calls that wait for a person, or did, newest first."""
+        """Calls that wait for a person, or did, newest first; ``room``: one of the principal's."""
         ...
 
     async def approve(

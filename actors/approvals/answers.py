@@ -13,6 +13,7 @@ import trio
 
 from motet.actors.approvals.parking import Parking
 from motet.actors.records import Records, scope_of
+from motet.actors.rooms.access import acts_as, may_change, room_of
 from motet.actors.sessions.table import Run
 from motet.protocols.approvals import (
     AnswerApproval,
@@ -26,6 +27,7 @@ from motet.protocols.approvals import (
     RevokeGrant,
 )
 from motet.protocols.errors import InputValidation, NotFound
+from motet.protocols.rooms import FindRoom
 from motet.protocols.sessions import LOCAL, Principal
 
 if TYPE_CHECKING:
@@ -41,12 +43,21 @@ class Approving(Records):
         self,
         *,
         session: str | None = None,
+        room: str | None = None,
         state: ApprovalState | None = None,
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[ApprovalInfo, ...]:
-        """Calls that wait for a person, or did, newest first."""
-        request = ListApprovals(scope_of(principal), session, state, None, limit)
+        """Calls that wait for a person, or did, newest first.
+
+        ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
+        """
+        whose = scope_of(principal)
+        if room is not None:
+            whose = acts_as(room).user
+            if not await self._owns(whose, principal):
+                raise NotFound(f"no room {room!r} of yours")
+        request = ListApprovals(whose, session, state, None, limit)
         found = await self._parking.approvals.ask(request)
         return tuple(map(self._parking.blocked, found))
 
@@ -102,9 +113,18 @@ class Approving(Records):
 
     async def _owned_approval(self, approval: str, principal: Principal) -> ApprovalInfo:
         info = await self._parking.approvals.ask(GetApproval(approval))
-        if info is None or scope_of(principal) not in (None, info.user):
+        mine = info is not None and scope_of(principal) in (None, info.user)
+        if info is None or not (mine or await self._owns(info.user, principal)):
             raise NotFound(f"no approval {approval!r}")
         return info
+
+    async def _owns(self, user: str, principal: Principal) -> bool:
+        """Whether that is who acts for a room of the principal's."""
+        room = room_of(user)
+        if room is None:
+            return False
+        record = await self._tree.rooms_store.ask(FindRoom(room, 0))
+        return may_change(principal, record.owner if record else "")
 
     def _revived(
         self, principal: Principal, sessions: Sequence[str | None] | None, run_id: str | None

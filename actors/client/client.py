@@ -256,10 +256,16 @@ class Client:
         return _of(result, ApprovalInfo)
 
     async def approvals(
-        self, *, session: str | None = None, state: ApprovalState | None = None, limit: int = 50
+        self,
+        *,
+        session: str | None = None,
+        room: str | None = None,
+        state: ApprovalState | None = None,
+        limit: int = 50,
     ) -> tuple[ApprovalInfo, ...]:
-        """Calls that wait for a person, or did, newest first."""
-        result = await self.call("approvals.list", session=session, state=state, limit=limit)
+        """Calls that wait for a person, or did, newest first; ``room``: in one of one's own."""
+        which = {"session": session, "room": room, "state": state}
+        result = await self.call("approvals.list", **which, limit=limit)
         return _of(result, ApprovalsList).approvals
 
     async def agents(self) -> tuple[AgentInfo, ...]:

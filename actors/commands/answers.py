@@ -18,19 +18,22 @@ from motet.actors.commands.told import (
     agents_text,
     compacted_text,
     errors_text,
+    mode_text,
     model_text,
     queue_text,
+    room_text,
     status_text,
     stop_text,
     usage_text,
     who_text,
 )
 from motet.actors.sessions.lineup import is_group
-from motet.protocols.approvals import ApprovalDecision
-from motet.protocols.errors import NotFound, UnknownName
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
+from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import MODES, QueueMode
+from motet.protocols.rooms import RoomChange
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 
 _SHOWN: Final = 10
@@ -150,6 +153,8 @@ async def _new(asked: Asked) -> Reply:
 
 async def _status(asked: Asked) -> Reply:
     api, principal = asked.api, asked.principal
+    if asked.room:
+        return room_text(await api.rooms.get(asked.room, principal=principal))
     info = await api.session(asked.session, principal=principal)
     return status_text(info, await _runs(asked, *_LIVE))
 
@@ -167,13 +172,27 @@ async def _runs(asked: Asked, *statuses: RunStatus) -> list[RunInfo]:
 
 async def _queue(asked: Asked) -> Reply:
     api, wanted = asked.api, asked.argument.lower()
-    if wanted:
-        known: dict[str, QueueMode] = {one: one for one in MODES}
-        mode = known.get(wanted)
-        if mode is None:
-            return f"{wanted!r} is no mode: {', '.join(MODES)}"
+    known: dict[str, QueueMode] = {one: one for one in MODES}
+    mode = known.get(wanted)
+    if wanted and mode is None:
+        return f"{wanted!r} is no mode: {', '.join(MODES)}"
+    if asked.room:
+        return await _room_mode(asked, mode)
+    if mode is not None:
         await api.set_queue(asked.session, mode, principal=asked.principal)
     return queue_text(api.queue_mode(asked.session), await _runs(asked, "queued"))
+
+
+async def _room_mode(asked: Asked, mode: QueueMode | None) -> Reply:
+    rooms, principal = asked.api.rooms, asked.principal
+    if mode is None:
+        return mode_text(await rooms.get(asked.room, principal=principal))
+    try:
+        return mode_text(
+            await rooms.change(asked.room, RoomChange(mode=mode), principal=principal), mode
+        )
+    except (ConfigError, NotFound) as error:
+        return f"Nothing was changed: {error}"
 
 
 async def _model(asked: Asked) -> Reply:
@@ -198,7 +217,10 @@ async def _compact(asked: Asked) -> Reply:
 async def _approve(asked: Asked) -> Reply:
     """Answer the approval that is named, or the only one that waits in the session."""
     api, principal = asked.api, asked.principal
-    pending = await api.approvals(session=asked.session, state="pending", principal=principal)
+    try:
+        pending = await _asked_for(asked)
+    except NotFound:
+        return "What is asked for here, the owner of the room and admins answer."
     words = asked.argument.split(None, 2)
     if words and words[0] in get_args(ApprovalDecision):
         words.insert(0, pending[0].id if len(pending) == 1 else "")
@@ -213,6 +235,14 @@ async def _approve(asked: Asked) -> Reply:
     info = await api.approve(words[0], decision, note=note, principal=principal)
     blocked = f"; {info.blocked}" if info.blocked else ""
     return f"{info.tool}: {info.state}{blocked}"
+
+
+async def _asked_for(asked: Asked) -> tuple[ApprovalInfo, ...]:
+    """What waits for an approval in the session or the room."""
+    api, principal = asked.api, asked.principal
+    if asked.room:
+        return await api.approvals(room=asked.room, state="pending", principal=principal)
+    return await api.approvals(session=asked.session, state="pending", principal=principal)
 
 
 async def _errors(asked: Asked) -> Reply:
@@ -252,4 +282,4 @@ _HANDLERS: Final[dict[str, Callable[[Asked], Awaitable[Reply]]]] = {
 # A stop has a bound of its own, and a summary takes the time of a model.
 _UNBOUNDED: Final = frozenset({"stop", "stopall", "compact"})
 _ACTS: Final = frozenset({"new", "compact", "approve"})
-_SESSIONS_ONLY: Final = frozenset(_HANDLERS) - {"help", "stop", "stopall", "agents", "who"}
+_SESSIONS_ONLY: Final = frozenset({"new", "model", "compact", "errors", "usage"})

@@ -10,6 +10,7 @@ from typing import Final
 from motet.protocols.errors import StoredError
 from motet.protocols.events import SessionCompacted
 from motet.protocols.host import AgentInfo
+from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.models import Usage
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import Principal, RunInfo, SessionInfo, StopReport
@@ -21,6 +22,15 @@ QUEUEING: Final[dict[QueueMode, str]] = {
     "followup": "a message is answered after it",
     "collect": "messages are answered after it, as one",
     "interrupt": "a message ends it and takes its place",
+    "reject": "a message is refused",
+}
+
+
+IN_ROOMS: Final[dict[QueueMode, str]] = {
+    "steer": "a message enters the turns that go on",
+    "followup": "a message gets a round of its own after this one",
+    "collect": "messages open the next round together",
+    "interrupt": "a message ends the turns and opens the next round",
     "reject": "a message is refused",
 }
 
@@ -56,6 +66,23 @@ def queue_text(mode: QueueMode, waiting: Sequence[RunInfo]) -> str:
     lines = [f"{number}. {run.text[:_TEXT]}" for number, run in enumerate(waiting, 1)]
     told = f"During a run: {mode}, {QUEUEING[mode]}."
     return "\n".join([told, *(lines or ["Nothing waits here."])])
+
+
+def room_text(room: RoomInfo) -> str:
+    """A room and where its round stands."""
+    members = ", ".join(member.name for member in room.members)
+    if room.speaking:
+        goes_on = f"{', '.join(room.speaking)} has the floor; {room.left} turns are left."
+    else:
+        goes_on = "It waits for a person." if room.idle else "Somebody is being chosen."
+    return f"{room.name}: {members}\n{goes_on}"
+
+
+def mode_text(room: RoomInfo, mode: QueueMode | None = None) -> str:
+    """What becomes of a message while agents speak; ``mode``: from the next round on."""
+    shown = mode or room.mode
+    when = "From the next round on, while" if mode and mode != room.mode else "While"
+    return f"{when} agents speak: {shown}, {IN_ROOMS[shown]}."
 
 
 def compacted_text(done: SessionCompacted | None) -> str:

@@ -190,7 +190,11 @@ async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Ans
 
 async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> Answer:
     found = await caller.api.approvals(
-        session=params.session, state=params.state, limit=params.limit, principal=caller.principal
+        session=params.session,
+        room=params.room,
+        state=params.state,
+        limit=params.limit,
+        principal=caller.principal,
     )
     return Answer(approvals.ApprovalsList(tuple(fitting(found))))
 

@@ -23,13 +23,19 @@ def may_see(who: Principal, owner: str, people: Collection[str]) -> bool:
 
 
 def may_change(who: Principal, owner: str) -> bool:
-    """Invite people, and send them away."""
+    """Change it, invite people and send them away, and answer what its members ask for."""
     return who.role == "admin" or (bool(owner) and who.user == owner)
 
 
 def acts_as(room: str) -> Principal:
     """In whose name the members of a room work: never in that of whoever spoke last."""
     return Principal(f"{CHANNEL}:{room}")
+
+
+def room_of(user: str) -> str | None:
+    """The room that a user acts for, if it is the members of one."""
+    channel, colon, room = user.partition(":")
+    return room if colon and channel == CHANNEL else None
 
 
 def member_session(room: str, member: str) -> str:

@@ -333,6 +333,7 @@ class FakeHost(FakeRecords):
         self,
         *,
         session: str | None = None,
+        room: str | None = None,
         state: ApprovalState | None = None,
         limit: int = 50,
         principal: Principal = LOCAL,

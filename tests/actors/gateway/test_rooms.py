@@ -47,6 +47,10 @@ class People:
 async def people(model: Scripted) -> AsyncGenerator[People]:
     ann = motet.Agent("ann", model=model)
 
+    @ann.tool(approval=True)
+    def pay() -> str:
+        return "paid"
+
     @ann.tool
     def look() -> str:
         return "found"
@@ -186,3 +190,34 @@ async def test_a_room_that_refuses_says_that_it_is_busy() -> None:
         await here.alice.until("room.turn")
         error = await here.alice.error("rooms.post", room=here.room, text="hi", key="k")
         assert (error.code, error.retryable) == ("session_busy", True)
+
+
+async def test_commands_in_a_room_are_about_the_room() -> None:
+    async with people(Scripted(None)) as here:
+        assert "It waits for a person." in str(await here.post(here.bob, "/status", "k1"))
+        told = await here.post(here.alice, "/queue steer", "k2")
+        assert told["text"] == "While agents speak: steer, a message enters the turns that go on."
+        refused = await here.post(here.bob, "/queue reject", "k3")
+        assert "Nothing was changed" in str(refused["text"])
+        await here.post(here.alice, "@ann look", "k4")
+        await here.bob.until("room.turn")
+        assert "ann has the floor; 7 turns" in str(await here.post(here.bob, "/status", "k5"))
+        told = await here.post(here.alice, "/queue collect", "k6")
+        assert str(told["text"]).startswith("From the next round on, while agents speak: collect")
+        assert "this is a room" in str(await here.post(here.bob, "/new", "k7"))
+
+
+async def test_what_members_ask_for_the_owner_answers() -> None:
+    async with people(Scripted(call(("pay", {})), say("it is paid"))) as here:
+        await here.post(here.bob, "@ann pay", "k1")
+        asked = (await here.bob.until("approval.requested"))[-1].data["id"]
+        answer = {"id": asked, "decision": "allow-once", "key": "k"}
+        assert (await here.bob.error("approvals.resolve", **answer)).code == "not_found"
+        assert (await here.bob.error("approvals.list", room=here.room)).code == "not_found"
+        assert "the owner of the room" in str(await here.post(here.bob, "/approve deny", "k2"))
+        listed = await here.alice.result("approvals.list", room=here.room, state="pending")
+        assert str(asked) in str(listed)
+        told = await here.post(here.alice, "/approve allow-once", "k3")
+        assert told["text"] == "pay: allowed"
+        events = await here.alice.until("room.idle")
+        assert "it is paid" in str(events)
