@@ -334,7 +334,10 @@ class Shutdown(Event, frozen=True, tag="shutdown"):
 Terminal: TypeAlias = (
     RunCompleted | RunFailed | RunCancelled | RunLimited | RunEscalated | RunInterrupted
 )
-"""Exactly one of these ends every run."""
+"""Exactly one of these ends every run that has begun."""
+
+InputEnd: TypeAlias = Terminal | InputDropped | InputSteered
+"""Exactly one of these ends every input."""
 
 EPHEMERAL: tuple[type[Event], ...] = (
     TextDelta,

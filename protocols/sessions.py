@@ -14,7 +14,7 @@ import msgspec
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.escalations import NewEscalation
-from motet.protocols.events import AnyEvent, Terminal
+from motet.protocols.events import AnyEvent, InputEnd
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 
@@ -145,7 +145,7 @@ class FinishRun(Request[None], frozen=True, tag="sessions.finish"):
     """For ``escalated``: put on record in the same transaction."""
     withdraw: bool = False
     """Whether approvals of it may be pending: nobody can answer them any more."""
-    event: Terminal | None = None
+    event: InputEnd | None = None
     """Kept with it until the journal of events has it: see :class:`EndsToTell`."""
 
 

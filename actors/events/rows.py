@@ -20,11 +20,11 @@ from motet.protocols.events import (
     ErrorStoreFailed,
     EventRecord,
     InputDropped,
+    InputEnd,
     RunCancelled,
     RunEscalated,
     RunFailed,
     RunRetrying,
-    Terminal,
     Warned,
     event_name,
 )
@@ -89,7 +89,7 @@ def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
     return EventRecord(stream, event, record.ts, record.seq, run_id), text
 
 
-def text_of(event: Terminal) -> str:
+def text_of(event: InputEnd) -> str:
     """A run's end as text, to be kept until it is told."""
     cleaned = without_secrets(event)
     try:
@@ -123,7 +123,7 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     statements += [
         Statement(_TOLD, (record.run_id, END_STEP))
         for record, _ in records
-        if isinstance(record.event, Terminal) and record.run_id is not None
+        if isinstance(record.event, InputEnd) and record.run_id is not None
     ]
     return Transact(tuple(statements))
 

@@ -47,6 +47,7 @@ class Models(Actor[Provide | ForgetModels]):
         if known is not None and known.is_alive:
             return known
         model = self.later.get(message.generation, self.find)(message.model)
+        await self.stop_child(name)  # one that is ending has its name until it has ended
         return await self.start_child(lambda: Provider(model), name=name)
 
     @handles(ForgetModels)

@@ -59,6 +59,7 @@ class Rooms(Actor[Open]):
         room: ActorRef[RoomMessages] | None = self.child(name)
         if room is None or not room.is_alive:
             place = self._places.known[request.name]
+            await self.stop_child(name)  # one that is ending has its name until it has ended
             room = await self.start_child(lambda: RoomActor(place), name=name)
         return room
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from motet.actors.sessions.store_sql import END_RUN, storable
+from motet.actors.sessions.store_sql import END_RUN, storable, to_tell
+from motet.protocols.events import InputSteered
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
 from motet.protocols.storage import Row, Statement
@@ -24,6 +25,7 @@ def join(request: JoinInputs, now: float) -> tuple[Statement, ...]:
     return (
         Statement(JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1),
         *(Statement(END_RUN, end, expect=1) for end in ends),
+        *(to_tell(one, InputSteered(request.run_id)) for one in request.inputs),
     )
 
 

@@ -87,6 +87,7 @@ class Router(Actor[RouterMessage]):
         name = actor_name(key)
         session: ActorRef[SessionMessage] | None = self.child(name)
         if session is None or not session.is_alive:
+            await self.stop_child(name)  # one that is ending has its name until it has ended
             session = await self.start_child(lambda: Session(key, self.services), name=name)
         self.services.table.slot(key).actor = session
         return session

@@ -200,7 +200,8 @@ class Session(Actor[SessionMessage]):
         """Put on record which inputs a run answers beside its own; they have left the queue."""
         detail = f"it has entered {run.id}"
         # What is not stored by now is with the run's end, as its rows are.
-        late = [FinishRun(one, "steered", (), detail=detail) for one in run.joined]
+        event = events.InputSteered(run.id)
+        late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in run.joined]
         self.slot.unsaved += late
         with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
             try:
@@ -212,7 +213,7 @@ class Session(Actor[SessionMessage]):
                 for end in late:
                     self.slot.unsaved.remove(end)
             for one in run.joined:
-                await self.services.publish(run.session, events.InputSteered(run.id), one)
+                await self.services.publish(run.session, event, one)
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:

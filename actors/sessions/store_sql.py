@@ -16,7 +16,7 @@ import msgspec
 from motet.actors.events.rows import END_STEP, text_of
 from motet.actors.sessions.escalations import add as add_escalation
 from motet.protocols.chat import ChatMessage
-from motet.protocols.events import Terminal
+from motet.protocols.events import InputEnd, InputSteered
 from motet.protocols.models import Usage
 from motet.protocols.sessions import EnterRun, FinishRun, NewInput
 from motet.protocols.storage import Row, SqlValue, Statement
@@ -148,6 +148,7 @@ def enter(request: EnterRun, now: float) -> tuple[Statement, ...]:
             Statement(END_RUN, (one, "steered", usage, detail, now), expect=1)
             for one in request.inputs
         ),
+        *(to_tell(one, InputSteered(request.run_id)) for one in request.inputs),
     )
 
 
@@ -163,7 +164,7 @@ def finish(request: FinishRun, rows: Sequence[ChatMessage], now: float) -> tuple
         *((Statement(WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
         *((Statement(ADD_MESSAGE, each=_stored(run_id, rows, now)),) if rows else ()),
         Statement(CLEAR_STEPS, (run_id,)),
-        *((_to_tell(run_id, request.event),) if request.event else ()),
+        *((to_tell(run_id, request.event),) if request.event else ()),
         Statement(TOUCH_SESSION, (run_id, now)),
     )
 
@@ -179,7 +180,8 @@ def _stored(
     return tuple([(run_id, now, role(row), encode(row)) for row in rows])
 
 
-def _to_tell(run_id: str, event: Terminal) -> Statement:
+def to_tell(run_id: str, event: InputEnd) -> Statement:
+    """An end is kept until the journal of events has it."""
     return Statement(ADD_END, (run_id, END_STEP, text_of(event)))
 
 

@@ -7,6 +7,8 @@ import trio
 from trio.testing import MockClock
 
 import motet
+from motet import testing as mt
+from motet.actors.host import Host
 from motet.actors.sessions import router
 from motet.protocols.chat import UserMessage
 from tests.scripted import Scripted, say
@@ -62,3 +64,17 @@ async def test_a_session_at_work_stays_however_many_there_are(
         assert (await host.find_run(ack.run_id)).status == "running"
         assert host.status().live_sessions == 1
         await host.stop(run_id=ack.run_id)
+
+
+def test_who_comes_while_a_session_is_put_to_rest_is_answered_after_it() -> None:
+    def setup(host: Host) -> None:
+        @host.on("session_end")
+        async def slow(_: motet.SessionEnd) -> None:
+            await trio.sleep(1)
+
+    agent = motet.Agent("a", model=mt.ScriptedModel([mt.say("one"), mt.say("two")]))
+    with mt.simulated_host(setup=setup) as host:
+        host.run(agent, "hi", session="s")
+        host.advance(router.IDLE_AFTER)
+        host.loop.drive(lambda: not host.host.status().live_sessions)
+        assert host.run(agent, "again", session="s").output == "two"
