@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,12 @@ class ApprovalsList(msgspec.Struct, frozen=True):
     """Newest first."""
 
     approvals: tuple[ApprovalInfo, ...]
+
+
+class Resolved(ApprovalInfo, frozen=True):
+    """``duplicate``: what came of the first answer of that key."""
+
+    status: Literal["done", "duplicate"] = "done"
 
 
 class GrantsList(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.gateway.auth import may
@@ -20,7 +20,6 @@ from motet.actors.gateway.methods_rooms import ROOMS
 from motet.actors.gateway.methods_stop import STOPS, command_answer
 from motet.protocols import gateway as wire
 from motet.protocols import gateway_approvals as approvals
-from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.gateway_records import RunsResendParams
@@ -71,7 +70,7 @@ async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
         await caller.api.runs(status=state, limit=_COUNTED, principal=who)
         for state in ("running", "queued")
     ]
-    own = msgspec.structs.replace(
+    own = replace(
         status,
         live_sessions=len({run.session for run in (*running, *queued)}),
         running=len(running),
@@ -167,7 +166,7 @@ async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
         limit=params.limit,
         principal=caller.principal,
     )
-    short = (msgspec.structs.replace(run, text=run.text[:_PREVIEW]) for run in runs)
+    short = (replace(run, text=run.text[:_PREVIEW]) for run in runs)
     return Answer(wire.RunsList(tuple(short)))
 
 
@@ -200,14 +199,15 @@ async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> A
 
 
 async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> Answer:
-    async def work() -> ApprovalInfo:
-        return await caller.api.approve(
+    async def work() -> approvals.Resolved:
+        info = await caller.api.approve(
             params.id, params.decision, note=params.note, principal=caller.principal
         )
+        return approvals.Resolved(**asdict(info))
 
     whose = (caller.principal.user, "approvals.resolve", params.key)
-    info, _ = await caller.once.do(whose, params, ApprovalInfo, work)
-    return Answer(info)
+    resolved, again = await caller.once.do(whose, params, approvals.Resolved, work)
+    return Answer(replace(resolved, status="duplicate") if again else resolved)
 
 
 async def _grants(caller: Caller, params: approvals.ApprovalsGrantsParams) -> Answer:

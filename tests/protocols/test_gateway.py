@@ -18,7 +18,6 @@ from motet.protocols import gateway_approvals as approvals
 from motet.protocols import gateway_operations as operations
 from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
-from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
 from motet.protocols.events import (
@@ -194,7 +193,7 @@ RESULTS = (
     wire.StreamState,
     wire.Stopped,
     EscalationInfo,
-    ApprovalInfo,
+    approvals.Resolved,
     records.Injected,
     rooms.Posted,
     rooms.RoomsHistory,

@@ -393,11 +393,12 @@ async def test_an_approval_is_listed_and_answered_once() -> None:
         )
         assert (answered["state"], answered["resolved_by"]) == ("allowed", "local")
         resent = {"id": "apr_1", "decision": "allow-once", "key": "k-1"}
-        assert await client.result("approvals.resolve", **resent) == answered
+        again = await client.result("approvals.resolve", **resent)
+        assert (again, answered["status"]) == ({**answered, "status": "duplicate"}, "done")
         other = await client.error("approvals.resolve", **{**resent, "decision": "deny"})
         assert other.code == "key_conflict"
-        again = await client.error("approvals.resolve", id="apr_1", decision="deny", key="k-2")
-        assert (again.code, again.retryable) == ("already_answered", False)
+        late = await client.error("approvals.resolve", id="apr_1", decision="deny", key="k-2")
+        assert (late.code, late.retryable) == ("already_answered", False)
         foreign = await client.error("approvals.resolve", id="apr_2", decision="deny", key="k-3")
         assert foreign.code == "not_found"
         wrong = await client.error("approvals.resolve", id="apr_1", decision="yes", key="k-4")
