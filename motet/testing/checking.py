@@ -11,7 +11,7 @@ from motet.actors.host import Host
 from motet.protocols.events import EventRecord
 from motet.protocols.sessions import HistoryRow
 from motet.testing.invariants import STANDARD, Invariant, InvariantBroken, Snapshot, broken
-from motet.testing.invariants.snapshot import Effect, RoomSeen, Task
+from motet.testing.invariants.snapshot import RoomSeen, Task
 from motet.testing.stories.play import play_in, tasks_of_runs, told
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ def snapshot(host: SimulatedHost) -> Snapshot:
     streams = {happened.record.stream for happened in seen.events}
     seen = host.call(_look, seen, streams)
     laws = tuple(dict.fromkeys(map(str, host.violations)))
-    effects = tuple(
-        Effect(effect.what, effect.call_id, effect.repeatable) for effect in host.ledger.effects
-    )
-    return replace(seen, laws=laws, effects=effects)
+    return replace(seen, laws=laws, effects=tuple(host.ledger.effects))
 
 
 def history(host: SimulatedHost) -> Snapshot:

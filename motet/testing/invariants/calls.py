@@ -126,4 +126,4 @@ def effects_at_most_once(snapshot: Snapshot) -> Iterator[Finding]:
     once = (effect for effect in snapshot.effects if not effect.repeatable)
     for effect, count in Counter(once).items():
         if count > 1:
-            yield f"the call {effect.call_id} has done {effect.what!r} {count} times"
+            yield f"the call {effect.call} has done {effect.what!r} {count} times"

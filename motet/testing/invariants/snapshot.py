@@ -17,10 +17,10 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import ModelRequest
 from motet.protocols.rooms import RoomMessage
 from motet.protocols.sessions import HistoryRow, RunInfo, SessionInfo, StopReport
+from motet.testing.ledger import Effect
 
 __all__ = [
     "Asked",
-    "Effect",
     "Happened",
     "Ran",
     "RoomSeen",
@@ -100,14 +100,6 @@ class Stopped(msgspec.Struct, frozen=True):
     report: StopReport
     left: tuple[str, ...] = ()
     to_room: bool = False
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """Something done to the world outside, as a ledger has it, for a call of a tool."""
-
-    what: str
-    call_id: str
-    repeatable: bool = False
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -27,12 +27,13 @@ def _integers(least: int, most: int) -> st.SearchStrategy[int]:
 
 def between(draw: Draw, least: int, most: int) -> int:
     """A number from ``least``, the simplest, to ``most``."""
-    return draw(_integers(least, most))
+    drawn: int = draw(_integers(least, most))
+    return drawn
 
 
 def below(draw: Draw, ways: int) -> int:
     """One of so many ways; a single one takes no choice."""
-    return draw(_integers(0, ways - 1)) if ways > 1 else 0
+    return between(draw, 0, ways - 1) if ways > 1 else 0
 
 
 def one_of(draw: Draw, values: Sequence[T]) -> T:

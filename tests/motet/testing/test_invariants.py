@@ -22,7 +22,6 @@ from motet.protocols.sessions import HistoryRow, RunInfo, RunStatus, SessionInfo
 from motet.testing.invariants import STANDARD, Invariant, Snapshot, broken
 from motet.testing.invariants.snapshot import (
     Asked,
-    Effect,
     Happened,
     Ran,
     RoomSeen,
@@ -31,6 +30,7 @@ from motet.testing.invariants.snapshot import (
     Task,
     token_of,
 )
+from motet.testing.ledger import Effect
 
 CALLS = (Call("c1", "look"), Call("c2", "look"))
 RESULTS = (ToolMessage("c1", "look", "x"), ToolMessage("c2", "look", "x"))
@@ -130,7 +130,7 @@ WRONG: Iterable[tuple[str, str, Snapshot]] = [
         "without its approval",
         Snapshot(ran=(Ran(1, "r", "c1", "pay", "s", "ann", gated=True),)),
     ),
-    ("effects_at_most_once", "2 times", Snapshot(effects=(Effect("paid", "c1"),) * 2)),
+    ("effects_at_most_once", "2 times", Snapshot(effects=(Effect("c1", "paid"),) * 2)),
     (
         "stops_are_total",
         "has left the run r running: pay, in bank.py",
@@ -257,7 +257,7 @@ RIGHT: Iterable[Snapshot] = [
         journal=told(END).journal | {"t": (EventRecord("t", END[1], 0.0, 1, "r2"),)},
         settled=True,
     ),
-    Snapshot(effects=(Effect("read", "c1", repeatable=True),) * 2),
+    Snapshot(effects=(Effect("c1", "read", repeatable=True),) * 2),
     room(("ann", "person", "ann/1: hi"), ("bob", "agent", "ann/1: hi, you say")),
 ]
 
@@ -319,7 +319,7 @@ def test_a_generated_text_is_known_by_its_author_and_number() -> None:
 
 
 def test_a_broken_invariant_is_told_with_its_guarantee() -> None:
-    wrong = broken(Snapshot(effects=(Effect("paid", "c1"),) * 2), STANDARD)
+    wrong = broken(Snapshot(effects=(Effect("c1", "paid"),) * 2), STANDARD)
     error = mt.InvariantBroken(wrong, "a  b  c")
     assert str(error) == (
         "effects_at_most_once (G15): the call c1 has done 'paid' 2 times\n\n"

@@ -24,8 +24,8 @@ def install(host: motet.Host) -> None:
     """Register the project's hooks."""
 
     @host.on("before_model")
-    async def trim(event: motet.BeforeModel) -> motet.Replace | None:
+    async def trim(event: motet.BeforeModel) -> motet.Replace | motet.Allow:
         request = event.request
         if len(request.messages) <= KEPT:
-            return None
+            return motet.Allow()
         return motet.Replace(request=replace(request, messages=request.messages[-KEPT:]))

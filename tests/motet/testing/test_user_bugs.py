@@ -1,0 +1,97 @@
+"""Five faults of the kind that users report, each in a small project that uses public names only.
+
+Nobody has written down how to find them: a program is drawn, the invariants of every host are
+looked at, and what is left after shrinking is a test that a person could have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import motet
+from motet import testing as mt
+from motet.testing.invariants import Invariant
+from motet.testing.stories.target import Receive, Subject
+from tests.motet.testing.faulty import bridge, deploy, inbox, trimmer, webhook
+
+
+@attrs.frozen
+class Project:
+    """What a project gives to its tests, and what is wrong with it."""
+
+    subject: Subject
+    broken: str
+    receive: Receive | None = None
+    setup: Callable[[motet.Host], None] | None = None
+    invariants: Sequence[Invariant] = ()
+    examples: int = 400
+
+
+PROJECTS = {
+    "broken tool pairs": Project(trimmer.agent, "requests_are_valid", setup=trimmer.install),
+    "a doubled reply": Project(webhook.agent, "inputs_are_answered_once", receive=webhook.receive),
+    "an input lost at a restart": Project(
+        inbox.agent, "inputs_are_answered_once", receive=inbox.receive
+    ),
+    "a stop that leaves work behind": Project(deploy.agent, "stops_are_total"),
+    "a group chat that never ends": Project(
+        bridge.room,
+        "bounded_turns",
+        setup=bridge.install,
+        invariants=[mt.invariants.bounded_turns(2)],
+    ),
+}
+
+
+def found(project: Project, seed: int) -> mt.InvariantBroken:
+    """What the harness says of a project, after shrinking."""
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=project.examples,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(mt.programs(project.subject, receive=project.receive))
+    def test(program: mt.BoundProgram) -> None:
+        with mt.simulated_host(seed=program.seed, setup=project.setup) as host:
+            program.execute(host)
+            mt.check(host, *project.invariants)
+
+    with pytest.raises(mt.InvariantBroken) as raised:
+        test()
+    return raised.value
+
+
+def is_found_and_printed(project: Project, seed: int) -> None:
+    """It is found, is at most eight steps long, and fails in the same way as a printed test."""
+    error = found(project, seed)
+    assert project.broken in str(error.violations[0])
+    assert error.program is not None
+    assert len(error.program.steps) <= 8
+    assert error.lanes
+    printed: dict[str, Callable[[], None]] = {}
+    exec(compile(error.test, "printed", "exec"), printed)
+    with pytest.raises(mt.InvariantBroken) as again:
+        printed["test_found"]()
+    assert again.value.violations == error.violations
+    assert mt.run_twice(error.program)
+
+
+@pytest.mark.slow
+def test_broken_tool_pairs_are_found_and_printed() -> None:
+    is_found_and_printed(PROJECTS["broken tool pairs"], 1)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", PROJECTS)
+def test_what_users_report_is_found_and_printed(name: str, seed: int) -> None:
+    is_found_and_printed(PROJECTS[name], seed)
