@@ -96,7 +96,7 @@ def inputs_are_answered_once(snapshot: Snapshot) -> Iterator[Finding]:
         own = [run for run in held if run.status not in ("steered", "dropped")]
         if not held and not _is_said(snapshot, sent):
             yield f"the accepted input {sent.text[:60]!r} of {sent.user} is nowhere"
-        elif len(own) > 1 and times[sent.token] < 2:
+        elif len(own) > 1 and times[sent.token] < 2 and not sent.to_room:
             which = ", ".join(f"{run.run_id} ({run.status})" for run in own)
             yield f"the input {sent.text[:60]!r} of {sent.user} has several runs: {which}"
     for run in snapshot.runs:
