@@ -40,7 +40,9 @@ async def reading(state: Path) -> AsyncGenerator[Readers]:
     file = database_file(state)
     if not file.is_file():
         raise NotFound(f"there is nothing stored in {state} yet: no host has used it")
-    readers = Readers(Location(state, f"the database {file}", str(file), 0, _nothing), connections=1)
+    readers = Readers(
+        Location(state, f"the database {file}", str(file), 0, _nothing), connections=1
+    )
     try:
         yield readers
     finally:

@@ -1,0 +1,267 @@
+"""``motet fuzz``: looks for a program of users, models and faults that breaks an agent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from random import SystemRandom
+from types import FrameType
+from typing import TYPE_CHECKING, cast
+
+import attrs
+import msgspec
+
+from motet.actors import switch
+from motet.cli.exits import CANCELLED, FAILED, OK
+from motet.cli.screen import console
+from motet.protocols.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from motet.testing.fuzzing import Found, Search
+    from motet.testing.invariants import Invariant
+    from motet.testing.stories.target import Subject
+
+CONFIGURED = "motet.testing.configured"
+SEEDS = 2**32
+PAUSE = 0.1
+"""Seconds between two looks of the status line."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A search as JSON. ``tried``: programs until the finding; ``smaller``: behind it."""
+
+    agent: str
+    seed: int
+    tried: int
+    smaller: int
+    stopped: bool
+    seconds: float
+    violations: tuple[str, ...] = ()
+    case: str = ""
+    test: str = ""
+
+
+@attrs.frozen
+class Order:
+    """What the command line asks for."""
+
+    agent: str
+    examples: int
+    seed: int | None
+    users: int
+    sessions: int
+    steps: int
+    checks: Sequence[str]
+    cases: Path
+    config: Path | None
+    json: bool
+
+
+def fuzz(order: Order) -> int:
+    """Search, and print what was found; 0: nothing, 1: something, 4: stopped with nothing found.
+
+    Raises ``ConfigError`` for an agent or a check that there is not, ``MissingExtra``.
+    """
+    sys.path.insert(0, os.getcwd())
+    search, place = _search(order)
+    out = console(sys.stderr)
+    began = time.monotonic()
+    with _status(out) as status, _no_models():
+        stopped = _run(search, status)
+    seconds = time.monotonic() - began
+    result = Result(order.agent, search.seed, search.tried, search.smaller, stopped, seconds)
+    if search.found is not None:
+        result = _kept(result, order, search.found, place)
+    if order.json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        _print(result, search.found, out, checks=bool(order.checks))
+    return FAILED if search.found is not None else CANCELLED if stopped else OK
+
+
+def _search(order: Order) -> tuple[Search, str]:
+    try:
+        from motet.testing.fuzzing import Search
+    except ImportError as error:
+        if error.name != "hypothesis":
+            raise
+        raise MissingExtra("test", "motet fuzz") from None
+    subject, place = _subject(order.agent, order.config)
+    seed = SystemRandom().randrange(SEEDS) if order.seed is None else order.seed
+    search = Search(
+        subject,
+        examples=order.examples,
+        seed=seed,
+        users=order.users,
+        sessions=order.sessions,
+        max_steps=order.steps,
+        invariants=[_invariant(check) for check in order.checks],
+    )
+    return search, place
+
+
+def _subject(name: str, config: Path | None) -> tuple[Subject, str]:
+    """The agent or room, and where a test would import it from."""
+    from motet.actors.agent.definition import Agent
+    from motet.actors.rooms.definition import Room
+    from motet.testing.configured import configured
+
+    if ":" not in name:
+        return configured(name, config), f"{CONFIGURED}:{name}"
+    found = _imported(name)
+    if not isinstance(found, Agent | Room):
+        raise ConfigError(f"{name} is {found!r}, and no agent or room")
+    subject: Subject = found  # pyright: ignore[reportUnknownVariableType]  # of whatever output
+    return subject, name
+
+
+def _invariant(name: str) -> Invariant:
+    found = _imported(name)
+    if not callable(found):
+        raise ConfigError(f"--check {name}: {found!r} is no function of a snapshot")
+    return cast("Invariant", found)  # what it gives is seen when it is asked
+
+
+def _imported(name: str) -> object:
+    """What ``module:attribute`` names. Raises ``ConfigError``."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} cannot be imported: {error}; write it as myapp.agents:agent, and start "
+            "motet where `import myapp` works"
+        ) from error
+
+
+# ---------------------------------------------------------------------- while it runs
+
+
+def _run(search: Search, status: Status | None) -> bool:
+    """Search until the end or Ctrl-C; whether it was stopped."""
+    from motet.testing.fuzzing import Stopped
+
+    began = shown = time.monotonic()
+    with _interrupts() as interrupted:
+
+        def look() -> None:
+            nonlocal shown
+            if interrupted:
+                raise Stopped
+            if status is not None and time.monotonic() - shown > PAUSE:
+                shown = time.monotonic()
+                status.update(_progress(search, shown - began))
+
+        search.look = look
+        try:
+            search.run()
+        except Stopped:
+            return True
+    return False
+
+
+def _progress(search: Search, seconds: float) -> str:
+    if search.found is None:
+        rate = search.tried / max(seconds, 0.1)
+        return f"{search.tried} of {search.examples} programs, {rate:.0f}/s, seed {search.seed}"
+    return f"found one after {search.tried}; {search.smaller} tried to make it smaller"
+
+
+@contextmanager
+def _status(out: Console) -> Generator[Status | None]:
+    """A line that a person sees change; none where nobody looks."""
+    if not out.is_terminal:
+        yield None
+        return
+    with out.status("…") as status:
+        yield status
+
+
+@contextmanager
+def _interrupts() -> Generator[list[int]]:
+    """Ctrl-C is noted, and waits for the program that is being tried; a second one is not kept."""
+    seen: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _no_models() -> Generator[None]:
+    before = switch.allowed()
+    switch.allow(False)
+    try:
+        yield
+    finally:
+        switch.allow(before)
+
+
+# ---------------------------------------------------------------------- what was found
+
+
+def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
+    """The result with the finding, which is written into a case."""
+    from motet.testing.invariants import InvariantBroken
+    from motet.testing.stories.cases import save_case
+    from motet.testing.stories.printing import as_test
+
+    error = found.error
+    wrong: tuple[str, ...] = (f"{type(error).__name__}: {error}",)
+    if isinstance(error, InvariantBroken):
+        wrong = tuple(map(str, error.violations))
+    name = re.sub(r"\W+", "_", order.agent)
+    file = order.cases / f"fuzz-{name}-{result.seed}.json"
+    save_case(found.program, file, violations=wrong)
+    _say_where(file, place)
+    invariants = [_invariant(check) for check in order.checks]
+    test = as_test(found.program, place, name=f"test_{name}", invariants=invariants)
+    return msgspec.structs.replace(result, violations=wrong, case=str(file), test=test)
+
+
+def _say_where(file: Path, place: str) -> None:
+    """Have the case know where its agent is, also when only the configuration knows it."""
+    from motet.testing.stories.cases import load_case
+
+    case = msgspec.structs.replace(load_case(file), subject=place)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(case), indent=1) + b"\n")
+
+
+def _print(result: Result, found: Found | None, out: Console, *, checks: bool) -> None:
+    """The test alone on stdout, ready for a file; all else on stderr."""
+    again = f"seed {result.seed}, {result.seconds:.1f} s"
+    if found is None:
+        ended = "stopped" if result.stopped else "nothing found"
+        style = "yellow" if result.stopped else "green"
+        out.print(f"{ended}: {result.tried} programs, {again}", style=style)
+        return
+    lanes: str = getattr(found.error, "lanes", "")
+    if lanes:
+        out.print(lanes, markup=False, highlight=False, style="dim", soft_wrap=True)
+    head = f"after {result.tried} programs, {result.smaller} more to make it smaller; {again}"
+    out.print(f"\n✗ {head}", style="red", highlight=False)
+    if result.stopped:
+        out.print("  stopped before it was as small as it could be", style="yellow")
+    for sentence in result.violations:
+        out.print(f"  {sentence}", markup=False, highlight=False, soft_wrap=True)
+    if not checks:  # a case knows the invariants of every host, and no others
+        out.print(f"\nto replay it: pytest --motet-replay {result.case}", style="dim")
+    out.print("\nas a test:\n", style="dim")
+    print(result.test, end="")

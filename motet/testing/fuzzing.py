@@ -1,0 +1,114 @@
+"""The search for a program that breaks something, without a test: what ``motet fuzz`` runs.
+
+It is what ``@given(programs(...))`` does, with the same seed the same, and nothing is kept between
+two searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import attrs
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+
+from motet.protocols.errors import ConfigError
+from motet.runtime.testing.guards import NotSimulated
+from motet.testing.checking import check
+from motet.testing.host import simulated_host
+from motet.testing.invariants import Invariant
+from motet.testing.stories.bound import BoundProgram
+from motet.testing.stories.odds import Faults
+from motet.testing.stories.strategy import programs
+from motet.testing.stories.target import Subject
+
+__all__ = ["Found", "Search", "Stopped"]
+
+
+_UNASKED = (
+    HealthCheck.too_slow,
+    HealthCheck.filter_too_much,
+    HealthCheck.data_too_large,
+    HealthCheck.large_base_example,
+)
+
+
+class Stopped(BaseException):
+    """Somebody waits no longer. It is no error, so that nobody takes it for a finding."""
+
+
+@attrs.frozen
+class Found:
+    """A program that breaks something, the smallest one so far, and what it breaks."""
+
+    program: BoundProgram
+    error: Exception
+
+
+@attrs.define(eq=False)
+class Search:
+    """One search; :meth:`run` may be stopped between two programs.
+
+    Attributes:
+        subject: the agent or room.
+        examples: how many programs are tried at most.
+        seed: of what is drawn.
+        invariants: more than those of every host.
+        look: called before each program; what it raises ends the search.
+        tried: programs until the first finding.
+        smaller: programs that were tried to make it smaller.
+        found: what was found.
+    """
+
+    subject: Subject
+    examples: int = 500
+    seed: int = 0
+    users: int = 2
+    sessions: int = 1
+    max_steps: int = 20
+    faults: Faults = attrs.field(factory=Faults)
+    invariants: Sequence[Invariant] = ()
+    look: Callable[[], None] = attrs.field(default=lambda: None)
+    tried: int = attrs.field(default=0, init=False)
+    smaller: int = attrs.field(default=0, init=False)
+    found: Found | None = attrs.field(default=None, init=False)
+
+    def run(self) -> Found | None:
+        """Search until something is found and cannot be made smaller, or all has been tried.
+
+        Raises what ``look`` raises (``found`` stays), ``NotSimulated`` when the agents reach for
+        what a simulation does not have, and ``ConfigError`` for an agent that cannot be tested.
+        """
+        drawn = programs(self.subject, self.users, self.sessions, self.max_steps, self.faults)
+        quick = settings(
+            max_examples=self.examples,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=_UNASKED,
+            deadline=None,
+            database=None,
+        )
+
+        def attempt(program: BoundProgram) -> None:
+            self._attempt(program)
+
+        found = seeded(self.seed)(quick(given(program=drawn)(attempt)))
+        with suppress(Exception):  # it is in ``found``
+            found()
+        if self.found is not None and isinstance(self.found.error, NotSimulated | ConfigError):
+            raise self.found.error
+        return self.found
+
+    def _attempt(self, program: BoundProgram) -> None:
+        self.look()
+        if self.found is None:
+            self.tried += 1
+        else:
+            self.smaller += 1
+        try:
+            with simulated_host(seed=program.seed) as host:
+                program.execute(host)
+                check(host, *self.invariants)
+        except Exception as error:
+            self.found = Found(program, error)
+            raise
