@@ -12,8 +12,8 @@ process tools. A function has what a process has: arguments, three streams, sign
     host.processes.program("git", git)
     host.processes.program("make", answers("nothing to be done\\n"))
 
-Invariants: a program runs until its function returns or a signal ends it, and then its streams are
-closed, whatever its function still does; one that nobody declared fails the test (``failures``).
+Tools that use ``trio.run_process`` get the same programs. Invariant: one that nobody declared fails
+the test, whatever the host makes of that (``failures``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import trio
@@ -37,7 +36,8 @@ from motet.actors.tools.process_call import answer_here
 from motet.actors.tools.process_tool import MAIN
 from motet.runtime.testing.guards import NotSimulated
 from motet.runtime.testing.lines import blamed
-from motet.testing.pipes import pipe
+from motet.testing.fake_program import Behaviour, FakeProgram, answers
+from motet.testing.trio_processes import trio_processes
 
 __all__ = ["Behaviour", "FakeProcesses", "FakeProgram", "UndeclaredProgram", "answers"]
 
@@ -63,146 +63,13 @@ class UndeclaredProgram(NotSimulated):
         self.argv = tuple(argv)
 
 
-class FakeProgram:
-    """A running program: what its function is given, and what a test can look at and end.
-
-    Attributes:
-        argv: its name, as it was started, and its arguments.
-        env: all of its environment.
-        cwd: its current directory.
-        stdin: what the host writes to it.
-        stdout: what the host reads; waits while 64 KiB are unread.
-        stderr: the same, or ``stdout`` where both come as one.
-        line: where it was started.
-    """
-
-    def __init__(self, pid: int, program: Program, line: str) -> None:
-        self.pid = pid
-        self.argv = program.argv
-        self.env: Mapping[str, str] = dict(program.env)
-        self.cwd = str(program.cwd or os.getcwd())
-        self.line = line
-        self.to_stdin, self.stdin = pipe()
-        self.stdout, self.from_stdout = pipe()
-        self.stderr, self.from_stderr = pipe()
-        if program.joined:
-            self.stderr = self.stdout
-        if not program.reads:
-            self.to_stdin.close()
-        self.returncode: int | None = None
-        self._scope = trio.CancelScope()
-        self._ended = trio.Event()
-        self._trap: trio.Event | None = None
-
-    def __repr__(self) -> str:
-        state = "running" if self.returncode is None else f"ended with {self.returncode}"
-        return f"<FakeProgram {self.pid} {shlex.join(self.argv)!r}, {state}>"
-
-    # ------------------------------------------------------------------ for its function
-
-    async def read(self) -> bytes:
-        """All of its stdin, to the end."""
-        return b"".join([chunk async for chunk in self.stdin])
-
-    async def lines(self) -> AsyncGenerator[str]:
-        """The lines of its stdin, each as it comes, without their ends."""
-        rest = b""
-        async for chunk in self.stdin:
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                yield line.decode()
-        if rest:
-            yield rest.decode()
-
-    async def write(self, text: str | bytes) -> None:
-        """Write to its stdout."""
-        await self.stdout.send_all(text.encode() if isinstance(text, str) else text)
-
-    def trap_sigterm(self) -> trio.Event:
-        """From now on SIGTERM does not end it, but sets this; whoever never looks ignores it."""
-        self._trap = self._trap or trio.Event()
-        return self._trap
-
-    # ------------------------------------------------------------------ for its host, and a test
-
-    async def wait(self) -> int:
-        """Wait until it has ended; its exit code, or minus the signal that ended it."""
-        await self._ended.wait()
-        assert self.returncode is not None
-        return self.returncode
-
-    def terminate(self) -> None:
-        """Send SIGTERM: ends it at once, unless it has trapped that."""
-        if self._trap is not None:
-            self._trap.set()
-        else:
-            self.end(-signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL: ends it at once."""
-        self.end(-signal.SIGKILL)
-
-    def end(self, code: int) -> None:
-        """End it with an exit code; nothing if it has ended. Its function is cancelled."""
-        if self.returncode is not None:
-            return
-        self.returncode = code
-        for stream in (self.stdin, self.stdout, self.stderr):
-            stream.close()
-        self._scope.cancel()
-        self._ended.set()
-
-    async def end_within(self, grace: float) -> None:
-        """Ask it to end, and kill it when it has not after ``grace`` seconds."""
-        self.terminate()
-        with trio.move_on_after(grace):
-            await self._ended.wait()
-        self.kill()
-
-    async def run(self, behave: Behaviour) -> Exception | None:
-        """Be the program until it has ended; what its function raised, which ends it with 1.
-
-        Writing where nobody reads any more ends it by SIGPIPE, as it does a process.
-        """
-        failure: Exception | None = None
-        code: int | None = 1
-        try:
-            with self._scope:
-                code = await behave(self)
-        except trio.BrokenResourceError:
-            code = -signal.SIGPIPE
-        except Exception as error:
-            failure = error if self.returncode is None else None
-        finally:
-            self.end(code or 0)
-        return failure
-
-
-Behaviour: TypeAlias = Callable[[FakeProgram], Awaitable[int | None]]
-"""What a program does; its exit code, None for 0, minus a signal for one that ends it."""
-
-
-def answers(
-    stdout: str | bytes = "", exit: int = 0, *, stderr: str | bytes = "", after: float = 0.0
-) -> Behaviour:
-    """A program that prints after so many virtual seconds, and exits, whatever it is told."""
-
-    async def behave(program: FakeProgram) -> int:
-        await trio.sleep(after)
-        await program.write(stdout)
-        await program.stderr.send_all(stderr.encode() if isinstance(stderr, str) else stderr)
-        return exit
-
-    return behave
-
-
 class FakeProcesses:
     """All programs of a world, and what became of them.
 
     Attributes:
         started: every program that was started, in order.
         failures: what is a mistake of the test: programs that nobody declared, and errors of the
-            functions of others. ``note`` gets to see each of them at once.
+            functions of others. ``note``, if there is one, gets to see them at once instead.
         left: what a host has left running when it was closed (G2).
         cut_off: no program can be started, and those that ran are gone: the power was cut. What
             their functions do in their clean-up is heard by nobody.
@@ -255,7 +122,7 @@ class FakeProcesses:
     @contextmanager
     def installed(self) -> Generator[None]:
         """What this context starts, and what it starts in turn, are programs of this world."""
-        with started_by(self.start):
+        with started_by(self.start), trio_processes(self.begin):
             yield
 
     def host_ended(self) -> None:
@@ -268,19 +135,23 @@ class FakeProcesses:
 
     async def start(self, program: Program) -> Child:
         """Start a program, as :func:`motet.actors.processes.open_child` would."""
+        fake = await self.begin(program)
+        stdin = fake.to_stdin if program.reads else Nothing()
+        lifeline = _Lifeline(fake, program.grace)
+        return Child(stdin, fake.from_stdout, fake.from_stderr, fake, lifeline, program.grace)
+
+    async def begin(self, program: Program) -> FakeProgram:
+        """Start a program that somebody else will end, or :meth:`host_ended`."""
         line = blamed(_starter())
         await trio.lowlevel.checkpoint()
         if self._cut_off:
             raise OSError("the power is off")
         argv, behave = self._behaviour(program.argv, line)
-        fake = FakeProgram(next(self._pids), _with_argv(program, argv), line)
+        fake = FakeProgram(next(self._pids), attrs.evolve(program, argv=argv), line)
         self.started.append(fake)
         self._running.append(fake)
         trio.lowlevel.spawn_system_task(self._run, fake, behave, name=f"program {argv[0]}")
-        errors = Nothing() if program.joined else fake.from_stderr
-        lifeline = _Lifeline(fake, program.grace)
-        stdin = fake.to_stdin if program.reads else Nothing()
-        return Child(stdin, fake.from_stdout, errors, fake, lifeline, program.grace)
+        return fake
 
     async def _run(self, program: FakeProgram, behave: Behaviour) -> None:
         failure = await program.run(behave)
@@ -304,9 +175,10 @@ class FakeProcesses:
         raise error
 
     def _fail(self, error: Exception) -> None:
-        self.failures.append(error)
         if self._note is not None:
             self._note(error)
+        else:
+            self.failures.append(error)
 
 
 class _Lifeline(trio.abc.AsyncResource):
@@ -344,10 +216,6 @@ def _plain(argv: tuple[str, ...]) -> tuple[str, ...] | None:
         return None
 
 
-def _with_argv(program: Program, argv: tuple[str, ...]) -> Program:
-    return program if argv is program.argv else attrs.evolve(program, argv=argv)
-
-
 def _starter() -> FrameType:
     """Who has opened the child; not how that is done."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented
@@ -356,4 +224,6 @@ def _starter() -> FrameType:
     return frame
 
 
-_OPENERS = frozenset({__name__, "motet.actors.processes", "contextlib"})
+_OPENERS = frozenset(
+    {__name__, "motet.testing.trio_processes", "motet.actors.processes", "contextlib"}
+)

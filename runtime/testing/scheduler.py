@@ -37,6 +37,7 @@ __all__ = [
     "alone",
     "lift_shields",
     "patched",
+    "processes_of_trio",
     "rules_of",
     "scheduling",
     "swapped_context",
@@ -48,6 +49,7 @@ __all__ = [
 _run: Any = __import__("trio._core._run", fromlist=["_run"])
 _thread_cache: Any = __import__("trio._core._thread_cache", fromlist=["_thread_cache"])
 _threads: Any = __import__("trio._threads", fromlist=["_threads"])
+_subprocess: Any = __import__("trio._subprocess", fromlist=["_subprocess"])
 
 Task = trio.lowlevel.Task
 
@@ -325,4 +327,10 @@ def threads_of_trio() -> ModuleType:
     Of its names, ``start_thread_soon``, ``_send_message_to_trio`` and ``RunSync`` are used.
     """
     module: ModuleType = _threads
+    return module
+
+
+def processes_of_trio() -> ModuleType:
+    """The module of ``trio.run_process``, which starts its program by ``_open_process``."""
+    module: ModuleType = _subprocess
     return module

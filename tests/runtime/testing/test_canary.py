@@ -11,7 +11,12 @@ from trio.testing import MockClock
 
 from motet.runtime.testing import run
 from motet.runtime.testing.policies import played
-from motet.runtime.testing.scheduler import Scheduler, scheduling, thread_cache
+from motet.runtime.testing.scheduler import (
+    Scheduler,
+    processes_of_trio,
+    scheduling,
+    thread_cache,
+)
 from motet.runtime.testing.threads import inline_threads
 from tests.runtime.testing.worlds import simultaneous
 
@@ -119,6 +124,18 @@ def test_every_thread_of_trio_new_or_idle_comes_through_one_method(
     trio.run(main)
 
     assert len(started) == 3, ADVICE
+
+
+async def test_all_that_starts_processes_does_so_by_one_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(command: object, **_: object) -> None:
+        raise LookupError(command)
+
+    assert trio.lowlevel.open_process is processes_of_trio()._open_process, ADVICE
+    monkeypatch.setattr(processes_of_trio(), "_open_process", refuse)
+    with pytest.raises(LookupError):
+        await trio.run_process(["true"])
 
 
 async def test_threads_are_started_and_reached_through_two_names_of_one_module() -> None:
