@@ -67,4 +67,5 @@ class InvariantBroken(AssertionError):
 
 def name_of(invariant: Invariant) -> str:
     """How an invariant is called in a violation."""
-    return str(getattr(invariant, "__name__", "") or invariant)
+    name = str(getattr(invariant, "__name__", "") or invariant)
+    return name.removeprefix("mt.invariants.")

@@ -22,6 +22,7 @@ from motet.testing.stories.program import Program
 from motet.testing.stories.target import Receive, Subject, Target
 
 if TYPE_CHECKING:
+    from motet.actors.host import Host
     from motet.testing.stories.bound import BoundProgram
     from motet.testing.stories.play import Play
 
@@ -121,18 +122,20 @@ def replay_case(path: str | Path) -> tuple[str, ...]:
     was not the same run, and ``ValueError`` for a case whose agent cannot be imported.
     """
     case = load_case(path)
-    setup = tuple(cast("Callable[..., None]", _imported(place)) for place in case.setup if place)
+    places = (_imported(place) for place in case.setup if place)
+    setup = tuple(cast("Callable[[Host], None]", place) for place in places)
     with replaying(case, Path(path)):
         return _played(case.bind(), case.host_seed, setup)[1]
 
 
-def run_twice(program: BoundProgram) -> str:
-    """Play a program in two hosts; the hash of their one trace.
+def run_twice(program: BoundProgram, *, setup: Callable[[Host], None] | None = None) -> str:
+    """Play a program in two hosts with this ``setup``; the hash of their one trace.
 
     Raises ``ReplayDiverged`` when they differ: something takes its chance, its time or its order
     from outside of the simulation. That an invariant is broken is no difference.
     """
-    first, second = (_played(program, program.seed, ())[0].lines() for _ in range(2))
+    prepared = (setup,) if setup is not None else ()
+    first, second = (_played(program, program.seed, prepared)[0].lines() for _ in range(2))
     diverged = difference(Path("the second run"), first, second, versions())
     if diverged is not None:
         raise diverged
@@ -195,7 +198,7 @@ def replayed(target: Target) -> BoundProgram | None:
 
 
 def _played(
-    program: BoundProgram, seed: int, setup: Sequence[Callable[..., None]]
+    program: BoundProgram, seed: int, setup: Sequence[Callable[[Host], None]]
 ) -> tuple[Play, tuple[str, ...]]:
     """One execution in a host of its own, and what is wrong with it."""
     from motet.testing.checking import check

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import msgspec
 import trio
@@ -48,13 +47,12 @@ DOOR = 60.0
 STEPS = 50_000
 """Scheduler steps that one step of a program may take."""
 
-_plays: WeakKeyDictionary[SimulatedHost, Play] = WeakKeyDictionary()
-_latest: list[Play] = []
+_latest: list[Play] = []  # one at most, as there is one simulation at a time
 
 
 def play_in(host: SimulatedHost) -> Play | None:
     """What was played in a host last."""
-    return _plays.get(host)
+    return next((play for play in _latest if play.host is host), None)
 
 
 def latest(bound: BoundProgram) -> Play | None:
@@ -86,7 +84,6 @@ class Play:
         """See :meth:`BoundProgram.execute`."""
         agents = self.target.agents
         self._refuse_known()
-        _plays[self.host] = self
         _latest[:] = [self]
         with dressed(agents, self._model, self.stage.watched), self._told():
             for agent in agents:

@@ -28,9 +28,9 @@ __all__ = ["Player", "Stage", "run_of"]
 
 DONE = "ok"
 
-PATIENCE = 50
+PATIENCE = 20
 """Answers beyond the script that agents may want, besides those for each input."""
-PER_INPUT = 20
+PER_INPUT = 10
 
 _run: ContextVar[str] = ContextVar("motet_testing_run", default="")
 

@@ -1,0 +1,211 @@
+"""Programs in a simulated host: what each step does, and that a host that is right passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+
+import motet
+from motet import testing as mt
+from motet.protocols.sessions import RunStatus
+from motet.testing.stories.acts import Act
+
+agent = motet.Agent("helper", instructions="You help.")
+
+
+@agent.tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@agent.tool(timeout=20)
+async def nap(seconds: float = 1.0) -> str:
+    """Sleep for a while."""
+    await trio.sleep(min(abs(seconds), 100))
+    return "slept"
+
+
+planner, coder = motet.Agent("planner"), motet.Agent("coder")
+room = motet.Room("den", members=[planner, coder], max_turns=4)
+
+
+def played(*steps: Act, script: Sequence[mt.Step] = ()) -> mt.Snapshot:
+    """What can be seen when a program is over; it is judged too."""
+    program = mt.Program(steps, {"helper": script})
+    with mt.simulated_host() as host:
+        program.execute(host, agent)
+        mt.check(host)
+        return mt.snapshot(host)
+
+
+def ends(snapshot: mt.Snapshot) -> list[RunStatus]:
+    return [run.status for run in snapshot.runs]
+
+
+HI = mt.Send("ann", "ann/1: hi", key="k1")
+
+
+def test_what_is_said_is_answered_by_the_script_and_then_by_ok() -> None:
+    seen = played(
+        HI, mt.Send("ann", "ann/2: and?"), script=[mt.call("add", a=1, b=2), mt.say("three")]
+    )
+    assert ends(seen) == ["completed", "completed"]
+    texts = [row.text for row in seen.rows("main")]
+    assert texts == ["ann/1: hi", "", "3", "three", "ann/2: and?", "ok"]
+    assert [(call.tool, call.ended, call.user) for call in seen.ran] == [("add", True, "ann")]
+
+
+def test_a_resend_with_a_key_is_the_same_input_and_without_one_another() -> None:
+    assert len(played(HI, mt.Resend("ann"), mt.Crash(), mt.Resend("ann")).runs) == 1
+    assert len(played(mt.Send("ann", "ann/1: hi"), mt.Resend("ann")).runs) == 2
+    assert played(mt.Resend("bob"), HI).sent[0].user == "ann"  # bob had nothing to send again
+
+
+def test_a_stop_ends_what_goes_on_and_sees_what_is_left() -> None:
+    seen = played(HI, mt.Wait(1), mt.Stop("ann"), script=[mt.call("nap", seconds=10)])
+    assert ends(seen) == ["cancelled"]
+    assert seen.stops[0].report.stopped == [seen.runs[0].run_id]
+    assert seen.stops[0].left == ()
+
+
+def test_who_leaves_the_stream_of_a_run_ends_it() -> None:
+    seen = played(mt.Disconnect("ann", "ann/1: hi", after=2), script=[mt.call("nap", seconds=9)])
+    assert ends(seen) == ["cancelled"]
+    assert seen.sent[0].run_id == seen.runs[0].run_id
+
+
+def test_a_text_that_steers_enters_the_run() -> None:
+    seen = played(
+        HI, mt.Wait(1), mt.Steer("ann", "ann/2: faster"), script=[mt.call("nap", seconds=5)]
+    )
+    assert sorted(ends(seen)) == ["completed", "steered"]
+
+
+def test_a_reset_and_a_foreign_session_are_answered_and_the_program_goes_on() -> None:
+    seen = played(HI, mt.Wait(1), mt.Reset("ann"), mt.Send("bob", "bob/2: hi"), mt.Reset("cid"))
+    assert [(sent.user, sent.accepted) for sent in seen.sent] == [("ann", True), ("bob", False)]
+    assert "NotFound" in seen.sent[1].why
+
+
+def test_an_input_is_answered_after_a_crash() -> None:
+    seen = played(
+        HI, mt.Run(40), mt.Crash(), mt.Wait(1), script=[mt.slow(mt.say("late"), seconds=5)]
+    )
+    assert ends(seen) == ["completed"]
+    assert len(seen.crashes) == 1
+
+
+def test_mishaps_befall_the_call_of_their_number() -> None:
+    program = mt.Program(
+        [HI],
+        {"helper": [mt.call("add", a=1, b=2) + mt.call("add", a=3, b=4)]},
+        mishaps=[mt.Mishap(2, late=5, fails="out of order")],
+    )
+    with mt.simulated_host() as host:
+        program.execute(host, agent)
+        mt.check(host)
+        assert host.now() == 5
+        (error,) = mt.snapshot(host).errors
+    assert "out of order" in str(error.raw_error)
+
+
+def test_in_a_room_what_is_posted_opens_a_round_and_a_stop_ends_it() -> None:
+    program = mt.Program([mt.Post("ann", "ann/1: hi @coder"), mt.Run(9), mt.Stop("ann")])
+    with mt.simulated_host() as host:
+        program.execute(host, room)
+        mt.check(host, mt.invariants.bounded_turns(4), mt.invariants.only_members_speak)
+        seen = mt.snapshot(host)
+    assert seen.rooms[0].messages[0].author == "ann"
+    assert [stop.to_room for stop in seen.stops] == [True]
+
+
+def test_agents_are_as_they_were_when_a_program_is_over() -> None:
+    before = (agent.model, agent.tools)
+    for _ in range(2):
+        played(HI, script=[mt.call("add", a=1, b=2)])
+    assert (agent.model, agent.tools) == before
+
+
+def test_agents_may_ask_their_own_models() -> None:
+    own = motet.Agent("own", model=mt.ScriptedModel([mt.say("by myself")]))
+    with mt.simulated_host() as host:
+        mt.Program([HI], {"own": [mt.say("by the script")]}).execute(host, own, own_models=True)
+        assert mt.snapshot(host).rows("main")[-1].text == "by myself"
+
+
+def test_a_host_that_knows_the_agent_already_is_refused() -> None:
+    with (
+        mt.simulated_host(agents=[agent]) as host,
+        pytest.raises(motet.ConfigError, match="knows helper already: leave agents= to the"),
+    ):
+        mt.Program([HI]).execute(host, agent)
+
+
+def test_an_error_of_the_projects_own_door_is_told_with_the_program() -> None:
+    async def receive(host: motet.Host, user: str, session: str, text: str, key: object) -> None:
+        raise LookupError(f"{user} is no customer")
+
+    with mt.simulated_host() as host, pytest.raises(LookupError, match="no customer") as raised:
+        mt.Program([HI]).execute(host, agent, receive=receive)
+    assert "mt.Send('ann', 'ann/1: hi', key='k1')" in raised.value.__notes__[0]
+
+
+def test_a_host_that_is_driven_by_hand_is_judged_too() -> None:
+    scripted = motet.Agent("t", model=mt.ScriptedModel([mt.call("no_such_tool"), mt.say("well")]))
+    with mt.simulated_host() as host:
+        assert host.run(scripted, "go").output == "well"
+        host.settle()
+        mt.check(host)
+
+        def always_wrong(seen: mt.Snapshot) -> list[str]:
+            return [f"{len(seen.runs)} runs are too many"]
+
+        with pytest.raises(mt.InvariantBroken, match="always_wrong: 1 runs are too many"):
+            mt.check(host, always_wrong)
+
+
+def passes(program: mt.BoundProgram) -> None:
+    with mt.simulated_host(seed=program.seed) as host:
+        program.execute(host)
+        mt.check(host)
+        for run in mt.snapshot(host).runs:
+            mt.sometimes(run.status == "completed", "a run completes")
+
+
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@FEW
+@given(mt.programs(agent, users=2, sessions=2))
+def test_an_agent_that_is_right_passes(program: mt.BoundProgram) -> None:
+    """Law: whatever users do and whatever goes wrong, all that every host guarantees holds."""
+    passes(program)
+
+
+@FEW
+@given(mt.programs(room, users=3))
+def test_a_room_that_is_right_passes(program: mt.BoundProgram) -> None:
+    """Law: the same for a room, and nobody speaks more often than the room allows."""
+    with mt.simulated_host(seed=program.seed) as host:
+        program.execute(host)
+        mt.check(host, mt.invariants.bounded_turns(4), mt.invariants.only_members_speak)
+
+
+@pytest.mark.sweep
+@settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mt.programs(agent, users=3, sessions=2, max_steps=40))
+def test_an_agent_that_is_right_passes_long_programs(program: mt.BoundProgram) -> None:
+    """Law: as above."""
+    passes(program)
+
+
+@pytest.mark.sweep
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mt.programs(agent))
+def test_a_program_twice_is_one_trace(program: mt.BoundProgram) -> None:
+    """Law (G12): nothing of a program comes from outside of it."""
+    mt.run_twice(program)
