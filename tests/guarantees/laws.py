@@ -1,21 +1,42 @@
-"""All laws of the kernel and all planted defects, for the tests and for the report."""
+"""All laws and all planted defects, of the kernel and of hosts, for the tests and the report."""
 
 from __future__ import annotations
 
 from tests.guarantees.law import SEARCH, Law, Mutant, first_finding, planted
-from tests.guarantees.mutants import asks, fan_out, mail, stops, supervision, waits
+from tests.guarantees.mutants import (
+    asks,
+    fan_out,
+    gates,
+    inputs,
+    mail,
+    poison,
+    principals,
+    stops,
+    supervision,
+    transcripts,
+    waits,
+)
 from tests.guarantees.worlds.call_graph import CANCELLATION_CLOSURE, ONE_OUTCOME
 from tests.guarantees.worlds.control import CONTROL_OVERTAKES
 from tests.guarantees.worlds.crowd import BOUNDED_MEMORY
 from tests.guarantees.worlds.cycles import NO_SILENT_DEADLOCK
 from tests.guarantees.worlds.fan_out import ORDERED_FAN_OUT
+from tests.guarantees.worlds.gates import GATES
+from tests.guarantees.worlds.inputs import DURABLE_INPUT
 from tests.guarantees.worlds.mail import CONSERVATION
+from tests.guarantees.worlds.poison import CONTAINMENT
+from tests.guarantees.worlds.principals import ISOLATION
 from tests.guarantees.worlds.replays import REPLAY
 from tests.guarantees.worlds.stopping import STOP_IS_BOUNDED
 from tests.guarantees.worlds.supervision import SUPERVISION
+from tests.guarantees.worlds.transcripts import VALID_TRANSCRIPT
 from tests.guarantees.worlds.turns import TURN_ISOLATION
 
-__all__ = ["LAWS", "MUTANTS", "holds", "is_found", "mutants_of"]
+__all__ = ["GUARANTEES", "LAWS", "MUTANTS", "OF_HOSTS", "holds", "is_found", "mutants_of"]
+
+GUARANTEES = tuple(f"G{number}" for number in range(1, 17))
+OF_HOSTS = frozenset({"G7", "G14", "G15", "G16"})
+"""Whose worlds are whole hosts: ten times as long as those of the kernel."""
 
 LAWS: dict[str, Law] = {
     law.guarantee: law
@@ -26,11 +47,16 @@ LAWS: dict[str, Law] = {
         CONSERVATION,
         TURN_ISOLATION,
         CONTROL_OVERTAKES,
+        VALID_TRANSCRIPT,
         ORDERED_FAN_OUT,
         SUPERVISION,
+        GATES,
         NO_SILENT_DEADLOCK,
         REPLAY,
         BOUNDED_MEMORY,
+        CONTAINMENT,
+        DURABLE_INPUT,
+        ISOLATION,
     )
 }
 
@@ -43,6 +69,11 @@ MUTANTS: dict[str, Mutant] = {
         *fan_out.MUTANTS,
         *supervision.MUTANTS,
         *waits.MUTANTS,
+        *transcripts.MUTANTS,
+        *gates.MUTANTS,
+        *poison.MUTANTS,
+        *inputs.MUTANTS,
+        *principals.MUTANTS,
     )
 }
 

@@ -115,7 +115,7 @@ class Worker:
 
     def _arguments(self) -> str:
         chance, n = self.labour.sim.random, next(self.labour.numbers)
-        job = {"n": n, "seconds": chance.choice((0, 0, 1)), "fails": chance.random() < 0.2}
+        job = {"n": n, "seconds": chance.choice((0, 0, 1, 2)), "fails": chance.random() < 0.2}
         return msgspec.json.encode(job).decode()
 
 
@@ -169,8 +169,10 @@ async def _first_life(sim: Simulation, place: Place, labour: Labour) -> None:
         for session, scope in zip(SESSIONS, scopes, strict=True):
             nursery.start_soon(_talk, sim, host, agent, session, scope)
         match end:
-            case "power":
+            case "power" if chance.random() < 0.7:
                 life.strike_after(steps, life.power_cut)
+            case "power":
+                nursery.start_soon(_cut_later, life, chance.choice((0.5, 1.5, 2.5)))
             case "crash":
                 life.crash_after(steps, chance.choice(PARTS))
             case "cancel":
@@ -201,6 +203,12 @@ async def _talk(
         await host.submit("go", session=session, agent=agent.name)
         if sim.random.random() < 0.3:
             await host.submit("on", session=session, mode=sim.random.choice(MODES))
+
+
+async def _cut_later(life: Life, seconds: float) -> None:
+    """While nothing happens but what takes long."""
+    await trio.sleep(seconds)
+    life.power_cut()
 
 
 async def _stop(host: motet.Host, struck: trio.Event, session: str) -> None:

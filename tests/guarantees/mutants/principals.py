@@ -1,0 +1,133 @@
+"""Defects of isolation: what is asked for by its name or id is given to whoever asks."""
+
+# A mutant is by its nature inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import re
+
+from motet.actors import equipment
+from motet.actors.agent.prompt import PromptInput
+from motet.actors.agents.prompts import Prompts, Written
+from motet.actors.errors.detail import error_detail
+from motet.actors.errors.store import ErrorProtocol
+from motet.actors.gateway.streams import Streams
+from motet.actors.gateway.subscription import Subscription
+from motet.actors.memory import store as memories
+from motet.actors.records import Records
+from motet.actors.results.ledger import Entry, Ledger
+from motet.actors.sessions.table import Run, RunTable
+from motet.actors.tracing.spans import OpenSpan
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import GetError
+from motet.protocols.sessions import GetSession, Principal, SessionInfo
+from motet.protocols.tools import ToolSpec
+from motet.runtime import ActorRef
+from motet.runtime.testing.scheduler import Patch
+from tests.guarantees.law import Mutant
+
+__all__ = ["MUTANTS"]
+
+
+def _find_sessions_by_name() -> list[Patch]:
+    """Whoever knows the name of a session has it."""
+
+    async def owned(records: Records, session: str, principal: Principal) -> SessionInfo | None:
+        return await records._tree.store.ask(GetSession(session))
+
+    return [(Records, "_owned_session", owned)]
+
+
+def _show_errors_by_id() -> list[Patch]:
+    """Whoever knows the id of a stored error may read it."""
+
+    async def is_ours(records: Records, session: str, principal: Principal) -> bool:
+        return True
+
+    return [(Records, "_is_ours", is_ours)]
+
+
+def _tell_models_of_any_error() -> list[Patch]:
+    """A model is shown the error that it names, of whatever session."""
+
+    async def detail_of_any(
+        store: ActorRef[ErrorProtocol], session: str, error_id: object, span: OpenSpan | None = None
+    ) -> JsonObject:
+        stored = await store.ask(GetError(str(error_id)))
+        return await error_detail(store, stored.session_id if stored else session, error_id, span)
+
+    return [(equipment, "error_detail", detail_of_any)]
+
+
+def _page_any_result() -> list[Patch]:
+    """A model may read on in any result whose id it knows."""
+    find = Ledger.find
+
+    def find_any(ledger: Ledger, result_id: str, session: str, now: float) -> Entry | None:
+        entry = ledger._entries.get(result_id)
+        return find(ledger, result_id, entry.session if entry else session, now)
+
+    return [(Ledger, "find", find_any)]
+
+
+def _stop_anybody() -> list[Patch]:
+    """A stop ends runs, whoever asks for it."""
+
+    def may(table: RunTable, principal: Principal, run: Run) -> bool:
+        return True
+
+    return [(RunTable, "may", may)]
+
+
+def _let_anybody_listen() -> list[Patch]:
+    """A stream is given to whoever names it."""
+
+    async def is_ours(streams: Streams, subscription: Subscription) -> bool:
+        return True
+
+    return [(Streams, "_is_ours", is_ours)]
+
+
+def _let_whoever_came_first_listen() -> list[Patch]:
+    """A stream that does not exist yet is given to whoever names it: there is nothing in it."""
+    is_ours = Streams._is_ours
+
+    async def is_ours_or_new(streams: Streams, subscription: Subscription) -> bool:
+        head = await streams._api.events.head(subscription.stream)
+        return head.head == 0 or await is_ours(streams, subscription)
+
+    return [(Streams, "_is_ours", is_ours_or_new)]
+
+
+def _share_prompts() -> list[Patch]:
+    """An agent's prompt is written anew only when there is something new to be recalled."""
+    write = Prompts.write
+
+    def write_rarely(prompts: Prompts, given: PromptInput, tools: tuple[ToolSpec, ...]) -> Written:
+        last = prompts._last.get(given.agent)
+        if last is not None and last.tools == tools and not given.recalled:
+            return last
+        return write(prompts, given, tools)
+
+    return [(Prompts, "write", write_rarely)]
+
+
+def _recall_all() -> list[Patch]:
+    """A memory is found by its words, whoever said them."""
+    of_all = re.sub(r" AND m\.owner = \(.*?= \?1\)", "", memories._FIND)
+    assert of_all != memories._FIND
+    return [(memories, "_FIND", of_all)]
+
+
+MUTANTS = (
+    Mutant("G16", "finds sessions by their names alone", _find_sessions_by_name),
+    Mutant("G16", "shows stored errors by their ids alone", _show_errors_by_id),
+    Mutant("G16", "tells models of the errors of all", _tell_models_of_any_error),
+    Mutant("G16", "pages the results of all", _page_any_result),
+    Mutant("G16", "stops the runs of anybody", _stop_anybody),
+    Mutant("G16", "lets anybody listen", _let_anybody_listen),
+    Mutant("G16", "lets those listen who come first", _let_whoever_came_first_listen),
+    Mutant("G16", "keeps one prompt for all users", _share_prompts),
+    Mutant("G16", "recalls what others have said", _recall_all),
+)
