@@ -1,4 +1,4 @@
-"""A thousand WebSocket clients in a process of their own, who only read.
+"""Many WebSocket clients in a process of their own, who only read.
 
 They speak just enough of the protocol, on plain sockets, to be as cheap as can be: what is
 measured is the server. ``python -m bench.crowd PORT SIZE LINE...`` sends each client's lines, reads
@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BURST", "Client", "Crowd"]
+__all__ = ["BURST", "EVENTS", "Client", "Crowd"]
 
-SIZE = 1_000
 BURST = 20
 """Frames that a server sends before it waits until all have them."""
+EVENTS = 200
+"""Frames for each client, where it is counted how many come in a second."""
 _BUFFER = 262_144
 _TICK = b'"event":"tick"'
 
@@ -31,9 +32,8 @@ _TICK = b'"event":"tick"'
 class Crowd:
     """The process. ``lines``: what each client sends when it is connected; each is answered."""
 
-    def __init__(self, port: int, lines: Sequence[str]) -> None:
-        self.size = SIZE
-        command = [sys.executable, "-m", "bench.crowd", str(port), str(SIZE), *lines]
+    def __init__(self, port: int, size: int, lines: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "bench.crowd", str(port), str(size), *lines]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
         )
@@ -83,8 +83,12 @@ class Client:
     ``frames`` counts those that came since :meth:`say`, ``at`` is when the last ones did.
     """
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, room: int | None = None) -> None:
+        """``room``: bytes that the system holds for it until they are read."""
+        self.socket = socket.socket()
+        if room is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        self.socket.connect(("127.0.0.1", port))
         self._rest = b""
         self.frames, self.at = 0, 0.0
         key = base64.b64encode(os.urandom(16)).decode()

@@ -1,4 +1,4 @@
-"""What serving costs: frames to a thousand clients, a host at rest, and its start.
+"""What serving costs: frames to a thousand clients, what they leave behind, and a host at rest.
 
 Each figure is of this process alone: the clients are in another one (:mod:`bench.crowd`).
 """
@@ -6,56 +6,45 @@ Each figure is of this process alone: the clients are in another one (:mod:`benc
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 
 import trio
 
 import motet
 from bench.clock import Watch, resident
-from bench.crowd import BURST, Crowd
+from bench.crowd import BURST, EVENTS, Crowd
 from bench.rows import MOTET, RATE, Case, Row
-from bench.turns import FakeModel
 from motet.protocols.config import HostConfig
 from motet.protocols.events import MessageAdded, Publish
 
 __all__ = ["ROWS"]
 
-SETTLING = 5.0  # seconds after the last run
-REST = 5.0  # seconds for which a host at rest is watched
-_START = """
-import time; began = time.process_time()
-import motet, trio
-async def main():
-    async with motet.open_host():
-        took = time.process_time() - began
-        with open("/proc/self/statm") as file: pages = int(file.read().split()[1])
-        print(took, pages)
-trio.run(main)
-"""
+MOMENTS = 30
+"""Events of which it is looked when they come."""
+SPARE_TASKS = 5
+"""Those of threads and of what a host does now and then."""
 
 
 def fan_out(count: int) -> float:
-    """Durable events a second that reached their client; ``count`` for each of them."""
+    """Durable events a second that reached their client. ``count`` clients."""
     return trio.run(_fan_out, count)
 
 
 async def _fan_out(count: int) -> float:
     async with _serving() as (port, publish):
-        crowd = await trio.to_thread.run_sync(Crowd, port, _lines())
+        crowd = await trio.to_thread.run_sync(Crowd, port, count, _lines())
         with crowd:
             watch = Watch()
-            for start in range(0, count, BURST):
-                for number in range(start, min(start + BURST, count)):
+            for start in range(0, EVENTS, BURST):
+                for number in range(start, start + BURST):
                     await publish(number)
-                await trio.to_thread.run_sync(crowd.reached, min(start + BURST, count))
-            return watch.rate(count * crowd.size)
+                await trio.to_thread.run_sync(crowd.reached, start + BURST)
+            return watch.rate(EVENTS * count)
 
 
 @asynccontextmanager
@@ -78,7 +67,7 @@ async def _serving() -> AsyncGenerator[tuple[int, Callable[[int], Awaitable[None
 
 
 def p99_calm(count: int) -> float:
-    """Milliseconds in which 99 of 100 of a thousand clients have an event; the median of many."""
+    """Milliseconds in which 99 of 100 of so many clients have an event: the median of many."""
     return trio.run(_p99, count, False)
 
 
@@ -88,28 +77,28 @@ def p99_troubled(count: int) -> float:
 
 
 async def _p99(count: int, troubled: bool) -> float:
-    async with _serving() as (port, publish):
-        with _trouble(port) if troubled else nullcontext():
-            crowd = await trio.to_thread.run_sync(Crowd, port, _lines())
-            late: list[float] = []
-            with crowd:
-                for number in range(count):
-                    began = time.monotonic()
-                    await publish(number)
-                    came = await trio.to_thread.run_sync(crowd.arrivals, number + 1)
-                    late.append(sorted(came)[len(came) * 99 // 100] - began)
-            return 1000 * statistics.median(late)
+    async with _serving() as (port, publish), _trouble(port) if troubled else nullcontext():
+        crowd = await trio.to_thread.run_sync(Crowd, port, count, _lines())
+        late: list[float] = []
+        with crowd:
+            for number in range(MOMENTS):
+                began = time.monotonic()
+                await publish(number)
+                came = await trio.to_thread.run_sync(crowd.arrivals, number + 1)
+                late.append(sorted(came)[len(came) * 99 // 100] - began)
+        return 1000 * statistics.median(late)
 
 
-@contextmanager
-def _trouble(port: int) -> Generator[None]:
+@asynccontextmanager
+async def _trouble(port: int) -> AsyncGenerator[None]:
     command = [sys.executable, "-m", "bench.trouble", str(port), *_lines()]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            await trio.to_thread.run_sync(process.stdout.readline)  # one is stuck
+            yield
+        finally:
+            process.kill()
 
 
 def _lines() -> list[str]:
@@ -120,81 +109,45 @@ def _lines() -> list[str]:
     return [json.dumps(connect), json.dumps(subscribe)]
 
 
-def idle_cpu(count: int) -> float:
-    """Percent of one processor that a host with so many sessions takes while nothing happens."""
-    return trio.run(_idle, count, _cpu_at_rest)
+def left(count: int) -> tuple[float, float]:
+    """What so many clients leave behind when they go, two bad ones with them.
+
+    Blocks of memory that Python has given out beyond those of before, and megabytes by which the
+    process has grown. Before is when such a crowd has been there already: Python keeps for the
+    next one what the first has needed.
+    """
+    return trio.run(_left, count)
 
 
-def idle_memory(count: int) -> float:
-    """Megabytes of the process."""
-    return trio.run(_idle, count, _memory)
+async def _left(count: int) -> tuple[float, float]:
+    async with _serving() as (port, publish):
+        await _come_and_go(port, publish, count)
+        size, blocks = resident(), sys.getallocatedblocks()
+        for _ in range(2):
+            await _come_and_go(port, publish, count)
+        grown = resident() - size
+        return max(0.0, sys.getallocatedblocks() - blocks), max(0.0, grown / 1e6)
 
 
-async def _idle(count: int, figure: Callable[[], Awaitable[float]]) -> float:
-    agent = motet.Agent("agent", model=FakeModel(tools=False))
-    gateway = motet.GatewayConfig(listen="127.0.0.1:0")
-    config = HostConfig(gateway=gateway)
-    with TemporaryDirectory() as state:
-        return await _idle_in(state, config, agent, count, figure)
+async def _come_and_go(port: int, publish: Callable[[int], Awaitable[None]], count: int) -> None:
+    """All of them are there, have one event, and go; returns when the gateway is rid of them."""
+    before = trio.lowlevel.current_statistics().tasks_living
+    async with _trouble(port):
+        crowd = await trio.to_thread.run_sync(Crowd, port, count, _lines())
+        with crowd:
+            await publish(0)
+            await trio.to_thread.run_sync(crowd.reached, 1)
+    with trio.fail_after(60):
+        while trio.lowlevel.current_statistics().tasks_living > before + SPARE_TASKS:
+            await trio.sleep(0.05)
 
 
-async def _idle_in(
-    state: str,
-    config: HostConfig,
-    agent: motet.Agent[None, str],
-    count: int,
-    figure: Callable[[], Awaitable[float]],
-) -> float:
-    async with motet.open_host(state, config=config, agents=[agent]) as host:
-        await host.serve()
-        await _work(host, iter(range(count)))
-        await trio.sleep(SETTLING)
-        return await figure()
+def _own(function: str, count: int, figure: int = 0) -> Case:
+    return Case(MOTET, "bench.gateway", function, count, figure=figure)
 
 
-async def _work(host: motet.Host, numbers: Iterator[int]) -> None:
-    """One run in each session, 50 at once."""
-
-    async def some() -> None:
-        for number in numbers:
-            await host.run("agent", "hi", session=f"s{number}")
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(50):
-            nursery.start_soon(some)
-
-
-async def _cpu_at_rest() -> float:
-    watch, wall = Watch(), Watch(time.perf_counter)
-    await trio.sleep(REST)
-    return 100 * watch.seconds() / wall.seconds()
-
-
-async def _memory() -> float:
-    await trio.lowlevel.checkpoint()
-    return resident() / 1e6
-
-
-def start_seconds(_count: int) -> float:
-    """Processor time of import and start of a host in a new process, from its first line on."""
-    return _start()[0]
-
-
-def start_memory(_count: int) -> float:
-    """Megabytes of that process."""
-    return _start()[1] * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _start() -> tuple[float, float]:
-    done = subprocess.run(
-        [sys.executable, "-c", _START], capture_output=True, text=True, check=True
-    )
-    seconds, pages = done.stdout.split()
-    return float(seconds), float(pages)
-
-
-def _own(function: str, count: int, goal: float | None = None) -> Case:
-    return Case(MOTET, "bench.gateway", function, count, goal=goal)
+def _rest(function: str, count: int, figure: int = 0) -> Case:
+    return Case(MOTET, "bench.rest", function, count, figure=figure)
 
 
 ROWS = (
@@ -202,8 +155,8 @@ ROWS = (
         "fan-out to 1,000 clients",
         RATE,
         (
-            _own("fan_out", 200),
-            Case("websockets", "bench.peers.websockets_fanout", "fan_out", 200, "websockets"),
+            _own("fan_out", 1_000),
+            Case("websockets", "bench.peers.websockets_fanout", "fan_out", 1_000, "websockets"),
         ),
         reference="websockets",
         goal=1.0,
@@ -211,12 +164,14 @@ ROWS = (
     Row(
         "p99 of 1,000 clients, two bad",
         "ms",
-        (_own("p99_troubled", 30), Case("undisturbed", "bench.gateway", "p99_calm", 30)),
+        (_own("p99_troubled", 1_000), Case("undisturbed", "bench.gateway", "p99_calm", 1_000)),
         reference="undisturbed",
         goal=0.9,
     ),
-    Row("idle host, 10,000 sessions", "%", (_own("idle_cpu", 10_000),), goal=0.1, bounded=True),
-    Row("same, memory", "MB", (_own("idle_memory", 10_000),), goal=100, bounded=True),
-    Row("import + start", "s", (_own("start_seconds", 1),), goal=0.4, bounded=True),
-    Row("same, of the process", "MB", (_own("start_memory", 1),), goal=45, bounded=True),
+    Row("left by 1,000 clients", "blocks", (_own("left", 1_000),), None, 500, True, rounds=1),
+    Row("same, resident", "MB", (_own("left", 1_000, 1),), None, 5, True, rounds=1),
+    Row("idle host, 10,000 sessions", "%", (_rest("idle", 10_000),), None, 0.1, True, rounds=1),
+    Row("same, memory", "MB", (_rest("idle", 10_000, 1),), None, 100, True, rounds=1),
+    Row("import + start", "s", (_rest("start", 1),), goal=0.4, bounded=True),
+    Row("same, of the process", "MB", (_rest("start", 1, 1),), goal=45, bounded=True),
 )

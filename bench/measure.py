@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bench.rows import Case, Row
 
 __all__ = ["Samples", "interpreter", "make_peers", "measure", "versions"]
@@ -58,13 +60,26 @@ def measure(rows: Iterable[Row], rounds: int, say: Callable[[str], object]) -> S
     samples: Samples = {(row.name, case.impl): [] for row, cases in work for case, _ in cases}
     order = random.Random(0)
     for number in range(rounds):
-        say(f"round {number + 1} of {rounds}, {len(samples)} samples")
+        say(f"round {number + 1} of {rounds}")
         order.shuffle(work)
+        taken: dict[Case, tuple[float, ...]] = {}
         for row, cases in work:
+            if row.rounds is not None and number >= row.rounds:
+                continue
             order.shuffle(cases)
             for case, python in cases:
-                samples[row.name, case.impl].append(_sample(python, case))
+                values = _values(python, case, taken)
+                say(f"  {row.name}, {case.impl}: {values[case.figure]:,.4g} {row.unit}")
+                samples[row.name, case.impl].append(values[case.figure])
     return samples
+
+
+def _values(python: str, case: Case, taken: dict[Case, tuple[float, ...]]) -> tuple[float, ...]:
+    """All values of a function, which other cases of this round may have asked for already."""
+    key = replace(case, impl="", goal=None, figure=0)
+    if key not in taken:
+        taken[key] = _sample(python, case)
+    return taken[key]
 
 
 def _runnable(
@@ -81,16 +96,18 @@ def _runnable(
     return work
 
 
-def _sample(python: str, case: Case) -> float:
+def _sample(python: str, case: Case) -> tuple[float, ...]:
     command = [python, "-m", "bench.sample", case.module, case.function, str(case.count)]
     # The hash seed decides the speed of some peers: all get the same one.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    # Who installs a package has its bytecode, as that of the peers is there.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return float(done.stdout.splitlines()[-1])
+    return tuple(float(word) for word in done.stdout.splitlines()[-1].split())
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

@@ -18,8 +18,9 @@ RATE = "1/s"
 class Case(msgspec.Struct, frozen=True):
     """One implementation of a row's work: a function of a module, called with a count.
 
-    It returns its value in the row's unit. ``package`` is what it needs besides this project's
-    own dependencies; where that is not installed, the case is skipped.
+    It returns its value in the row's unit, or several values of which ``figure`` is the row's:
+    cases that differ in nothing else are measured together. ``package`` is what it needs besides
+    this project's own dependencies; where that is not installed, the case is skipped.
     """
 
     impl: str
@@ -28,6 +29,7 @@ class Case(msgspec.Struct, frozen=True):
     count: int
     package: str | None = None
     goal: float | None = None  # for motet against this implementation, if it has one of its own
+    figure: int = 0
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -39,6 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     reference: str | None = None
     goal: float | None = None
     bounded: bool = False  # the goal is a bound on motet's value, not a ratio
+    rounds: int | None = None  # at most so many: a round of it takes long
 
     @property
     def more_is_better(self) -> bool:

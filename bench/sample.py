@@ -1,7 +1,7 @@
 """One sample in a process of its own: ``python -m bench.sample MODULE FUNCTION COUNT``.
 
-It warms up with a tenth of the count, collects the garbage and prints the value that the function
-returns. The garbage collector stays on: it is part of what a user pays.
+It warms up with a tenth of the count, collects the garbage and prints the value or the values that
+the function returns. The garbage collector stays on: it is part of what a user pays.
 """
 
 from __future__ import annotations
@@ -11,16 +11,28 @@ import importlib
 import sys
 from collections.abc import Callable
 
-__all__ = ["sample"]
+__all__ = ["sample", "work_of"]
 
 
-def sample(module: str, function: str, count: int) -> float:
-    """The value of one measured call."""
-    measured: Callable[[int], float] = getattr(importlib.import_module(module), function)
-    measured(max(1, count // 10))
+def work_of(module: str, function: str) -> Callable[[int], tuple[float, ...]]:
+    """The function, which returns one value or several."""
+    measured: Callable[[int], float | tuple[float, ...]] = getattr(
+        importlib.import_module(module), function
+    )
+
+    def work(count: int) -> tuple[float, ...]:
+        values = measured(count)
+        return values if isinstance(values, tuple) else (values,)
+
+    return work
+
+
+def sample(work: Callable[[int], tuple[float, ...]], count: int) -> tuple[float, ...]:
+    """The values of one measured call."""
+    work(max(1, count // 10))
     gc.collect()
-    return measured(count)
+    return work(count)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{sample(sys.argv[1], sys.argv[2], int(sys.argv[3]))}\n")
+    print(*sample(work_of(sys.argv[1], sys.argv[2]), int(sys.argv[3])))

@@ -1,7 +1,8 @@
 """Two clients that nobody wants: ``python -m bench.trouble PORT LINE...``.
 
-One subscribes as all do and then reads nothing; the other connects rightly, sends rubbish, and
-comes again. They go on until they are killed.
+One subscribes as all do and asks much, but reads nothing, until no byte gets through either way;
+cut off for it, it comes again. The other connects rightly, sends rubbish, and comes again. They go
+on until they are killed.
 """
 
 from __future__ import annotations
@@ -14,22 +15,43 @@ from collections.abc import Sequence
 
 from bench.crowd import Client
 
+_PING = '{"type":"req","id":"9","method":"ping"}'
+_AGAIN = 5.0  # seconds; a gateway has patience for 10 of them
+
+
+def stuck(port: int, lines: Sequence[str]) -> Client:
+    """A client to which nothing can be written any more."""
+    client = Client(port, room=4_096)
+    client.welcomed()
+    for line in lines:
+        client.say(line)
+        client.answered()
+    client.socket.settimeout(0.1)
+    with contextlib.suppress(OSError):
+        while True:
+            client.say(_PING)
+    return client
+
+
+def nonsense(port: int, chance: random.Random) -> None:
+    client = Client(port)
+    client.welcomed()
+    for _ in range(chance.randint(1, 5)):
+        client.socket.sendall(chance.randbytes(chance.randint(1, 500)))
+    client.socket.close()
+
 
 def _main(port: int, lines: Sequence[str]) -> None:
-    stuck = Client(port)
-    stuck.welcomed()
-    for line in lines:
-        stuck.say(line)
-        stuck.answered()
-    print("ready", flush=True)
     chance = random.Random(0)
+    deaf: list[Client] = []
+    since = -_AGAIN
     while True:
+        if time.monotonic() - since > _AGAIN:
+            deaf.append(stuck(port, lines))
+            since = time.monotonic()
+            print("stuck", flush=True)
         with contextlib.suppress(OSError):
-            client = Client(port)
-            client.welcomed()
-            for _ in range(chance.randint(1, 5)):
-                client.socket.sendall(chance.randbytes(chance.randint(1, 500)))
-            client.socket.close()
+            nonsense(port, chance)
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""``websockets`` on asyncio: the same frame to a thousand clients."""
+"""``websockets`` on asyncio: the same frame to many clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from websockets.asyncio.server import ServerConnection, broadcast, serve
 from websockets.exceptions import ConnectionClosed
 
 from bench.clock import Watch
-from bench.crowd import BURST, Crowd
+from bench.crowd import BURST, EVENTS, Crowd
 
 __all__ = ["fan_out"]
 
@@ -20,7 +20,7 @@ def fan_out(count: int) -> float:
 
 
 async def _fan_out(count: int) -> float:
-    """Frames a second that reached their client; ``count`` for each of them."""
+    """Frames a second that reached one of ``count`` clients."""
     clients: set[ServerConnection] = set()
 
     async def stay(connection: ServerConnection) -> None:
@@ -32,17 +32,17 @@ async def _fan_out(count: int) -> float:
 
     async with serve(stay, "127.0.0.1", 0, compression=None) as server:
         port = int(server.sockets[0].getsockname()[1])
-        crowd = await asyncio.to_thread(Crowd, port, ())
+        crowd = await asyncio.to_thread(Crowd, port, count, ())
         with crowd:
-            while len(clients) < crowd.size:
+            while len(clients) < count:
                 await asyncio.sleep(0.01)
             watch = Watch()
-            for start in range(0, count, BURST):
-                for number in range(start, min(start + BURST, count)):
+            for start in range(0, EVENTS, BURST):
+                for number in range(start, start + BURST):
                     broadcast(clients, _frame(number))
                     await asyncio.sleep(0)
-                await asyncio.to_thread(crowd.reached, min(start + BURST, count))
-            return watch.rate(count * crowd.size)
+                await asyncio.to_thread(crowd.reached, start + BURST)
+            return watch.rate(EVENTS * count)
 
 
 def _frame(number: int) -> str:

@@ -8,12 +8,12 @@ from importlib import import_module
 import msgspec
 import pytest
 
-from bench import crowd, gateway
+from bench import measure, rest
 from bench.__main__ import BASELINE, GROUPS
 from bench.measure import interpreter
 from bench.report import compare, lines, ratios, table
 from bench.rows import Case, Row
-from bench.sample import sample
+from bench.sample import sample, work_of
 
 RATE = Row(
     "tell",
@@ -81,13 +81,59 @@ def test_the_baseline_has_a_ratio_for_every_row_that_has_a_reference() -> None:
     assert set(baseline) == {row.name for row in ROWS if row.reference is not None}
 
 
+def _works() -> list[tuple[str, str, int, int]]:
+    """Each function once, and how many figures the rows take of it."""
+    figures: dict[tuple[str, str, int], int] = {}
+    for case in (case for row in ROWS for case in row.cases if case.package is None):
+        work = (case.module, case.function, case.count)
+        figures[work] = max(figures.get(work, 0), case.figure + 1)
+    return [(*work, number) for work, number in figures.items()]
+
+
 @pytest.mark.parametrize(
-    "case",
-    [case for row in ROWS for case in row.cases if case.package is None],
-    ids=lambda case: f"{case.module}.{case.function}",
+    ("module", "function", "count", "figures"),
+    _works(),
+    ids=lambda part: part if isinstance(part, str) else "",
 )
-def test_every_case_that_needs_no_peer_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "SIZE", 5)
-    monkeypatch.setattr(gateway, "SETTLING", 0.01)
-    monkeypatch.setattr(gateway, "REST", 0.01)
-    assert math.isfinite(sample(case.module, case.function, min(case.count, 200)))
+def test_every_case_that_needs_no_peer_runs(
+    module: str, function: str, count: int, figures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "SETTLING", 0.01)
+    monkeypatch.setattr(rest, "REST", 0.01)
+    values = work_of(module, function)(min(count, 5 if module == "bench.gateway" else 200))
+    assert all(map(math.isfinite, values))
+    assert len(values) == figures
+
+
+def test_a_sample_is_of_the_second_call_after_a_small_one() -> None:
+    counts: list[int] = []
+
+    def work(count: int) -> tuple[float, ...]:
+        counts.append(count)
+        return (float(len(counts)),)
+
+    assert sample(work, 200) == (2.0,)
+    assert counts == [20, 200]
+
+
+def test_cases_of_one_function_are_measured_together_and_some_rows_not_in_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def taken(_python: str, case: Case) -> tuple[float, ...]:
+        asked.append(case.function)
+        return (1.0, 2.0)
+
+    monkeypatch.setattr(measure, "_sample", taken)
+    both = [Row(f"row {at}", "MB", (Case("motet", "m", "f", 1, figure=at),)) for at in range(2)]
+    rare = Row("rare", "MB", (Case("motet", "m", "g", 1),), rounds=1)
+
+    samples = measure.measure([*both, rare], 3, lambda _: None)
+
+    assert sorted(asked) == ["f", "f", "f", "g"]
+    assert samples == {
+        ("row 0", "motet"): [1.0] * 3,
+        ("row 1", "motet"): [2.0] * 3,
+        ("rare", "motet"): [1.0],
+    }
