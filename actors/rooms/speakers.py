@@ -93,11 +93,16 @@ class Handoff(Speakers):
 
 
 def next_in_turn(view: RoomView) -> Sequence[str]:
-    """The first that may be chosen behind the one who had the floor last."""
+    """The first that may be chosen behind the one who had the floor last.
+
+    Nobody, if that is who has spoken last: the others have passed, so there is nothing to answer.
+    """
     names = [member.name for member in view.members]
     behind = names.index(view.floor.last) + 1 if view.floor.last in names else 0
     turn = [name for name in (*names[behind:], *names[:behind]) if name in view.free]
-    return turn[:1]
+    spoke = view.round[-1] if view.round else None
+    alone = spoke is not None and spoke.kind == "agent" and turn[:1] == [spoke.author]
+    return () if alone else turn[:1]
 
 
 @attrs.frozen
@@ -175,7 +180,8 @@ def mentions() -> Speakers:
 
 
 def round_robin() -> Speakers:
-    """One after the other; the round ends when all have passed, or by its limits."""
+    """One after the other; the round ends when the others have nothing to say to the last word,
+    when all have passed, or by its limits."""
     return RoundRobin()
 
 
