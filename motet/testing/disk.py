@@ -79,7 +79,7 @@ class SimulatedDisk:
 
     @property
     def room(self) -> int | None:
-        """Bytes that all files together may have, None for any number: then the disk is full."""
+        """Bytes that all files together may have before a commit fails; None: any number."""
         return self._faults.room
 
     @room.setter
@@ -179,7 +179,7 @@ class _System(apsw.VFS):
         super().__init__(self.name, _BASE)
         descriptor, self._locks = tempfile.mkstemp(prefix="motet-disk-")
         os.close(descriptor)
-        weakref.finalize(self, os.unlink, self._locks)
+        weakref.finalize(self, Path(self._locks).unlink, missing_ok=True)
 
     def release(self) -> None:
         self.in_use = False
@@ -231,7 +231,7 @@ class _Journal(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:
         try:
-            self._volume.write(self._file, data, offset)
+            self._volume.write(self._file, data, offset, may_fail=self._may_fail)
         except NoRoom:
             raise apsw.FullError("the simulated disk is full") from None
 
@@ -266,7 +266,7 @@ class _Journal(apsw.VFSFile):
 class _Database(_Journal):
     """The file that connections share: its locks, and the index of the WAL, are the base's."""
 
-    # Only checkpoints sync it. SQLite makes nothing of their failures, but apsw would: after each
+    # Only checkpoints write it. SQLite makes nothing of their failures, but apsw would: after each
     # statement it raises what was raised meanwhile, here by a commit that succeeded.
     _may_fail = False
 
