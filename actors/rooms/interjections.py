@@ -1,7 +1,8 @@
 """What people say to members who have the floor, in a room whose mode is ``steer``.
 
 It enters their runs as what steers any run does, on disk and past its gates. Invariants: it enters
-in the order in which it was said; what enters nobody is not lost: it opens the next round.
+in the order in which it was said, and nothing of it when what was said before it has not entered;
+what enters nobody is not lost: it opens the next round.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ class Interjections:
     """Of the turns that go on in one room. :meth:`run` is to go on while something waits."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RoomMessage] = deque()
+        self._waiting: deque[tuple[int, RoomMessage]] = deque()
+        self._through: dict[str, int] = {}
+        self._begun = 0
         self._given: dict[str, list[tuple[int, Run]]] = {}
         self._heard: set[int] = set()
         self._running = False
 
-    def begin(self) -> None:
-        """Others have the floor; all that was said before is told to them as they get it."""
+    def begin(self, heard: int) -> None:
+        """Others have the floor; what people said up to number ``heard`` is told to them then."""
         self._waiting.clear()
+        self._through.clear()
+        self._begun = heard
         self._given.clear()
         self._heard.clear()
 
-    def add(self, message: RoomMessage) -> bool:
-        """Whether :meth:`run` has to be started for it."""
-        self._waiting.append(message)
+    def add(self, message: RoomMessage, before: int) -> bool:
+        """Whether :meth:`run` has to be started for it; ``before``: what people said before it."""
+        self._waiting.append((before, message))
         return not self._running
 
     async def run(self, speaker: Speaker) -> None:
@@ -45,9 +50,10 @@ class Interjections:
         self._running = True
         try:
             while self._waiting:
-                message = self._waiting.popleft()
+                before, message = self._waiting.popleft()
                 for member, run in speaker.at_work().items():
-                    await self._give(speaker, member, run, message)
+                    if self._through.get(member, self._begun) >= before:
+                        await self._give(speaker, member, run, message)
         finally:
             self._running = False
 
@@ -56,6 +62,7 @@ class Interjections:
             entering = await speaker.entering(run, line_of(message))
             self._given.setdefault(member, []).append((message.seq, entering))
             await speaker.enter(entering)
+            self._through[member] = message.seq
         except Exception as error:
             _log.info("a message waits for the next round", room=speaker.room.name, why=str(error))
 

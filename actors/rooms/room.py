@@ -106,6 +106,7 @@ class RoomActor(Actor[RoomMessages]):
         self._driving = False
         self._recovered = False
         self._shown = self._heard = 0
+        self._untold: set[str] = set()
 
     @property
     def room(self) -> Room:
@@ -145,8 +146,10 @@ class RoomActor(Actor[RoomMessages]):
         elif self.room.mode == "steer":
             speaking = {turn.name for turn in self.state.floor.speaking}
             called = self.room.speakers.called(post.text, self.place.speaker.members)
-            message = next((one for one in self.minutes.messages if one.seq == number), None)
-            if message and speaking.issuperset(called) and self.interjections.add(message):
+            people = [one for one in self.minutes.messages if one.kind == "person"]
+            before = max((one.seq for one in people if one.seq < number), default=0)
+            message = next((one for one in people if one.seq == number), None)
+            if message and speaking.issuperset(called) and self.interjections.add(message, before):
                 self.start_soon(self.interjections.run, self.place.speaker)
 
     # Moves
@@ -332,7 +335,8 @@ class RoomActor(Actor[RoomMessages]):
         messages = tuple(self.minutes.messages)
         shown = self._shown = self.minutes.last
         heard = self._heard = self.state.heard
-        self.interjections.begin()
+        self._untold = {due.name for due in speakers}
+        self.interjections.begin(heard)
         await self.minutes.record(
             lambda state: replace(state, floor=given(state.floor, speakers), given=wall_time())
         )
@@ -358,13 +362,16 @@ class RoomActor(Actor[RoomMessages]):
         leave = place.voice.listen_to(place.speaker.session(name))
         try:
             turn = await place.speaker.turn(name, given.text, given.overtaken)
+            if turn.run_id:
+                self._untold.discard(name)
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
             cut_off = given.overtaken() or place.closing.is_set()
             if turn.waits:
                 await self._wait_for(name, turn.run_id, turn.usage, self._noting(given))
             elif not (cut_off and turn.problem):
-                await self._spoken(name, turn, self._noting(given))
+                note = self._noting(given) if turn.run_id else _nothing
+                await self._spoken(name, turn, note)
         finally:
             leave()
             given.done.set()
@@ -412,9 +419,7 @@ class RoomActor(Actor[RoomMessages]):
 
     # Turns that wait for a person
 
-    async def _wait_for(
-        self, name: str, run_id: str, counted: Usage, note: Change = lambda state: state
-    ) -> None:
+    async def _wait_for(self, name: str, run_id: str, counted: Usage, note: Change) -> None:
         """A turn outlives its task: the floor stays its own until people say something else."""
         waits = Waiting(run_id, self.state.floor.round, wall_time(), counted)
         await self.minutes.record(
@@ -453,7 +458,8 @@ class RoomActor(Actor[RoomMessages]):
         cleared = self.place.said if reason in (FAILED, INTERRUPTED) else self.place.cleared
 
         def change(state: RoomState) -> RoomState:
-            names = [turn.name for turn in state.floor.speaking]
+            speaking = [turn.name for turn in state.floor.speaking]
+            names = [name for name in speaking if name not in self._untold]
             return replace(
                 state,
                 floor=ended(state.floor, reason),
@@ -476,6 +482,11 @@ class RoomActor(Actor[RoomMessages]):
             left=self.room.max_turns - state.floor.turns,
             elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
         )
+
+
+def _nothing(state: RoomState) -> RoomState:
+    """No change."""
+    return state
 
 
 def _raised(numbers: dict[str, int], names: Sequence[str], least: int) -> dict[str, int]:

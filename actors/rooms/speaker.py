@@ -160,8 +160,8 @@ class Speaker:
     def at_work(self) -> dict[str, Run]:
         """The runs that go on of members who have the floor, by name."""
         names = {self.session(member.name): member.name for member in self.members}
-        running = (run for run in self.live() if run.state == "running")
-        return {names[run.session]: run for run in running if run.session in names}
+        admitted = (run for run in self.live() if run.generation)
+        return {names[run.session]: run for run in admitted if run.session in names}
 
     async def entering(self, run: Run, text: str) -> Run:
         """The input as which a text is to enter a run: see :meth:`enter`. Raises ``MotetError``."""

@@ -41,6 +41,7 @@ class Turn:
     """What came of a turn.
 
     Attributes:
+        run_id: of its run, if that has begun: then its member was told what it was to answer.
         problem: why nothing, in words that are fit for the room.
         given: the name that it has given the floor to.
         waits: nothing yet: its run is parked until a person has decided.
@@ -62,7 +63,8 @@ def turn_of(result: RunResult[object]) -> Turn:
     if result.status == "waiting":
         return Turn(result.run_id, waits=True, usage=result.usage)
     why = f"{result.status}, {result.limit}" if result.limit else result.status
-    return Turn(result.run_id, problem=why, usage=result.usage)
+    begun = result.run_id if result.status != "dropped" else ""
+    return Turn(begun, problem=why, usage=result.usage)
 
 
 def more(after: Usage, before: Usage) -> Usage:

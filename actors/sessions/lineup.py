@@ -6,7 +6,7 @@ whoever sent it is told once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -104,16 +104,16 @@ def ripen(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
     return drops
 
 
-def strays(slot: Slot) -> tuple[Run, ...]:
-    """Take out of the queue what was only to enter a run, and that one does not go on."""
-    at_work = {run.id for run in slot.running}
-    lost = [run for run in slot.queue if run.only_enters and run.steers not in at_work]
+def strays(slot: Slot, live: Container[str | None]) -> tuple[Run, ...]:
+    """Take out of the queue what was only to enter a run which is not ``live`` any more."""
+    lost = [run for run in slot.queue if run.only_enters and run.steers not in live]
     return _dropped(slot, lost, TOO_LATE)
 
 
 def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
     """Take out of the queue what starts next, to be answered as one."""
-    batch = queueing.next_batch(slot.queue, slot.running, most, now)
+    queue = [run for run in slot.queue if not run.only_enters]
+    batch = queueing.next_batch(queue, slot.running, most, now)
     for run in batch:
         slot.queue.remove(run)
     if len(batch) > 1:

@@ -146,7 +146,7 @@ class Session(Actor[SessionMessage]):
     def _pump(self) -> None:
         """Place what is held no more, start what may start, and look again when there is more."""
         table = self.services.table
-        self._drop(*table.ripen(self.key), *strays(self.slot))
+        self._drop(*table.ripen(self.key), *strays(self.slot, table.runs))
         while (run := table.start_next(self.key)) is not None:
             self.start_soon(self._execute, run, name=run.id)
         at = wakes(self.slot.queue, trio.current_time())
