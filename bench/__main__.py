@@ -21,7 +21,7 @@ from bench.report import Line, compare, lines, ratios, table
 from bench.rows import Row
 
 BASELINE = Path(__file__).with_name("baseline.json")
-GROUPS = ("kernel", "storage", "simulator", "turns", "gateway")
+GROUPS = ("kernel", "storage", "harness", "turns", "gateway")
 ERRORS = "errors"  # at a size that a process per sample could not build: it measures by itself
 PACKAGES = (
     *("motet", "trio", "msgspec", "apsw"),

@@ -65,7 +65,7 @@ class Watchman:
         self.on_duty = False
         self._note = note
         self._thread = threading.get_ident()
-        self._names = [name for name in _guarded_names() if name[0] in guards]
+        self._names = [name for name in _guarded_names(guards) if name[0] in guards]
 
     @contextmanager
     def posted(self) -> Generator[None]:
@@ -97,7 +97,7 @@ class Watchman:
         return refuse
 
 
-def _guarded_names() -> Iterator[tuple[Guard, object, str, str]]:
+def _guarded_names(guards: Collection[Guard]) -> Iterator[tuple[Guard, object, str, str]]:
     """What each guard stands before: its owner, its name there, and what messages call it."""
     yield "socket", socket.socket, "__init__", "socket"
     yield "thread", threading.Thread, "start", "threading.Thread"
@@ -105,5 +105,6 @@ def _guarded_names() -> Iterator[tuple[Guard, object, str, str]]:
     yield "process", subprocess.Popen, "__init__", "Popen"
     if hasattr(os, "fork"):
         yield "process", os, "fork", "os.fork"
-    for owner, name, shown in clock_names():
-        yield "clock", owner, name, shown
+    if "clock" in guards:  # to look for them takes longer than a small world
+        for owner, name, shown in clock_names():
+            yield "clock", owner, name, shown

@@ -1,4 +1,4 @@
-"""How many simulated worlds a core runs in a second: seeded schedules, and sweeps of faults.
+"""How many simulated worlds a core runs in a second: seeded schedules, sweeps of faults, and hosts.
 
 Each figure stands beside bare ``trio.run`` calls of the same round, since absolute figures drift
 with the machine.
@@ -12,11 +12,13 @@ from typing import Any
 
 import trio
 
+import motet
 from bench.clock import Watch
 from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
 from motet.runtime.testing import Simulation, run, sweep
+from motet.testing import ScriptedModel, call, say, simulated_host
 
 __all__ = ["ROWS"]
 
@@ -123,6 +125,31 @@ def sweeps(count: int) -> float:
     return watch.rate(report.worlds)
 
 
+def hosts(count: int) -> float:
+    """Worlds a second, each a host that is opened, answers with two calls at once, and is closed.
+
+    One is run before the clock: in a process of many, what is made once costs nothing.
+    """
+    _host(0)
+    watch = Watch()
+    for seed in range(count):
+        _host(seed)
+    return watch.rate(count)
+
+
+def _host(seed: int) -> None:
+    calls = call("nap", seconds=2) + call("nap", seconds=1)
+    agent = motet.Agent("napper", model=ScriptedModel([calls, say("rested")]))
+
+    @agent.tool
+    async def nap(seconds: int) -> str:
+        await trio.sleep(seconds)
+        return "slept"
+
+    with simulated_host(seed=seed, agents=[agent]) as host:
+        assert host.run(agent, "go").output == "rested"
+
+
 def _row(name: str, function: str, count: int, goal: float | None) -> Row:
     cases = Case(MOTET, __name__, function, count), Case("trio", __name__, "runs", 1000)
     return Row(name, RATE, cases, "trio", goal, bounded=True)
@@ -132,4 +159,5 @@ ROWS = (
     _row("schedules, five actors", "schedules", 200, 500),
     _row("the same, laws checked", "schedules_watched", 200, None),
     _row("sweep worlds, laws checked", "sweeps", 8, 1000),
+    _row("worlds of a host", "hosts", 30, None),
 )
