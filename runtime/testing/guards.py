@@ -35,7 +35,8 @@ ALL_GUARDS: frozenset[Guard] = frozenset(get_args(Guard))
 _INSTEAD: dict[Guard, str] = {
     "socket": "use trio.testing.memory_stream_pair, or a fake in the world's place of it",
     "thread": "call the function directly, or put a fake in its place",
-    "process": "put a fake in its place",
+    "process": "put a fake in its place, or in a simulated host use trio.run_process, for which "
+    "it has programs that a test declares",
     "clock": "use trio.current_time() and trio.sleep()",
 }
 
