@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -39,24 +40,34 @@ class InvariantBroken(AssertionError):
     Attributes:
         violations: all that was found at that moment.
         program: what was executed, if it was one of :func:`motet.testing.programs`.
-        lanes: the last events, one lane for each actor.
-        test: the program as a test that can be pasted into a file.
     """
 
     def __init__(
         self,
         violations: Sequence[Violation],
-        lanes: str = "",
+        lanes: str | Callable[[], str] = "",
         program: BoundProgram | None = None,
-        test: str = "",
+        test: str | Callable[[], str] = "",
     ) -> None:
+        super().__init__(*violations)
         self.violations = tuple(violations)
         self.program = program
-        self.lanes = lanes
-        self.test = test
-        super().__init__(self._message())
+        self._lanes = lanes
+        self._test = test
 
-    def _message(self) -> str:
+    # Most errors are never read: while an example shrinks, each try that fails raises one.
+
+    @cached_property
+    def lanes(self) -> str:
+        """The last events, one lane for each actor."""
+        return self._lanes if isinstance(self._lanes, str) else self._lanes()
+
+    @cached_property
+    def test(self) -> str:
+        """The program as a test that can be pasted into a file; empty without a program."""
+        return self._test if isinstance(self._test, str) else self._test()
+
+    def __str__(self) -> str:
         parts = ["\n".join(map(str, self.violations))]
         if self.test:
             parts.append(f"As a test:\n\n{self.test}")

@@ -135,12 +135,12 @@ def _kinds(faults: Faults, *, room: bool) -> Sequence[tuple[Kind, float]]:
     """What may happen, by weight, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
     if room:
-        return [("post", 0.4), ("run", 0.25), ("wait", 0.1), ("stop", 0.1), crash]
+        return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), crash]
     return [
         ("send", 0.3),
+        ("wait", 0.1),
         ("run", 0.25),
         ("stop", 0.12),
-        ("wait", 0.08),
         ("steer", 0.07),
         ("resend", 0.08),
         ("disconnect", 0.06),

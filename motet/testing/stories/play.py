@@ -275,9 +275,13 @@ class Play:
         self, wrong: Sequence[Violation], invariants: Sequence[Invariant] = ()
     ) -> InvariantBroken:
         """The error that says so, with the program as a test that fails in the same way."""
-        test = as_test(self.bound, setup=self.setup, invariants=invariants)
-        lanes = report(self.host.trace.events()[: self._length or None], 50)
-        return InvariantBroken(wrong, lanes, self.bound, test)
+        self._length = self._length or len(self.host.trace)
+        return InvariantBroken(
+            wrong,
+            lambda: report(self.host.trace.events()[: self._length], 50),
+            self.bound,
+            lambda: as_test(self.bound, setup=self.setup, invariants=invariants),
+        )
 
     def lines(self) -> tuple[str, ...]:
         """The trace of the program, until its end or until it was found to be wrong."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import hypothesis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 import motet
 from motet import testing as mt
@@ -57,6 +57,7 @@ def found(project: Project, seed: int) -> mt.InvariantBroken:
         deadline=None,
         database=None,
         report_multiple_bugs=False,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(mt.programs(project.subject, receive=project.receive))
