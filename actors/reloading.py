@@ -30,7 +30,8 @@ class Reloading(Answering):
     async def reload(
         self, config: HostConfig | str | Path | None = None, *, expect_hash: str | None = None
     ) -> Reloaded:
-        """Put a configuration in force; None: what the file of this host says now.
+        """Put a configuration in force; None: what the file of this host says now. The files of a
+        gateway's certificate are read again.
 
         Runs that go on keep their agents, tools and models; each change says when it counts.
         ``expect_hash``: refuse unless that of the configuration in force is this one. A wrong
@@ -71,6 +72,8 @@ class Reloading(Answering):
 
     async def _reload(self, asked: HostConfig) -> Reloaded:
         tree, plan = self._tree, self._plan(asked)
+        if tree.gateway is not None:
+            tree.gateway.renew()
         for one in plan.changes:
             _log.info(str(one))
         if any(one.how != "restart" for one in plan.changes):

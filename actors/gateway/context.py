@@ -5,7 +5,6 @@ Invariant: nothing here awaits, so that a check and what follows from it are one
 
 from __future__ import annotations
 
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -27,7 +26,7 @@ from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.once import Once
 from motet.actors.gateway.rates import Buckets, FailureWindow
-from motet.actors.gateway.tls import tls_of
+from motet.actors.gateway.tls import Certificate, tls_of
 from motet.actors.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
@@ -65,7 +64,7 @@ class Settings:
     tokens: TokenStore = attrs.field(factory=StaticTokens)
     allowed_origins: tuple[str, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
-    tls: ssl.SSLContext | None = None
+    tls: Certificate | None = None
 
     @classmethod
     def of(

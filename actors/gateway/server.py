@@ -38,7 +38,7 @@ from motet.actors.gateway.http import (
 )
 from motet.actors.gateway.looks import looks
 from motet.actors.gateway.once import KEPT_FOR, MOST
-from motet.actors.gateway.tls import TlsStream
+from motet.actors.gateway.tls import Certificate, TlsStream
 from motet.actors.gateway.web_page import web_page
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.storage.errors import StorageError
@@ -97,6 +97,14 @@ class Served:
         now, new = self.settings, Settings.of(config, self.tokens, self.operator)
         check_listen(now.host, new.tokens)
         return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
+
+    def renew(self) -> None:
+        """Take the certificate from its files if they are others now, for new connections.
+
+        Raises :class:`ConfigError` for files of no use; the last good certificate stays.
+        """
+        if self.settings.tls is not None:
+            self.settings.tls.refresh()
 
     def adopt(self, settings: Settings) -> None:
         """Go on with other settings, soon; connections whose token is gone are closed."""
@@ -171,6 +179,8 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
             self.start_soon(self._keep, self._books.answers)
         if self._tokens is not None:
             self.start_soon(self._watch, self._tokens)
+        if settings.tls is not None:
+            self.start_soon(self._renew, settings.tls)
         self.start_soon(self._context.watch_closing)
         self.start_soon(serve_listeners, self._context, listeners)
 
@@ -212,6 +222,20 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         finally:
             leave()
 
+    async def _renew(self, certificate: Certificate) -> None:
+        """Go on with another certificate as soon as its files have been replaced."""
+        told = ""
+        while True:
+            await trio.sleep(self._context.settings.limits.ping_ms / 1000)
+            try:
+                if await trio.to_thread.run_sync(certificate.refresh):
+                    logger.info("new connections have another certificate")
+                told = ""
+            except ConfigError as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.error("the last good certificate stays: %s", told)
+
     @handles(LookAgain)
     async def look_again(self, _message: LookAgain) -> None:
         if self._look is not None:
@@ -248,7 +272,7 @@ async def serve_listeners(context: Context, listeners: list[trio.SocketListener]
 
     async def handle(stream: trio.SocketStream) -> None:
         tls = context.settings.tls
-        client = stream if tls is None else TlsStream(stream, tls)
+        client = stream if tls is None else TlsStream(stream, tls.context)
         await serve_stream(context, client, _peer(stream))
 
     async with trio.open_nursery() as nursery:
