@@ -13,14 +13,13 @@ import trio
 
 from motet.actors.commands.told import stop_text
 from motet.cli.counterpart import Counterpart
+from motet.cli.questions import Questions
 from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
 from motet.protocols.events import (
     AnyEvent,
-    ApprovalRequested,
-    ApprovalResolved,
     EventRecord,
     Gap,
     InputDropped,
@@ -29,15 +28,6 @@ from motet.protocols.events import (
 )
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import Ack
-
-ANSWERS: dict[str, ApprovalDecision] = {
-    "y": "allow-once",
-    "yes": "allow-once",
-    "a": "allow-always",
-    "always": "allow-always",
-    "n": "deny",
-    "no": "deny",
-}
 
 
 @attrs.define(eq=False)
@@ -52,18 +42,19 @@ class Dialogue:
     _restarts: int = 0
     _running: set[str] = attrs.field(factory=set[str])
     _ended: set[str] = attrs.field(factory=set[str])
-    _asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    _questions: Questions = attrs.field(init=False)
     _reminded: trio.Event = attrs.field(factory=trio.Event)
 
     def __attrs_post_init__(self) -> None:
         self._rendering = Rendering(self.screen.live)
+        self._questions = Questions(self.screen)
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None:
         """Show what happens in the session, for ever, and first what waits from before."""
-        for info in reversed(await self.counterpart.pending()):
-            self.screen.line(f"? {info.tool}: {one_line(info.reason)}  [{info.id}]", "warning")
-            self._ask(info.id, info.tool)
+        self._questions.remind(reversed(await self.counterpart.pending()))
         self._reminded.set()
+        if self._questions:
+            self._report()
         async for record in events:
             self._catch_up()
             self.screen.show(self._rendering.pieces(record.event))
@@ -74,7 +65,7 @@ class Dialogue:
     async def hear(self, text: str) -> None:
         """Take up one text: a command is carried out, anything else is for the agent."""
         await self._reminded.wait()
-        decision = ANSWERS.get(text.strip().lower()) if self._asked else None
+        decision = self._questions.decision(text)
         try:
             if decision is not None:
                 await self._answer(decision)
@@ -120,11 +111,7 @@ class Dialogue:
 
     async def _answer(self, decision: ApprovalDecision) -> None:
         """The oldest question is answered, whether this or somebody else's answer counts."""
-        approval = next(iter(self._asked))
-        try:
-            info = await self.counterpart.approve(approval, decision)
-        finally:
-            self._asked.pop(approval, None)
+        info = await self.counterpart.approve(self._questions.take(), decision)
         if info.blocked:
             self.screen.line(one_line(info.blocked), "warning")
         else:
@@ -133,8 +120,7 @@ class Dialogue:
     async def _obeyed(self, answer: CommandAnswer) -> None:
         self.screen.line(answer.text)
         if answer.command == "approve":
-            left = await self.counterpart.pending()
-            self._asked = {one.id: one.tool for one in reversed(left)}
+            self._questions.are(reversed(await self.counterpart.pending()))
         if answer.command == "help":
             self.screen.line("/quit: leave, as Ctrl-D does; Ctrl-C stops the agent")
 
@@ -155,26 +141,14 @@ class Dialogue:
 
     def _note(self, event: AnyEvent) -> None:
         """Ask the person at the keyboard, one thing after the other."""
-        match event:
-            case ApprovalRequested(id=approval, tool=tool):
-                self._ask(approval, tool)
-            case ApprovalResolved(id=approval):
-                self._asked.pop(approval, None)
-                self._report()
-            case Gap():
-                self._running.clear()
-                self.screen.line("[what was said meanwhile is in the history only]", "warning")
-                self._report()
-            case _:
-                pass
-
-    def _ask(self, approval: str, tool: str) -> None:
-        self._asked[approval] = tool
-        first = next(iter(self._asked.values()))
-        self.screen.line(f"may {first} do that? y: yes, a: always, n: no", "warning")
-        self._report()
+        if self._questions.note(event):
+            self._report()
+        elif isinstance(event, Gap):
+            self._running.clear()
+            self.screen.line("[what was said meanwhile is in the history only]", "warning")
+            self._report()
 
     def _report(self) -> None:
         """Also what has to be answered now leaves nothing to wait for."""
-        if not self._running or self._asked:
+        if not self._running or self._questions:
             self.quiet(self._heard)

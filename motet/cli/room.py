@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import attrs
+import trio
 
 from motet.actors.client import Client, connect
 from motet.actors.commands.answers import answer_command
@@ -22,6 +23,7 @@ from motet.actors.host import Host
 from motet.actors.rooms.handle import OpenRoom
 from motet.actors.rooms.voice import room_stream
 from motet.cli.counterpart import Counterpart, Line, Meeting, Tell
+from motet.cli.questions import Questions
 from motet.cli.render import Rendering, one_line, visible
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
@@ -46,6 +48,11 @@ class RoomCounterpart(Counterpart, Protocol):
         """The names of its agents."""
         ...
 
+    @property
+    def answers(self) -> bool:
+        """Whether the user may answer what its members ask for."""
+        ...
+
     async def waits(self) -> bool:
         """Whether nothing that people have said is left to be answered."""
         ...
@@ -62,6 +69,10 @@ class RoomHere:
     @property
     def members(self) -> tuple[str, ...]:
         return self.room.members
+
+    @property
+    def answers(self) -> bool:
+        return True
 
     async def waits(self) -> bool:
         return self.room.waits
@@ -80,7 +91,7 @@ class RoomHere:
         return await self.host.approve(approval, decision)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
-        return ()
+        return await self.host.approvals(room=self.room.name, state="pending")
 
     def restarts(self) -> int:
         return 0
@@ -94,6 +105,7 @@ class RoomAway:
     name: str
     user: str
     members: tuple[str, ...]
+    answers: bool
     restarted: Callable[[], int]
 
     async def waits(self) -> bool:
@@ -112,7 +124,9 @@ class RoomAway:
         return await self.client.approve(approval, decision)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
-        return ()
+        if not self.answers:
+            return ()
+        return await self.client.approvals(room=self.name, state="pending")
 
     def restarts(self) -> int:
         return self.restarted()
@@ -147,9 +161,12 @@ async def meet_room_away(
     ):
         line.position = lambda: events.last
         info = await find_room(client, name)
-        user = client.server.principal.user if client.server else ""
+        assert client.server is not None, "it has just answered"
+        who = client.server.principal
         members = tuple(member.name for member in info.members)
-        yield Meeting(RoomAway(client, name, user, members, lambda: line.restarts), events)
+        mine = who.role == "admin" or (who.role == "operator" and who.user == info.owner)
+        away = RoomAway(client, name, who.user, members, mine, lambda: line.restarts)
+        yield Meeting(away, events)
 
 
 @asynccontextmanager
@@ -173,7 +190,12 @@ class RoomDialogue:
     screen: Screen
     quiet: Callable[[int], None]
     _rendering: Rendering = attrs.field(factory=lambda: Rendering(stream=False))
+    _questions: Questions = attrs.field(init=False)
+    _reminded: trio.Event = attrs.field(factory=trio.Event)
     _heard: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._questions = Questions(self.screen)
 
     @classmethod
     def of(
@@ -183,23 +205,41 @@ class RoomDialogue:
         return cls(counterpart, screen, quiet)
 
     async def follow(self, events: AsyncIterable[EventRecord]) -> None:
-        """Show what happens in the room, for ever."""
+        """Show what happens in the room, for ever, and first what waits from before."""
+        self._questions.remind(reversed(await self.here.pending()))
+        self._reminded.set()
         async for record in events:
             self._show(record.event)
-            if isinstance(record.event, RoomIdle | Gap):
+            asked = self.here.answers and self._questions.note(record.event)
+            if asked or isinstance(record.event, RoomIdle | Gap):
                 await self._report()
 
     async def hear(self, text: str) -> None:
-        """Take up one text: a command is carried out, anything else is said in the room."""
+        """Take up one text: it answers what is asked, is a command, or is said in the room."""
+        await self._reminded.wait()
+        decision = self._questions.decision(text)
         try:
-            answer = await self.here.say(text)
+            if decision is not None:
+                await self._answer(decision)
+            else:
+                await self._say(text)
         except MotetError as error:
             self.screen.line(str(error), "failed")
-        else:
-            if isinstance(answer, CommandAnswer):
-                self.screen.line(answer.text)
         self._heard += 1
         await self._report()
+
+    async def _answer(self, decision: ApprovalDecision) -> None:
+        info = await self.here.approve(self._questions.take(), decision)
+        if info.blocked:
+            self.screen.line(one_line(info.blocked), "warning")
+
+    async def _say(self, text: str) -> None:
+        answer = await self.here.say(text)
+        if not isinstance(answer, CommandAnswer):
+            return
+        self.screen.line(answer.text)
+        if answer.command == "approve":
+            self._questions.are(reversed(await self.here.pending()))
 
     async def stop(self) -> None:
         """End the round."""
@@ -240,7 +280,7 @@ class RoomDialogue:
     async def _report(self) -> None:
         heard = self._heard
         try:
-            waits = await self.here.waits()
+            waits = bool(self._questions) or await self.here.waits()
         except MotetError as error:
             self.screen.line(str(error), "failed")
             return

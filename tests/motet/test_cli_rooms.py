@@ -18,6 +18,9 @@ tools = ["group:fs"]
 [rooms.dev]
 members = ["planner", "coder"]
 speakers = "mentions"
+[[policy]]
+tool = "write_file"
+effect = "ask"
 """
 
 
@@ -78,8 +81,11 @@ def test_the_rooms_of_a_server_are_talked_in_made_and_changed(folder: Path) -> N
         url = ("--url", server.expect("\n").strip())
         away = folder.parent
 
-        done = motet("chat", "dev", *url, cwd=away, stdin="@coder list files\nand this?\n/stop\n")
+        typed = "@coder write notes.txt: milk\ny\nand this?\n/stop\n"
+        done = motet("chat", "dev", *url, cwd=away, stdin=typed)
         assert (done.code, done.out.startswith("[coder] ")) == (0, True), done
+        assert "may write_file do that?" in done.err
+        assert (folder / "notes.txt").read_text().strip() == "milk"
         assert done.err.count("[the round is over: nobody to speak]") == 2
         assert "Nothing was running" in done.err
 
