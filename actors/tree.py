@@ -260,7 +260,7 @@ async def _plant(
     )
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     await _choices(table, stores)
-    tree.interrupted = await _recover(tree.recovery, stores.bus, stores.traces)
+    tree.interrupted = await _recover(tree.recovery, stores.traces)
     await start_recoverer(system, tree.recovery, router)
     await start_keeper(system, parking, router)
     return tree
@@ -309,14 +309,13 @@ async def _start_hooks(
     return HooksClient(hooks, ref, mark)
 
 
-async def _recover(
-    recovery: Recovery, bus: ActorRef[Publish], traces: ActorRef[TraceProtocol]
-) -> tuple[RunInfo, ...]:
-    store = recovery.store
+async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
+    store, retelling = recovery.store, recovery.retelling
     interrupted = await store.ask(await recovery.look())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):
-        await bus.tell(Publish(f"session:{end.session}", end.event, end.run_id))
+        await retelling.end(end.session, end.run_id, end.event)
+    await retelling.of_unfinished(recovery.kept)
     return interrupted
 
 

@@ -214,7 +214,7 @@ class ApprovalGate:
             info = settled.info
             if settled.fresh:
                 self.desk.expect(info, self.config.expires)
-                await self.desk.emit(standing.run, _requested(info))
+                await self.desk.emit(standing.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
 
@@ -285,7 +285,8 @@ def _refusal(info: ApprovalInfo) -> str:
             return f"denied by {info.resolved_by}{said}"
 
 
-def _requested(info: ApprovalInfo) -> ApprovalRequested:
+def requested(info: ApprovalInfo) -> ApprovalRequested:
+    """The event that tells of an approval."""
     return ApprovalRequested(
         id=info.id,
         call_id=info.call_id,

@@ -25,6 +25,7 @@ from motet.actors.recovery.plan import (
     unrepeatable,
     whole,
 )
+from motet.actors.recovery.retelling import Retelling, completed
 from motet.actors.recovery.rows import LeftRun
 from motet.actors.sessions import store_rows as stored
 from motet.actors.sessions.router import Resolve, RouterMessage
@@ -108,6 +109,18 @@ class Recovery:
         self.resumed = tuple(one.left.info for one in kept)
         return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons)
 
+    @property
+    def kept(self) -> list[LeftRun]:
+        """What was left and goes on."""
+        return [one.left for kept in self._kept.values() for one in kept]
+
+    @property
+    def retelling(self) -> Retelling:
+        """What the last host could not tell any more."""
+        parking = self.services.parking
+        assert parking is not None
+        return Retelling(self.readers, parking.approvals, self.services.publish)
+
     async def _left(self) -> list[LeftRun]:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
         if not infos:
@@ -120,13 +133,15 @@ class Recovery:
         if info.status == "queued" or rows.never_again(row):
             return rows.left_run(info, row)
         read = self.readers.read
-        return rows.left_run(
+        heard = await read(rows.HEARD, (info.session, info.run_id, info.created))
+        left = rows.left_run(
             info,
             row,
             await read(stored.STEPS, (info.run_id,)),
-            await read(rows.HEARD, (info.session, info.run_id)),
+            heard,
             await read(rows.TRACE, (info.run_id,)),
         )
+        return completed(left, heard)
 
     async def _put_aside(self, found: list[LeftRun]) -> set[str]:
         """Quarantine sessions that have been tried too often; which."""
@@ -292,7 +307,9 @@ class Recovery:
         try:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:
-                await self.services.publish(run.session, RunInterrupted(why), run.id)
+                if (feed := self.services.fanout.feed) is not None:
+                    await feed.settle()
+                await self.retelling.end(run.session, run.id, RunInterrupted(why))
         except Exception as error:
             log.error("an input is not on record as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))

@@ -13,6 +13,7 @@ import msgspec
 from motet.actors.sessions import store_rows as stored
 from motet.actors.sessions.store_sql import encode
 from motet.protocols.chat import ChatMessage
+from motet.protocols.events import AnyEvent
 from motet.protocols.recovery import Given, Quarantined
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Row, Statement
@@ -29,10 +30,25 @@ SELECT run_id, coalesce(given, ''),
                AND parent IS NOT NULL)
 FROM runs WHERE status IN ('queued', 'running')"""
 
-HEARD = """
-SELECT event, coalesce(json_extract(data, '$.id'), '') FROM events
-WHERE stream = 'session:' || ?1 AND run_id = ?2
-  AND event IN ('run.started', 'run.resumed', 'message', 'tool.call', 'tool.result')
+SLACK = 60.0
+"""Seconds by which the clock may have been put back while a run went on."""
+
+
+def since(session: str, created: str) -> str:
+    """That an event is not from before something began: those need not be read. SQL."""
+    return (
+        f"seq > coalesce((SELECT seq FROM events WHERE stream = 'session:' || {session}"
+        f" AND ts < {created} - {SLACK} ORDER BY seq DESC LIMIT 1), 0)"
+    )
+
+
+HEARD = f"""
+SELECT event, coalesce(json_extract(data, '$.id'), ''), json_extract(data, '$.i'),
+       json_extract(data, '$.role'), json_extract(data, '$.text')
+FROM events
+WHERE stream = 'session:' || ?1 AND run_id = ?2 AND {since("?1", "?3")}
+  AND event IN ('input.accepted', 'run.started', 'run.resumed', 'message', 'tool.call',
+                'tool.result')
 ORDER BY seq"""
 
 TRACE = "SELECT spans, started, errors FROM traces WHERE run_id = ?"
@@ -67,6 +83,7 @@ class LeftRun:
         rows: its journal, without what cannot be read; then it is ``broken``.
         heard: the events that were told of it, each with the id of its call if it has one.
         spans, started, errors: of its trace.
+        late: what is to be told of it before it goes on.
     """
 
     info: RunInfo
@@ -80,6 +97,7 @@ class LeftRun:
     spans: int = 0
     started: float = 0.0
     errors: int = 0
+    late: tuple[AnyEvent, ...] = ()
 
 
 def given_text(given: Given) -> str:
@@ -95,7 +113,7 @@ def left_run(
     info: RunInfo,
     row: Row,
     steps: Iterable[Row] = (),
-    heard: Iterable[Row] = (),
+    heard: Sequence[Row] = (),
     trace: Sequence[Row] = (),
 ) -> LeftRun:
     """From a row of :data:`LEFT`, and what was read of it besides."""
@@ -110,7 +128,7 @@ def left_run(
         aside=bool(aside),
         rows=rows,
         broken=broken,
-        heard=tuple((str(event), str(call)) for event, call in heard),
+        heard=tuple((str(row[0]), str(row[1])) for row in heard),
         spans=int(spans or 0),
         started=float(started or info.updated),
         errors=int(errors or 0),

@@ -29,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = kills.outcome
     print(f"\r{outcome.summary()}")
     if outcome.problems:
+        print("\n".join(outcome.problems[:20]), file=sys.stderr)
         print(f"what is left is in {folder}; again with --seed {seed}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)

@@ -32,6 +32,13 @@ ROUNDS = (
     "SELECT event FROM events WHERE stream = ? AND event IN ('room.turn', 'room.idle')"
     " ORDER BY seq DESC LIMIT 1"
 )
+TOLD = """
+SELECT run_id, event, CASE event WHEN 'message' THEN json_extract(data, '$.text')
+                                 WHEN 'input.accepted' THEN ''
+                                 ELSE json_extract(data, '$.id') END
+FROM events WHERE stream LIKE 'session:%' AND event IN (
+    'input.accepted', 'message', 'tool.call', 'tool.result', 'approval.requested',
+    'approval.resolved')"""
 
 
 @attrs.define
@@ -60,7 +67,7 @@ class Checker:
                 *self._transcripts(db),
                 *self._told(db),
                 *self._posts(db),
-                *(self._left(db) if quiet else ()),
+                *((*self._left(db), *self._retold(db)) if quiet else ()),
             ]
 
     def _lost(self, db: sqlite3.Connection) -> Iterator[str]:
@@ -170,6 +177,32 @@ class Checker:
                 yield f"run {run_id} is {status} for ever"
             elif self.ends[run_id] != 1 and status not in ("dropped", "steered"):
                 yield f"the end of run {run_id} ({status}) is told {self.ends[run_id]} times"
+
+    def _retold(self, db: sqlite3.Connection) -> Iterator[str]:
+        """In the end the streams tell all there is, whatever a kill had kept to itself."""
+        heard = Counter(
+            (str(run_id), str(event), str(what)) for run_id, event, what in db.execute(TOLD)
+        )
+        expected: set[tuple[str, str, str]] = set()
+        for run_id, body in db.execute("SELECT run_id, body FROM messages"):
+            row = decode(body)
+            if isinstance(row, AssistantMessage):
+                expected |= {(run_id, "message", row.text)} if row.text else set()
+                expected |= {(run_id, "tool.call", call.id) for call in row.calls}
+                expected |= {(run_id, "tool.result", call.id) for call in row.calls}
+        for what in expected:
+            if not heard[what]:
+                yield f"{what} is told by no stream"
+        once = [
+            (run_id, "input.accepted", "") for (run_id,) in db.execute("SELECT run_id FROM runs")
+        ]
+        for approval, run_id, state in db.execute("SELECT id, run_id, state FROM approvals"):
+            once.append((run_id, "approval.requested", approval))
+            if state in ("allowed", "denied"):
+                once.append((run_id, "approval.resolved", approval))
+        for what in once:
+            if heard[what] != 1:
+                yield f"{what} is told {heard[what]} times"
 
     def counts(self) -> Counter[str]:
         with closing(_opened(self.folder / "state" / DATABASE_FILE)) as db:
