@@ -19,10 +19,11 @@ from motet.protocols.errors import MotetError
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.testing.loop import Interrupted
 from motet.testing.host import HostOptions, SimulatedHost, simulated_host
+from motet.testing.power import power_cut
 
 __all__ = ["Finding", "HostFault", "Story", "SweepReport", "sweep"]
 
-HostFault: TypeAlias = Literal["cancel", "crash", "kill", "delay", "stop"]
+HostFault: TypeAlias = Literal["cancel", "crash", "kill", "delay", "power", "stop"]
 
 Story: TypeAlias = Callable[[SimulatedHost], None]
 
@@ -77,6 +78,8 @@ def sweep(
     * ``cancel``: who drives the host goes away: the call that goes on is cancelled;
     * ``crash``: the power is cut, and a new host opens what the disk has kept;
     * ``kill``: the actor at the path ``target`` is killed, as ``/host/tools``;
+    * ``power``: as a crash, but within a commit: not before a step of the host, but before a change
+      of its disk, of which one commit makes several;
     * ``delay``: whichever task has its turn waits while others take up to 20 steps;
     * ``stop``: everything that goes on is stopped.
 
@@ -137,7 +140,7 @@ class _Played:
 
     def _play(self, host: SimulatedHost) -> str:
         """Why it went wrong; empty: it did not."""
-        if self.step:
+        if self.step and self.fault != "power":
             host.loop.at(host.loop.scheduler.steps + self.step, lambda: self._strike(host))
         try:
             self._tell(host)
@@ -152,8 +155,12 @@ class _Played:
 
     def _tell(self, host: SimulatedHost) -> None:
         try:
-            self.story(host)
-            host.settle()  # what it has left going is part of it
+            if self.step and self.fault == "power":
+                with power_cut(host, self.step) as power:
+                    self._whole(host)
+                self.struck = power.failed
+            else:
+                self._whole(host)
         except Interrupted:
             if self.fault == "crash":
                 host.crash()
@@ -162,6 +169,10 @@ class _Played:
         except (MotetError, MotetRuntimeError):
             if not self.struck:
                 raise
+
+    def _whole(self, host: SimulatedHost) -> None:
+        self.story(host)
+        host.settle()  # what it has left going is part of it
 
     def _strike(self, host: SimulatedHost) -> None:
         self.struck = True

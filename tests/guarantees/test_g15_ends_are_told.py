@@ -1,4 +1,4 @@
-"""G15: of an input that ended somebody is told, whatever happens between its end and the telling."""
+"""G15: of an input that ended somebody is told, whatever happens between end and telling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def each_told_once(host: mt.SimulatedHost) -> None:
 
 
 @pytest.mark.parametrize("story", [dropped, steered, joined])
+@pytest.mark.parametrize(("fault", "every"), [("crash", 19), ("power", 17)])
 def test_every_end_is_told_once_wherever_the_power_goes(
-    story: Callable[[mt.SimulatedHost], None],
+    story: Callable[[mt.SimulatedHost], None], fault: mt.HostFault, every: int
 ) -> None:
-    mt.sweep(story, "crash", every=8, check=each_told_once).check()
+    mt.sweep(story, fault, every=every, check=each_told_once).check()
