@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -62,14 +62,14 @@ def test_what_was_told_and_what_is_told_again_are_all_there_is(
 
 
 def test_what_was_withdrawn_is_told_again() -> None:
-    rows = [UserMessage("go"), AssistantMessage("well")]
+    rows: list[ChatMessage] = [UserMessage("go"), AssistantMessage("well")]
     user, answer = untold(INFO, rows, heard(()))
     known = heard(as_rows([user, answer, ev.RunResumed(1)]))
     assert list(untold(INFO, rows, known)) == [answer]
 
 
 @contextmanager
-def journal(state: Path) -> Iterator[sqlite3.Connection]:
+def journal(state: Path) -> Generator[sqlite3.Connection]:
     with closing(sqlite3.connect(state / "motet.db")) as db, db:
         yield db
 
@@ -90,7 +90,7 @@ async def test_the_answer_of_a_run_is_told_before_its_end(tmp_path: Path) -> Non
         end = "SELECT run_id, -1, data FROM events WHERE event = 'run.completed'"
         db.execute(f"INSERT INTO steps {end}")
         db.execute("DELETE FROM events WHERE event <> 'run.started'")
-    for _ in range(2):
+    for _ in range(2):  # and it is told once
         async with motet.open_host(tmp_path, agents=[agent]) as host:
             after = await of_session(host, "s")
         kinds = [ev.event_name(one) for one in after]
@@ -116,11 +116,11 @@ async def test_what_a_parked_run_has_asked_is_told_once(tmp_path: Path) -> None:
     with journal(tmp_path) as db:
         marks = ", ".join("?" * len(lost))
         db.execute(f"DELETE FROM events WHERE event IN ({marks}) AND seq > 3", lost)
-    for _ in range(2):
+    for _ in range(2):  # and it is told once
         async with motet.open_host(tmp_path, config=AT_ONCE, agents=[own.agent]) as host:
             after = await of_session(host, "s")
-    assert after[-2:] == [
-        next(one for one in before if isinstance(one, ev.MessageAdded) and one.i == 1),
-        next(one for one in before if isinstance(one, ev.ApprovalRequested)),
-    ]
-    assert len([one for one in after if isinstance(one, ev.ApprovalRequested)]) == 1
+        assert after[-2:] == [
+            next(one for one in before if isinstance(one, ev.MessageAdded) and one.i == 1),
+            next(one for one in before if isinstance(one, ev.ApprovalRequested)),
+        ]
+        assert len([one for one in after if isinstance(one, ev.ApprovalRequested)]) == 1
