@@ -69,6 +69,8 @@ async def _look(host: Host, seen: Snapshot, streams: set[str]) -> Snapshot:
     runs = await host.runs(limit=ALL)
     keys = dict.fromkeys([*(one.session for one in sessions), *(run.session for run in runs)])
     rooms = [await _room(host, info.name) for info in await host.rooms.list()]
+    # Also those of which nobody has heard: what a host tells while it starts has no listeners yet.
+    streams = streams | {f"session:{key}" for key in keys}
     return replace(
         seen,
         sessions=sessions,
