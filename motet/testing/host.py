@@ -273,7 +273,6 @@ def simulated_host(
         stack.enter_context(host.processes.installed())
         host.open()
         yield host
-        host.processes.check()
 
 
 def _who(user: str | None) -> Principal:

@@ -156,6 +156,8 @@ class SimulatedLoop:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+        if error is None and self.refusal is not None:
+            raise self.refusal
 
     # ------------------------------------------------------------------ driving
 

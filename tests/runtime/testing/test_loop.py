@@ -189,3 +189,19 @@ def test_there_is_one_world_at_a_time_and_a_world_ends_with_its_block() -> None:
         loop.start(trio.sleep_forever)
     with SimulatedLoop():
         pass
+
+
+def test_something_real_used_while_the_world_ends_is_refused_too() -> None:
+    async def tidies() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with suppress(NotSimulated):
+                time.sleep(1)
+
+    with (
+        pytest.raises(NotSimulated, match=r"test_loop\.py:\d+ \(in tidies"),
+        SimulatedLoop() as loop,
+    ):
+        loop.start(tidies)
+        loop.steps(3)
