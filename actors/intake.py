@@ -160,8 +160,8 @@ class Intake:
                 try:
                     return await session.ask(Submit(run.id))
                 except ActorDead:
-                    # Passivated in between: the input was not touched. A session that cannot be
-                    # started makes Resolve raise, so this ends.
+                    # Passivated in between, or the store has crashed: the input is not on disk. A
+                    # session that cannot be started makes Resolve raise, so this ends.
                     await trio.lowlevel.checkpoint()
         except BaseException:
             table.refuse(run)

@@ -87,11 +87,7 @@ class Session(Actor[SessionMessage]):
     async def submit(self, message: Submit) -> Ack:
         table = self.services.table
         run = table.runs[message.run_id]
-        try:
-            accepted = await self._store(run)
-        except BaseException:
-            table.refuse(run)
-            raise
+        accepted = await self._store(run)  # else the asker refuses it, or asks once more
         if accepted.duplicate:
             table.refuse(run)
             return Ack(accepted.run_id, "duplicate")
@@ -132,13 +128,14 @@ class Session(Actor[SessionMessage]):
             beside=run.beside,
             given=run.given,
         )
-        # Shielded: the outcome of a commit would be ambiguous to whoever is cancelled during it.
-        with trio.CancelScope(shield=True):
-            accepted = await self.services.store.ask(AcceptInput(new))
-            if not accepted.duplicate:
+        # Not shielded, or a store that crashed would wait for this before it is started again: an
+        # ask that is cancelled is withdrawn, or gives its outcome.
+        accepted = await self.services.store.ask(AcceptInput(new))
+        if not accepted.duplicate:
+            # It is accepted now: whoever is cancelled does not keep it from being queued.
+            with trio.CancelScope(shield=True):
                 await self._announce(run)
-            return accepted
-        raise AssertionError("nobody cancels this scope")
+        return accepted
 
     async def _announce(self, run: Run) -> None:
         await self.services.emit(run, events.InputAccepted(run.text, run.principal.user, run.key))
