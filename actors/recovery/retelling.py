@@ -178,8 +178,9 @@ class Retelling:
     async def of_unfinished(self, kept: Iterable[LeftRun]) -> None:
         """Of runs that go on, now or when a person has decided; ``kept``: :func:`completed`."""
         try:
-            await self._inputs()
-            for left in (*kept, *await self._parked()):
+            going = list(kept)
+            await self._inputs([left.info for left in going])
+            for left in (*going, *await self._parked()):
                 for event in left.late:
                     await self.tell(left.info.session, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
@@ -195,9 +196,8 @@ class Retelling:
             log.error("what a run did is not told again", run=run_id, exc_info=error)
         await self.tell(session, end, run_id)
 
-    async def _inputs(self) -> None:
-        infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
-        infos.sort(key=lambda info: info.created)
+    async def _inputs(self, infos: Sequence[RunInfo]) -> None:
+        """``infos``: oldest first."""
         accepted: dict[str, set[str]] = {}
         for info in infos:
             if info.session not in accepted:

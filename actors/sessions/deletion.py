@@ -30,6 +30,9 @@ DELETIONS = (
     "DELETE FROM memories WHERE session = ?",
     "DELETE FROM resumptions WHERE session = ?",
     "DELETE FROM conversations WHERE session = ?",
+    # What a command answered may quote any session of its user.
+    "DELETE FROM idempotency WHERE answer IS NOT NULL"
+    " AND user = (SELECT owner FROM sessions WHERE session = ?)",
     "DELETE FROM sessions WHERE session = ?",
 )
 

@@ -144,3 +144,5 @@ async def test_what_was_answered_is_on_disk_and_known_to_the_next_host(tmp_path:
         assert await client.send("s", "/who", key="c") == replace(asked, status="duplicate")
         with pytest.raises(RequestFailed, match="used for something else"):
             await client.call("runs.stop", **{**stop, "session": "other"})
+        await host.delete("s")
+        assert kept(tmp_path) == 0  # they may quote it
