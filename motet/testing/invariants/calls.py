@@ -8,7 +8,7 @@ from itertools import chain
 
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
-from motet.protocols.events import ToolCall, ToolResult
+from motet.protocols.events import ToolCall, ToolResult, Warned
 from motet.testing.invariants.runs import ends
 from motet.testing.invariants.snapshot import Snapshot
 from motet.testing.invariants.violation import Finding
@@ -16,6 +16,7 @@ from motet.testing.invariants.violation import Finding
 __all__ = [
     "effects_at_most_once",
     "gates_hold",
+    "hooks_do_not_fail",
     "no_work_after_the_end",
     "one_result_per_call",
     "requests_are_valid",
@@ -119,6 +120,14 @@ def gates_hold(snapshot: Snapshot) -> Iterator[Finding]:
     for call in snapshot.ran:
         if call.gated and (call.run_id, call.call_id) not in allowed:
             yield f"the tool {call.tool!r} of run {call.run_id} ran without its approval"
+
+
+def hooks_do_not_fail(snapshot: Snapshot) -> Iterator[Finding]:
+    """No hook raises, times out, or decides what the host has to refuse (G10 says what then)."""
+    for item in snapshot.events:
+        event = item.record.event
+        if isinstance(event, Warned) and event.source == "hook":
+            yield f"in run {item.record.run_id}: {event.message}"
 
 
 def effects_at_most_once(snapshot: Snapshot) -> Iterator[Finding]:

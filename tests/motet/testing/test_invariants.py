@@ -130,6 +130,7 @@ WRONG: Iterable[tuple[str, str, Snapshot]] = [
         "without its approval",
         Snapshot(ran=(Ran(1, "r", "c1", "pay", "s", "ann", gated=True),)),
     ),
+    ("hooks_do_not_fail", "in run r: it raised", told((1, events.Warned("hook", "it raised")))),
     ("effects_at_most_once", "2 times", Snapshot(effects=(Effect("c1", "paid"),) * 2)),
     (
         "stops_are_total",

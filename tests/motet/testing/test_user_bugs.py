@@ -33,7 +33,7 @@ class Project:
 
 
 PROJECTS = {
-    "broken tool pairs": Project(trimmer.agent, "requests_are_valid", setup=trimmer.install),
+    "broken tool pairs": Project(trimmer.agent, "hooks_do_not_fail", setup=trimmer.install),
     "a doubled reply": Project(webhook.agent, "inputs_are_answered_once", receive=webhook.receive),
     "an input lost at a restart": Project(
         inbox.agent, "inputs_are_answered_once", receive=inbox.receive
@@ -87,12 +87,13 @@ def is_found_and_printed(project: Project, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_broken_tool_pairs_are_found_and_printed() -> None:
-    is_found_and_printed(PROJECTS["broken tool pairs"], 1)
+def test_a_group_chat_that_never_ends_is_found_and_printed() -> None:
+    is_found_and_printed(PROJECTS["a group chat that never ends"], 1)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROJECTS)
 def test_what_users_report_is_found_and_printed(name: str, seed: int) -> None:
     is_found_and_printed(PROJECTS[name], seed)

@@ -20,23 +20,25 @@ BURST = 2.0
 
 log = logging.getLogger(__name__)
 
-_bursts: WeakKeyDictionary[motet.Host, dict[str, list[str]]] = WeakKeyDictionary()
+Message = tuple[str, str | None]
+"""A text, and the number that its sender gave it."""
+
+_bursts: WeakKeyDictionary[motet.Host, dict[str, list[Message]]] = WeakKeyDictionary()
 
 
 async def receive(host: motet.Host, user: str, session: str, text: str, key: str | None) -> None:
     """A message has come in by the webhook."""
     bursts = _bursts.setdefault(host, defaultdict(list))
-    bursts[session].append(text)
+    bursts[session].append((text, key))
     if len(bursts[session]) == 1:
-        trio.lowlevel.spawn_system_task(_hand_over, host, user, session, key)
+        trio.lowlevel.spawn_system_task(_hand_over, host, user, session)
 
 
-async def _hand_over(host: motet.Host, user: str, session: str, key: str | None) -> None:
+async def _hand_over(host: motet.Host, user: str, session: str) -> None:
     await trio.sleep(BURST)
-    texts = _bursts[host].pop(session)
-    try:
-        await host.submit(
-            "\n".join(texts), session=session, principal=motet.Principal(user), key=key
-        )
-    except Exception:
-        log.warning("a message could not be handed over")
+    who = motet.Principal(user)
+    for text, key in _bursts[host].pop(session):
+        try:
+            await host.submit(text, session=session, mode="collect", principal=who, key=key)
+        except Exception:
+            log.warning("a message could not be handed over")

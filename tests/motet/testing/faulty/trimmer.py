@@ -1,6 +1,7 @@
-"""A project that sends broken histories: to save tokens, a hook keeps the last five messages.
+"""A project that breaks tool pairs: to save tokens, a hook keeps the last four messages.
 
-It counts messages, and so cuts between a call and its result.
+It counts messages, and so cuts between a call and its result. The host does not send what a
+provider would refuse, so that the session is not lost; but the run is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import motet
 
 agent = motet.Agent("reader", instructions="You read files.")
 
-KEPT = 5
+KEPT = 4
 
 
 @agent.tool
