@@ -21,7 +21,7 @@ from motet.actors.storage.errors import StorageError
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Terminal
 from motet.protocols.models import Usage
-from motet.protocols.sessions import FINAL, ListRuns, RunInfo
+from motet.protocols.sessions import FINAL, GetRun, ListRuns, RunInfo
 from motet.runtime import ActorDead, ActorRef
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Late:
         return [run for run in runs if run.session == session and run.state == "running"]
 
     async def last(self, session: str, since: float) -> RunInfo | None:
-        """The run that a turn of then has become, if its input was stored."""
+        """The run that a turn of then has become, if its input was stored. 0: nobody knows when."""
+        if not since:
+            return None
         found = await self.store.ask(ListRuns(session=session, limit=_LATELY))
         own = (one for one in found if one.status not in _ENTERED and one.created >= since)
         return next(own, None)
@@ -131,8 +133,9 @@ class Late:
     async def _ended(self, session: str, run_id: str) -> Turn | None:
         try:
             with suppress(StorageError, ActorDead):
-                result = await recall(run_id, session, self.store)
-                return turn_of(result) if result.status in FINAL else None
+                info = await self.store.ask(GetRun(run_id))
+                if info is None or info.status in FINAL:
+                    return turn_of(await recall(run_id, session, self.store))
         except NotFound:
             return Turn(run_id, problem=DELETED)
         return None
