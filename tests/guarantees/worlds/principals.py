@@ -17,7 +17,7 @@ import trio
 
 import motet
 from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.outbox import Outbox, Published
+from motet.actors.gateway.outbox import Outbox
 from motet.actors.gateway.streams import Streams
 from motet.actors.models.played import Played
 from motet.protocols.chat import AssistantMessage, UserMessage
@@ -204,17 +204,13 @@ async def _listen(town: Town, host: motet.Host, user: str, nursery: trio.Nursery
     """A client of the gateway that subscribes to the other's sessions, by their names."""
     outbox = Outbox()
 
-    def hear(event: Published) -> bool:
-        town.shown(user, "an event", event.frame)
-        return True
-
     def wake() -> None:
         for entry in outbox.take():
             town.shown(user, "an event", entry.frame())
             if entry.written is not None:
                 entry.written()
 
-    streams = Streams(host, Hub(host.events), outbox, wake, WireLimits(), Principal(user), hear)
+    streams = Streams(host, Hub(host.events), outbox, wake, WireLimits(), Principal(user))
     nursery.start_soon(streams.run)
     await trio.sleep(town.sim.random.choice((0, 0.5, 1.5)))
     for name in session_names(other(user)):
