@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from typing import Final, TypeVar
 
 import attrs
@@ -289,5 +290,9 @@ def cors(origin: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def new_session(edge: str, agent: str) -> str:
-    return f"{edge}:{agent[:100]}:{fresh_hex(8)}"
+def new_session(edge: str, agent: str, user: str, key: str | None) -> str:
+    """A fresh one; for a request with a key the one that its repetitions find."""
+    name = (
+        fresh_hex(8) if key is None else sha256(msgspec.json.encode((user, key))).hexdigest()[:16]
+    )
+    return f"{edge}:{agent[:100]}:{name}"

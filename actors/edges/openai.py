@@ -136,7 +136,8 @@ async def _session(exchange: Exchange, request: ChatRequest, before: tuple[Said,
             raise wrong(f"A session's name has at most {SESSION_LENGTH} characters.", "metadata")
         return named
     if not before:
-        return new_session("openai", request.model)
+        user = exchange.principal.user
+        return new_session("openai", request.model, user, exchange.key)
     state = digest_of(exchange.principal.user, request.model, before)
     found = await exchange.context.conversations.find(state)
     if found is None:

@@ -340,6 +340,19 @@ async def test_with_a_key_the_run_goes_on_and_its_answer_is_given_again() -> Non
         assert len(it.script.requests) == 1
 
 
+async def test_a_first_message_that_is_sent_again_with_its_key_is_answered_once(
+    tmp_path: Path,
+) -> None:
+    async with served(say("Once."), state=tmp_path) as it:
+        first = await it.ask("hi", headers={"Idempotency-Key": "k1"})
+    async with served(state=tmp_path) as it:
+        again = await it.ask("hi", headers={"Idempotency-Key": "k1"})
+        assert (again.id, again.choices) == (first.id, first.choices)
+        with pytest.raises(openai.ConflictError) as other:
+            await it.ask("ho", headers={"Idempotency-Key": "k1"})
+        assert other.value.code == "key_conflict"
+
+
 async def test_text_that_the_model_takes_back_ends_a_stream_with_an_error() -> None:
     async with served(cut("Half an ans"), say("An answer.")) as it:
         with pytest.raises(openai.APIError, match="anew"):
