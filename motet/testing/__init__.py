@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
     from motet.runtime.testing.simulation import Stuck
     from motet.testing import invariants as invariants
-    from motet.testing.checking import check, snapshot
+    from motet.testing.checking import check, check_memory, snapshot
     from motet.testing.disk import SimulatedDisk
     from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws
     from motet.testing.fuzz_model import Drawn, FuzzModel
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     ALLOW_MODEL_REQUESTS: bool
 
 _HOMES = {
-    "motet.testing.checking": ("check", "snapshot"),
+    "motet.testing.checking": ("check", "check_memory", "snapshot"),
     "motet.testing.invariants.snapshot": ("Snapshot",),
     "motet.testing.invariants.violation": ("InvariantBroken", "Violation"),
     "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
@@ -163,6 +163,7 @@ __all__ = [
     "assert_reached",
     "call",
     "check",
+    "check_memory",
     "cut",
     "fail",
     "flaky_tool",

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import trio
 from msgspec.structs import replace
 
 from motet.actors.host import Host
+from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.events import EventRecord
 from motet.protocols.sessions import HistoryRow
-from motet.testing.invariants import STANDARD, Invariant, InvariantBroken, Snapshot, broken
+from motet.runtime.looking import statistics_of
+from motet.runtime.testing.invariants import broken_laws
+from motet.runtime.testing.probe import cells, limits_of
+from motet.testing.invariants import (
+    STANDARD,
+    Invariant,
+    InvariantBroken,
+    Snapshot,
+    Violation,
+    broken,
+)
 from motet.testing.invariants.snapshot import RoomSeen, Task
 from motet.testing.stories.play import play_in, tasks_of_runs, told
 
 if TYPE_CHECKING:
     from motet.testing.host import SimulatedHost
 
-__all__ = ["check", "snapshot"]
+__all__ = ["check", "check_memory", "snapshot"]
+
+AWAY = IDLE_AFTER + 2 * SWEEP_EVERY
+"""Virtual seconds after which nobody keeps a session that nobody uses."""
+
+SESSIONS = "/host/router/"
 
 PAGE = 200
 ALL = 100_000
@@ -38,6 +55,29 @@ def check(host: SimulatedHost, *invariants: Invariant) -> None:
     raise play.broken(wrong, invariants)
 
 
+def check_memory(host: SimulatedHost) -> None:
+    """Let idle sessions be put away, which takes a quarter of a virtual hour; is anything left?
+
+    Raises :class:`InvariantBroken` when an actor or a run of one is still in memory. For the end
+    of a test: a host that leaks grows with each session that it has ever had.
+    """
+    host.advance(AWAY)
+    left = host.call(_kept)
+    if left:
+        sentence = f"after {AWAY:g} idle seconds there is still {', '.join(left)}"
+        wrong = Violation("sessions_are_put_away", sentence)
+        play = play_in(host)
+        raise play.broken([wrong]) if play else InvariantBroken([wrong], host.report(50))
+
+
+async def _kept(host: Host) -> list[str]:
+    """The sessions and runs that a host has in its memory."""
+    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    paths = [actor.path for actor in host.actors()]
+    sessions = [path for path in paths if path.startswith(SESSIONS)]
+    return [*sessions, *(f"the run {run_id}" for run_id in tree.table.runs)]
+
+
 def snapshot(host: SimulatedHost) -> Snapshot:
     """What can be seen of a host now, and what happened in it; asks the host itself."""
     play = play_in(host)
@@ -45,8 +85,15 @@ def snapshot(host: SimulatedHost) -> Snapshot:
     seen = play.history() if play is not None else history(host)
     streams = {happened.record.stream for happened in seen.events}
     seen = host.call(_look, seen, streams)
-    laws = tuple(dict.fromkeys(map(str, host.violations)))
-    return replace(seen, laws=laws, effects=tuple(host.ledger.effects))
+    laws = (*map(str, host.violations), *_broken_laws(host.host))
+    return replace(seen, laws=tuple(dict.fromkeys(laws)), effects=tuple(host.ledger.effects))
+
+
+def _broken_laws(host: Host) -> Iterator[str]:
+    """What the counters of the actors say, as they are now."""
+    for cell in cells(host.system):
+        for law, numbers in broken_laws(None, statistics_of(cell), limits_of(cell), None):
+            yield f"{law} broken by {cell.path}: {numbers}"
 
 
 def history(host: SimulatedHost) -> Snapshot:

@@ -24,6 +24,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from itertools import count
 from types import FrameType
 from typing import Any
@@ -150,7 +151,10 @@ class FakeProcesses:
         fake = FakeProgram(next(self._pids), attrs.evolve(program, argv=argv), line)
         self.started.append(fake)
         self._running.append(fake)
-        trio.lowlevel.spawn_system_task(self._run, fake, behave, name=f"program {argv[0]}")
+        # In the context of whoever has started it, by which a run is known that leaves it behind.
+        trio.lowlevel.spawn_system_task(
+            self._run, fake, behave, name=f"program {argv[0]}", context=copy_context()
+        )
         return fake
 
     async def _run(self, program: FakeProgram, behave: Behaviour) -> None:

@@ -68,11 +68,11 @@ def counters_agree(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def nothing_is_left(snapshot: Snapshot) -> Iterator[Finding]:
-    """A host at rest has no child process and no tool at work."""
+    """A host at rest has no tool at work, nor anything that a tool has started."""
     if not snapshot.settled:
         return
-    for process in snapshot.processes:
-        yield f"the host is at rest, and the process {process} is alive"
     for call in snapshot.ran:
         if not call.ended and not snapshot.crashed_after(call.at):
             yield f"the host is at rest, and the tool {call.tool!r} of {call.run_id} is at work"
+    for task in snapshot.tasks:
+        yield f"the host is at rest, and the task {task.name} of {task.run_id} goes on"

@@ -128,8 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         sessions, transcripts, runs, errors, approvals, rooms: what the host's own calls say.
         limits: of agents, by name.
         laws: what the kernel's own counters say is broken.
-        processes: children that are alive, in words.
-        tasks: what tools have started, and is alive.
+        tasks: what tools have started, and is alive; programs too.
         actors: paths of live actors.
         settled: nothing in the host could run any more.
         restless: why it did not come to rest, if it should have.
@@ -151,7 +150,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     rooms: tuple[RoomSeen, ...] = ()
     limits: dict[str, Limits] = {}
     laws: tuple[str, ...] = ()
-    processes: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
     actors: tuple[str, ...] = ()
     settled: bool = False

@@ -158,7 +158,7 @@ WRONG: Iterable[tuple[str, str, Snapshot]] = [
         "9000 tokens, its limit is 10",
         Snapshot(runs=(run("completed", usage=Usage(9000)),), limits={"a": Limits(tokens=10)}),
     ),
-    ("nothing_is_left", "process sleep is alive", Snapshot(processes=("sleep",), settled=True)),
+    ("nothing_is_left", "the task job of r", Snapshot(tasks=(Task("r", "job"),), settled=True)),
     ("counters_agree", "G4 broken", Snapshot(laws=("G4 broken at step 3",))),
     ("one_terminal_event", "2 terminal events", told(START, END, END)),
     (

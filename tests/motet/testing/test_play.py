@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import motet
 from motet import testing as mt
 from motet.protocols.sessions import RunStatus
+from motet.testing.fake_program import FakeProgram
 from motet.testing.stories.acts import Act
 
 agent = motet.Agent("helper", instructions="You help.")
@@ -143,6 +144,44 @@ def test_a_host_that_knows_the_agent_already_is_refused() -> None:
         pytest.raises(motet.ConfigError, match="knows helper already: leave agents= to the"),
     ):
         mt.Program([HI]).execute(host, agent)
+
+
+async def for_ever(program: FakeProgram) -> int:
+    await trio.sleep_forever()
+    return 0
+
+
+def test_a_program_that_a_tool_leaves_behind_is_found() -> None:
+    leaky = motet.Agent("leaky")
+
+    @leaky.tool
+    async def watch(folder: str) -> str:
+        """Watch a folder."""
+        await trio.lowlevel.open_process(["watcher", folder])
+        return "watching"
+
+    with mt.simulated_host() as host:
+        host.processes.program("watcher", for_ever)
+        mt.Program([HI], {"leaky": [mt.call("watch", folder="a")]}).execute(host, leaky)
+        with pytest.raises(mt.InvariantBroken, match="its task program watcher goes on"):
+            mt.check(host)
+
+
+def test_sessions_that_nobody_uses_are_put_away_and_a_run_that_stays_is_named() -> None:
+    with mt.simulated_host() as host:
+        mt.Program([HI]).execute(host, agent)
+        mt.check_memory(host)
+        held = motet.Agent("held", model=mt.ScriptedModel([mt.call("nap", seconds=99)]))
+
+        @held.tool(timeout=9_000)
+        async def nap(seconds: float) -> str:
+            """Sleep."""
+            await trio.sleep(50 * seconds)
+            return "slept"
+
+        host.start(held, "hi", session="other")
+        with pytest.raises(mt.InvariantBroken, match="/host/router/other"):
+            mt.check_memory(host)
 
 
 def test_an_error_of_the_projects_own_door_is_told_with_the_program() -> None:
