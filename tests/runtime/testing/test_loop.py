@@ -199,9 +199,10 @@ def test_something_real_used_while_the_world_ends_is_refused_too() -> None:
             with suppress(NotSimulated):
                 time.sleep(1)
 
-    with (
-        pytest.raises(NotSimulated, match=r"test_loop\.py:\d+ \(in tidies"),
-        SimulatedLoop() as loop,
-    ):
-        loop.start(tidies)
-        loop.steps(3)
+    def world() -> None:
+        with SimulatedLoop() as loop:
+            loop.start(tidies)
+            loop.steps(3)
+
+    with pytest.raises(NotSimulated, match=r"test_loop\.py:\d+ \(in tidies"):
+        world()
