@@ -1,0 +1,62 @@
+"""The steps of the guide to testing: each finds the bug that is planted in it, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+STEPS = Path(__file__).parents[2] / "examples" / "testing"
+PLANTED = re.compile(r"^( *)\S.*  # planted, right is: (.*)$", re.M)
+# What is found need not be made small here, and less has to be tried.
+CONFTEST = """
+    from hypothesis import Phase, settings
+
+    settings.register_profile("short", phases=[Phase.generate], derandomize=True)
+    settings.load_profile("short")
+"""
+FOUND = {
+    "test_an_order_reduces_the_stock": r"{'pear': 2} != {'pear': 1}",
+    "test_a_supplier_who_is_down_is_given_up_within_a_minute": r"assert 1033\.0 < 60",
+    "test_the_rent_is_never_paid_twice": r"findings, first crash before step \d+ with seed 0: ",
+    "test_everybody_is_answered_once": r"inputs_are_answered_once \(G15\): the input ",
+    "test_each_agent_speaks_once_for_each_message": r"turns of agents in the room 'den' for ",
+}
+
+
+def steps() -> dict[str, str]:
+    """The files by name, with fewer examples than for a reader."""
+    found = {path.stem: path.read_text() for path in sorted(STEPS.glob("test_*.py"))}
+    return {
+        name: text.replace("max_examples=100", "max_examples=60") for name, text in found.items()
+    }
+
+
+@pytest.mark.slow
+def test_each_step_finds_the_bug_that_is_planted_in_it(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    for name, text in steps().items():
+        pytester.makepyfile(**{name: text})
+
+    result = pytester.runpytest_subprocess("-v")
+
+    result.assert_outcomes(failed=5, passed=1)
+    out = result.stdout.str()
+    for name, why in FOUND.items():
+        _, _, said = out.partition(f"_ {name} _")
+        assert re.search(why, said), name
+    assert out.count("to replay it: pytest --motet-replay") == 2
+
+
+@pytest.mark.slow
+def test_each_step_passes_when_its_bug_is_mended(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    for name, text in steps().items():
+        mended, planted = PLANTED.subn(r"\1\2", text.replace("max_examples=60", "max_examples=12"))
+        assert planted == 1, name
+        pytester.makepyfile(**{name: mended})
+
+    pytester.runpytest_subprocess().assert_outcomes(passed=6)
