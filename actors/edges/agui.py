@@ -182,6 +182,7 @@ class _Telling:
                 self.asking.note(event)
                 await self.exchange.tell(*self.translation.events(event))
             if end is not None:
+                self.exchange.answered = True
                 await self.exchange.tell(*self.translation.close(), end)
                 return await self.exchange.finish()
 

@@ -76,7 +76,10 @@ def asker_of(context: Context, head: Head, peer: str, needed: Role) -> Asker:
 
 @attrs.define(eq=False)
 class Exchange:
-    """``tail``: what follows the path of the edge."""
+    """``tail``: what follows the path of the edge.
+
+    ``answered``: all that the client gets of the run is on its way; set before the last of it.
+    """
 
     context: Context
     http: HttpConnection
@@ -84,6 +87,7 @@ class Exchange:
     asker: Asker
     tail: str = ""
     begun: bool = attrs.field(init=False, default=False)
+    answered: bool = attrs.field(init=False, default=False)
     _headers: list[tuple[str, str]] = attrs.field(init=False, factory=list["tuple[str, str]"])
     _watch: Watch | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
@@ -226,8 +230,9 @@ class Exchange:
     async def attended(self, run_id: str, work: Callable[[], Awaitable[bool]]) -> bool:
         """Answer while the client is there. Raises :class:`Gone`.
 
-        Who closes the connection means to stop the run, unless the request had a key, by which its
-        answer can be asked for again. One that is only slow is cut off, and the run goes on.
+        Who closes the connection means to stop the run, unless the request is answered, or had a
+        key, by which its answer can be asked for again. One that is only slow is cut off, and the
+        run goes on.
         """
         answer: bool | None = None
         failure: Exception | None = None
@@ -250,7 +255,7 @@ class Exchange:
         if answer is not None:
             return answer
         left = left or isinstance(failure, trio.BrokenResourceError)
-        if left and self.key is None:
+        if left and self.key is None and not self.answered:
             await self._stop(run_id)
         if left or failure is None:
             raise Gone

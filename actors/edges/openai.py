@@ -278,6 +278,7 @@ class _Told:
         usage: Usage,
         waiting: Sequence[ApprovalInfo] = (),
     ) -> bool:
+        self.exchange.answered = True
         await self._note(text)
         return await self.exchange.respond(
             Completion(
@@ -293,6 +294,7 @@ class _Told:
     async def _end(
         self, reason: FinishReason, usage: Usage, waiting: Sequence[ApprovalInfo] = ()
     ) -> bool:
+        self.exchange.answered = True
         await self._note("".join(self._sent))
         last = [replace(self._chunk(Delta(), reason), approvals=listed(waiting))]
         options = self.request.stream_options
