@@ -29,13 +29,15 @@ __all__ = [
 class Send(Written, frozen=True, tag="send"):
     """``user`` says something in a session; ``key`` makes a resend harmless.
 
-    The step is over when the input is on disk: nobody waits for the answer.
+    The step is over when the input is on disk: nobody waits for the answer. With ``soon`` it is
+    over at once, and the input arrives as the host goes on, unless the power is cut before.
     """
 
     user: str
     text: str
     session: str = "main"
     key: str | None = None
+    soon: bool = False
 
 
 class Resend(Written, frozen=True, tag="resend"):

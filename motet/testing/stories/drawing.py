@@ -49,6 +49,7 @@ MOST_MISHAPS = 2
 MOST_CALLS = 8
 MOST_SEEDS = 1000
 KEYED = 0.7
+SOON = 0.1
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -84,6 +85,7 @@ class Shape:
     session: str
     number: float = 0
     keyed: bool = False
+    soon: bool = False
 
 
 @st.composite
@@ -169,7 +171,8 @@ def _shape(
             session = one_of(draw, sessions[user])
             after = between(draw, 0, MOST_EVENTS) if kind == "disconnect" else 0
             keyed = kind in ("send", "post") and happens(draw, KEYED)
-            return Shape(kind, user, session, after, keyed)
+            soon = kind == "send" and happens(draw, SOON)
+            return Shape(kind, user, session, after, keyed, soon)
 
 
 def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Act:
@@ -181,7 +184,7 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
 
     key = f"k{number}" if shape.keyed else None
     makers: dict[Kind, Callable[[], acts.Act]] = {
-        "send": lambda: acts.Send(user, text(), session=session, key=key),
+        "send": lambda: acts.Send(user, text(), session=session, key=key, soon=shape.soon),
         "run": lambda: acts.Run(int(shape.number)),
         "wait": lambda: acts.Wait(shape.number),
         "stop": lambda: acts.Stop(user, session=session),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Literal, TypeAlias
 
 import attrs
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.models.schema_values import filled
 from motet.actors.models.wire import json_object
+from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.testing.steps import Answer, RawCall, Step, call, cut, fail, say, slow
@@ -49,7 +50,7 @@ class Line:
 @st.composite
 def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
     """The shape of one answer of an agent."""
-    tools = [tool for tool in agent.tools if isinstance(tool, Tool)]
+    tools = _callable(agent.tools)
     kind: Kind = "say"
     if tools:
         kind = weighted(
@@ -73,6 +74,26 @@ def line(draw: Draw, agent: AnyAgent, faults: Faults) -> Line:
         ("cut", faults.cut),
     ]
     return Line(called, kind == "malformed", weighted(draw, troubles))
+
+
+def _callable(given: Sequence[Tool | str]) -> list[Tool]:
+    """What an agent can call: its own tools, and those that every host has for it to name.
+
+    What a host knows only when it runs, as the tools of MCP servers, is left out.
+    """
+    found: dict[str, Tool] = {}
+    for item in given:
+        names = GROUPS.get(item, (item,)) if isinstance(item, str) else ()
+        tools = (
+            [item] if isinstance(item, Tool) else [_builtin()[n] for n in names if n in _builtin()]
+        )
+        found |= {tool.name: tool for tool in tools}
+    return list(found.values())
+
+
+@cache
+def _builtin() -> dict[str, Tool]:
+    return builtin_tools()
 
 
 def answer(draw: Draw, shape: Line, others: Sequence[str]) -> Step:

@@ -57,7 +57,7 @@ def play_in(host: SimulatedHost) -> Play | None:
 
 def latest(bound: BoundProgram) -> Play | None:
     """The last execution of all, if it was of this program."""
-    return next((play for play in _latest if play.bound is bound), None)
+    return next((play for play in _latest if play.bound.program == bound.program), None)
 
 
 class Play:
@@ -179,6 +179,10 @@ class Play:
     def _send(self, step: acts.Send, *, again: bool) -> None:
         user, text, session = step.user, step.text, step.session
         receive = self.target.receive
+        if receive is None and step.soon and not again:
+            agent = self.target.agent
+            self.host.start_soon(agent, text, session=session, user=user, key=step.key)
+            return
         if receive is None:
             with _refused():
                 self.host.start(self.target.agent, text, session=session, user=user, key=step.key)

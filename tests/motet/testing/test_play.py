@@ -92,6 +92,13 @@ def test_a_reset_and_a_foreign_session_are_answered_and_the_program_goes_on() ->
     assert "NotFound" in seen.sent[1].why
 
 
+def test_an_input_may_be_on_its_way_when_the_power_is_cut() -> None:
+    late = mt.Send("ann", "ann/1: hi", key="k1", soon=True)
+    assert played(late, mt.Crash()).runs == ()
+    assert ends(played(late, mt.Wait(1))) == ["completed"]
+    assert ends(played(late, mt.Crash(), mt.Resend("ann"))) == ["completed"]
+
+
 def test_an_input_is_answered_after_a_crash() -> None:
     seen = played(
         HI, mt.Run(40), mt.Crash(), mt.Wait(1), script=[mt.slow(mt.say("late"), seconds=5)]

@@ -124,3 +124,14 @@ def test_a_printed_test_says_what_it_needs() -> None:
     assert "program.execute(host, helper, own_models=True)" in text
     nowhere = program.bind(motet.Agent("nobody")).as_test()
     assert "from myapp import agent  # say where it is" in nowhere
+
+
+def test_models_call_the_tools_that_every_host_has() -> None:
+    reader = motet.Agent("reader", tools=["group:fs"])
+    found = find(
+        mt.programs(reader, max_steps=1),
+        lambda program: "read_file" in repr(program),
+        settings=settings(max_examples=2_000, database=None, deadline=None),
+        random=Random(1),
+    )
+    assert "call('read_file', path=" in repr(found)
