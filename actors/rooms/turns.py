@@ -105,12 +105,15 @@ class Late:
         return [run for run in runs if run.session == session and run.state == "running"]
 
     async def last(self, session: str, since: float) -> RunInfo | None:
-        """The run that a turn of then has become, if its input was stored. 0: nobody knows when."""
+        """The run that a turn of then has become, if its input was stored. 0: nobody knows when.
+
+        It is the first since then: what was to enter it came later, and may have been cut off too.
+        """
         if not since:
             return None
         found = await self.store.ask(ListRuns(session=session, limit=_LATELY))
-        own = (one for one in found if one.status not in _ENTERED and one.created >= since)
-        return next(own, None)
+        own = [one for one in found if one.status not in _ENTERED and one.created >= since]
+        return own[-1] if own else None
 
     async def outcome(self, session: str, run_id: str) -> Turn:
         """What came of it, as soon as it has ended. Cancelling is harmless."""

@@ -10,6 +10,7 @@ import trio
 
 import motet
 from motet.actors.rooms.handle import OpenRoom, RoomEvents
+from motet.actors.rooms.turns import Late
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, RoomIdle
 from motet.protocols.rooms import RoomMode
@@ -138,3 +139,13 @@ async def test_what_is_collected_opens_one_round_after_the_turn() -> None:
     assert isinstance(seen[-1], RoomIdle)
     last = model_of(ann).requests[-1].messages[-1]
     assert last == UserMessage("[alice] @ann two\n[alice] @ann three")
+
+
+async def test_what_was_to_enter_a_turn_is_not_taken_for_the_turn() -> None:
+    async with motet.open_host(agents=[agent("ann", "a")]) as host:
+        first = await host.run("ann", "the turn", session="s")
+        await host.run("ann", "what somebody said meanwhile", session="s")
+        tree = host._tree  # pyright: ignore[reportPrivateUsage]
+        found = await Late(tree.store, tree.services).last("s", 1.0)
+        assert found is not None
+        assert found.run_id == first.run_id
