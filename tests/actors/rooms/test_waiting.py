@@ -116,7 +116,9 @@ async def test_a_stop_ends_what_waits(how: str) -> None:
         assert (run.status, approval.state) == ("cancelled", "withdrawn")
 
 
-@pytest.mark.parametrize("end", ["closed", "drained", "killed", "answered"])
+@pytest.mark.parametrize(
+    "end", ["closed", "drained", "killed", pytest.param("answered", marks=pytest.mark.slow)]
+)
 async def test_it_goes_on_in_the_next_host(tmp_path: Path, end: str) -> None:
     """``answered``: and then killed before anything came of it."""
     if end in ("killed", "answered"):
@@ -206,6 +208,7 @@ async def test_a_host_opens_such_rooms_by_itself(tmp_path: Path) -> None:
                 await trio.sleep(0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within", [0.0, 60.0])
 async def test_how_long_a_round_is_expected_is_configured(tmp_path: Path, within: float) -> None:
     killed(tmp_path, "posted")
