@@ -50,6 +50,7 @@ MOST_CALLS = 8
 MOST_SEEDS = 1000
 KEYED = 0.7
 SOON = 0.1
+DENSE = 0.5
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -108,8 +109,8 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     lines: list[list[Line]] = [
         draw(st.lists(line(agent, bounds.faults), max_size=MOST_LINES)) for agent in agents
     ]
-    mishaps = draw(_mishaps(bounds.faults))
-    choices = draw(_choices(bounds.faults))
+    mishaps = _mishaps(draw, bounds.faults)
+    choices = _choices(draw, bounds.faults)
     names = [agent.name for agent in agents]
     script: dict[str, list[Step]] = {
         name: [answer(draw, one, [n for n in names if n != name]) for one in own]
@@ -200,47 +201,35 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
     return makers[shape.kind]()
 
 
-def _mishaps(faults: Faults) -> st.SearchStrategy[list[Mishap]]:
-    likely = min(1.0, MOST_CALLS * (faults.late + faults.failing) / 2)
-    if likely <= 0:
-        return st.just([])
-
-    @st.composite
-    def drawn(draw: Draw) -> list[Mishap]:
-        if not happens(draw, likely):
-            return []
-        found: dict[int, Mishap] = {}
-        for _ in range(between(draw, 1, MOST_MISHAPS)):
-            number: int = between(draw, 1, MOST_CALLS)
-            kind = weighted(
-                draw, [("fails", faults.failing), ("late", faults.late), ("after", faults.failing)]
-            )
-            if kind == "late":
-                found[number] = Mishap(number, late=one_of(draw, LATE))
-            else:
-                found[number] = Mishap(number, fails="planned to fail", after=kind == "after")
-        return [found[number] for number in sorted(found)]
-
-    return drawn()
-
-
-def _choices(faults: Faults) -> st.SearchStrategy[list[int]]:
-    """A few delays here and there, or any task at each step; trailing zeros mean the same."""
-
-    @st.composite
-    def drawn(draw: Draw) -> list[int]:
-        if not happens(draw, faults.schedule):
-            return []
-        few = st.lists(
-            st.tuples(st.integers(0, MOST_CHOICES), st.integers(1, 3)), min_size=1, max_size=4
+def _mishaps(draw: Draw, faults: Faults) -> list[Mishap]:
+    if not happens(draw, min(1.0, MOST_CALLS * (faults.late + faults.failing) / 2)):
+        return []
+    found: dict[int, Mishap] = {}
+    for _ in range(between(draw, 1, MOST_MISHAPS)):
+        call = between(draw, 1, MOST_CALLS)
+        kind = weighted(
+            draw, [("fails", faults.failing), ("late", faults.late), ("after", faults.failing)]
         )
-        if not happens(draw, 0.5):
-            delays: list[tuple[int, int]] = draw(few)
-            found = [0] * (1 + max(at for at, _ in delays))
-            for at, delay in delays:
-                found[at] = delay
-            return found
-        dense: bytes = draw(st.binary(min_size=8, max_size=MOST_CHOICES))
-        return list(dense.rstrip(b"\0"))
+        if kind == "late":
+            found[call] = Mishap(call, late=one_of(draw, LATE))
+        else:
+            found[call] = Mishap(call, fails="planned to fail", after=kind == "after")
+    return [found[call] for call in sorted(found)]
 
-    return drawn()
+
+_FEW = st.lists(st.tuples(st.integers(0, MOST_CHOICES), st.integers(1, 3)), min_size=1, max_size=4)
+_DENSE = st.binary(min_size=8, max_size=MOST_CHOICES)
+
+
+def _choices(draw: Draw, faults: Faults) -> list[int]:
+    """A few delays here and there, or any task at each step; trailing zeros mean the same."""
+    if not happens(draw, faults.schedule):
+        return []
+    if happens(draw, DENSE):
+        dense: bytes = draw(_DENSE)
+        return list(dense.rstrip(b"\0"))
+    delays: list[tuple[int, int]] = draw(_FEW)
+    found = [0] * (1 + max(at for at, _ in delays))
+    for at, delay in delays:
+        found[at] = delay
+    return found

@@ -85,7 +85,6 @@ def shrunk(wanted: str) -> mt.Program:
     [
         ("Crash", "mt.Send('ann', 'ann/1: hello', session='ann'),\n        mt.Crash(),"),
         ("Mishap", "mishaps=[\n        mt.Mishap(1, fails='planned to fail'),\n    ],"),
-        ("'bob'", "mt.Send('bob', 'bob/1: hello', session='bob'),"),
     ],
 )
 def test_programs_shrink_to_what_a_person_would_have_written(wanted: str, simplest: str) -> None:
