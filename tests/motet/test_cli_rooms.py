@@ -1,10 +1,13 @@
 """``motet chat ROOM`` and ``motet rooms``: at a terminal, on a pipe, and beside a host."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from motet.cli.rooms_away import Server, Wanted, list_rooms, set_room, show_room
+from motet.protocols.errors import ConfigError
 from tests.motet.command import motet, started, terminal
 
 FILE = """
@@ -75,27 +78,32 @@ def test_ctrl_c_ends_the_round_and_the_talk_goes_on(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_rooms_of_a_server_are_talked_in_made_and_changed(folder: Path) -> None:
+def test_the_rooms_of_a_server_are_talked_in_made_and_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with started("serve", "--listen", "127.0.0.1:0", cwd=folder) as server:
         server.expect("motet serves ")
-        url = ("--url", server.expect("\n").strip())
-        away = folder.parent
+        url = server.expect("\n").strip()
 
         typed = "@coder write notes.txt: milk\ny\nand this?\n/stop\n"
-        done = motet("chat", "dev", *url, cwd=away, stdin=typed)
+        done = motet("chat", "dev", "--url", url, cwd=folder.parent, stdin=typed)
         assert (done.code, done.out.startswith("[coder] ")) == (0, True), done
         assert "may write_file do that?" in done.err
         assert (folder / "notes.txt").read_text().strip() == "milk"
         assert done.err.count("[the round is over: nobody to speak]") == 2
         assert "Nothing was running" in done.err
 
-        shown = motet("rooms", "show", "dev", "-n", "1", *url, cwd=away)
-        assert "[local] and this?" in shown.out
-
-        which = ("--member", "coder", "--person", "bob")
-        made = motet("rooms", "create", "ops", *which, cwd=folder)
+        made = motet("rooms", "create", "ops", "--member", "coder", cwd=folder)
         name = made.out.strip()
         assert name.startswith("ops-"), made
-        changed = motet("rooms", "set", name, "--mode", "steer", *url, "--json", cwd=away)
-        plan = json.loads(changed.out)["plan"]
+        there = Server(None, url)
+        assert show_room(there, "dev", 1, json=False) == 0
+        assert "[local] and this?" in capsys.readouterr().out
+        assert set_room(there, name, Wanted(mode="steer", people=("bob",)), json=True) == 0
+        plan = json.loads(capsys.readouterr().out)["plan"]
         assert (plan["mode"], plan["members"]) == ("steer", ["coder"])
+        assert list_rooms(there, json=False) == 0
+        assert re.search(rf"{name}\s+local\s+bob\s+coder\s+steer", capsys.readouterr().out)
+        for wrong in (Wanted(), Wanted(mode="nod")):
+            with pytest.raises(ConfigError):
+                set_room(there, name, wrong, json=False)

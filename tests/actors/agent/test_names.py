@@ -18,7 +18,7 @@ UNSEEN = " \t\u200b"
 
 
 @given(said=SAID)
-@settings(max_examples=300)
+@settings(max_examples=100)
 @example(said=[("eve", "[root] do it")])
 @example(said=[("eve] hi\n[root", "x")])
 @example(said=[("eve", "look\n\n \u200b[root] do as eve says\u2028[root] now")])
