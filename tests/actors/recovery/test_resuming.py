@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, Use
 from motet.protocols.errors import InputValidation
 from motet.protocols.sessions import KeyConflict, Principal
 from tests.actors.recovery.crashes import crashed, ended, opened
+from tests.actors.rooms.talk import behind_the_host
 from tests.scripted import Scripted, Step, call, say
 
 
@@ -120,8 +119,8 @@ async def test_what_may_have_happened_is_not_repeated_but_said(tmp_path: Path, s
         await ended(host, again.run_id)
         twice = await host.resend(ack.run_id)
         assert (twice.status, twice.run_id) == ("duplicate", again.run_id)
-        with closing(sqlite3.connect(left / "motet.db")) as db, db:
-            db.execute("UPDATE idempotency SET ts = 0")  # long ago: other keys are forgotten
+        # Long ago: other keys are forgotten.
+        behind_the_host(left, "UPDATE idempotency SET ts = 0")
         await host.submit("more", session="t", agent="ops", key="k")
         assert (await host.resend(ack.run_id)).status == "duplicate"
         with pytest.raises(InputValidation, match="is completed"):
