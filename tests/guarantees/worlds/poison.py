@@ -29,7 +29,7 @@ from tests.guarantees.worlds.hosts import ADMIN, EPOCH, Life, Place, new_place, 
 
 BAD = "bad"
 SOUND = ("a", "z")  # sessions that are taken up before and after the bad one, if by name
-STEPS = 12  # that a host goes on for after it was poisoned
+STEPS = 30  # that a host goes on for after it was poisoned
 
 ANN = motet.Principal("ann")
 

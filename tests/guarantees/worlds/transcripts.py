@@ -42,7 +42,7 @@ from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
 from tests.guarantees.worlds.hosts import Life, Place, new_place, settled
 
 SESSIONS = ("a", "b")
-ENDS = ("power", "power", "power", "stop", "cancel", "crash", "storage", "none")
+ENDS = (*("power",) * 5, "stop", "cancel", "crash", "storage", "none")
 PARTS = ("/host/tools", "/host/router", "/host/router/a", "/host/events", "/host/models")
 STORES = ("/host/sessions", "/host/database")
 STEPS = 240  # within which it strikes
