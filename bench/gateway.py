@@ -32,18 +32,23 @@ SPARE_TASKS = 5
 
 def fan_out(count: int) -> float:
     """Durable events a second that reached their client. ``count`` clients."""
-    return trio.run(_fan_out, count)
+    return trio.run(_fan_out, count, BURST)
 
 
-async def _fan_out(count: int) -> float:
+def fan_out_singly(count: int) -> float:
+    """The same when the next event happens after all clients have the one before."""
+    return trio.run(_fan_out, count, 1)
+
+
+async def _fan_out(count: int, burst: int) -> float:
     async with _serving() as (port, publish):
         crowd = await trio.to_thread.run_sync(Crowd, port, count, _lines())
         with crowd:
             watch = Watch()
-            for start in range(0, EVENTS, BURST):
-                for number in range(start, start + BURST):
+            for start in range(0, EVENTS, burst):
+                for number in range(start, start + burst):
                     await publish(number)
-                await trio.to_thread.run_sync(crowd.reached, start + BURST)
+                await trio.to_thread.run_sync(crowd.reached, start + burst)
             return watch.rate(EVENTS * count)
 
 
@@ -146,6 +151,10 @@ def _own(function: str, count: int, figure: int = 0) -> Case:
     return Case(MOTET, "bench.gateway", function, count, figure=figure)
 
 
+def _websockets(function: str, count: int) -> Case:
+    return Case("websockets", "bench.peers.websockets_fanout", function, count, "websockets")
+
+
 def _rest(function: str, count: int, figure: int = 0) -> Case:
     return Case(MOTET, "bench.rest", function, count, figure=figure)
 
@@ -154,12 +163,17 @@ ROWS = (
     Row(
         "fan-out to 1,000 clients",
         RATE,
-        (
-            _own("fan_out", 1_000),
-            Case("websockets", "bench.peers.websockets_fanout", "fan_out", 1_000, "websockets"),
-        ),
+        (_own("fan_out", 1_000), _websockets("fan_out", 1_000)),
         reference="websockets",
         goal=1.0,
+    ),
+    Row(
+        "same, one event at a time",
+        RATE,
+        (_own("fan_out_singly", 1_000), _websockets("fan_out_singly", 1_000)),
+        reference="websockets",
+        goal=1.0,
+        rounds=3,
     ),
     Row(
         "p99 of 1,000 clients, two bad",

@@ -23,7 +23,7 @@ from motet.actors.gateway.failures import Refusal, error_body
 from motet.actors.gateway.frames import FrameSocket
 from motet.actors.gateway.handshake import Admitted, TurnedAway, admit, on_behalf
 from motet.actors.gateway.method import Answer, Caller
-from motet.actors.gateway.outbox import Outbox, Published, size_of
+from motet.actors.gateway.outbox import Outbox, size_of
 from motet.actors.gateway.rates import TokenBucket
 from motet.actors.gateway.requests import Requests, said_in
 from motet.actors.gateway.streams import Streams
@@ -282,11 +282,11 @@ class Connection:
     def _stir(self) -> None:
         self._wake.set()
 
-    def _straight(self, event: Published) -> bool:
-        """Send an event at once if nothing is before it; false: it has to be queued."""
+    def _straight(self, frames: bytes) -> bool:
+        """Send frames at once if nothing is before them; false: they have to be queued."""
         if self._outbox.bytes or self._writing or self._ending is not None:
             return False
-        sent = self._socket.send_now(event.bytes())
+        sent = self._socket.send_now(frames)
         if sent == "a part":
             self._stir()
         return sent != "nothing"

@@ -1,7 +1,8 @@
 """One journal subscription per stream, shared by all connections that watch it.
 
-Invariant: an event is encoded once however many watch; a watcher that fails is told apart from
-the others and never reaches the bus.
+Invariants: an event is encoded once however many watch, and what comes in one step is handed on
+together, in the next one; a watcher that fails is told apart from the others and never reaches the
+bus.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
+import trio
 
+from motet.actors.gateway.batch import Batch, batches
 from motet.actors.gateway.outbox import Published
 from motet.protocols.events import EventRecord
 from motet.protocols.host import Journal
 
-Watcher: TypeAlias = Callable[[Published], None]
+Watcher: TypeAlias = Callable[[Batch], None]
 logger = logging.getLogger(__name__)
 
 
@@ -24,6 +27,7 @@ logger = logging.getLogger(__name__)
 class _Channel:
     watchers: dict[object, Watcher] = attrs.field(factory=dict[object, Watcher])
     detach: Callable[[], None] | None = None
+    _waiting: list[Published] = attrs.field(init=False, factory=list[Published])
 
     def publish(self, record: EventRecord) -> None:
         try:
@@ -31,11 +35,19 @@ class _Channel:
         except Exception:
             logger.exception("an event of stream %r cannot be encoded", record.stream)
             return
-        for watcher in tuple(self.watchers.values()):
-            try:
-                watcher(event)
-            except Exception:
-                logger.exception("a watcher of stream %r failed", record.stream)
+        if not self._waiting:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._hand_on)
+        self._waiting.append(event)
+
+    def _hand_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for batch in batches(waiting):
+            for watcher in tuple(self.watchers.values()):
+                try:
+                    watcher(batch)
+                except Exception:
+                    stream = batch.events[0].record.stream
+                    logger.exception("a watcher of stream %r failed", stream)
 
 
 @attrs.define(eq=False)
@@ -47,7 +59,7 @@ class Hub:
     _channels: dict[str, _Channel] = attrs.field(init=False, factory=dict[str, _Channel])
 
     def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher`` with every event of the stream; returns the way to end it."""
+        """Call ``watcher`` with all events of the stream; returns the way to end it."""
         channel = self._channels.get(stream)
         if channel is None:
             channel = self._channels[stream] = _Channel()

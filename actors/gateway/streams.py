@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
+from motet.actors.gateway.batch import Batch
 from motet.actors.gateway.failures import Refusal
 from motet.actors.gateway.hub import Hub
 from motet.actors.gateway.outbox import Outbox, Published
@@ -34,7 +36,7 @@ _JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked
 class Streams:
     """``wake`` is called whenever the outbox got something.
 
-    ``straight`` sends an event past the empty outbox; false: it could not.
+    ``straight`` sends frames past the empty outbox; false: it could not.
     """
 
     _api: HostApi
@@ -43,7 +45,7 @@ class Streams:
     _wake: Callable[[], None]
     _limits: Limits
     _principal: Principal
-    _straight: Callable[[Published], bool] = lambda _event: False
+    _straight: Callable[[bytes], bool] = lambda _frames: False
     _subscriptions: dict[str, Subscription] = attrs.field(
         init=False, factory=dict[str, Subscription]
     )
@@ -132,9 +134,8 @@ class Streams:
             )
         subscription = Subscription(stream, principal)
         self._subscriptions[stream] = subscription
-        self._leave[subscription] = self._hub.watch(
-            stream, lambda event: self._arrived(subscription, event)
-        )
+        arrived = self._arrived_in_room if stream.startswith(ROOM_STREAM) else self._arrived
+        self._leave[subscription] = self._hub.watch(stream, partial(arrived, subscription))
         return subscription
 
     def _close(self, subscription: Subscription) -> None:
@@ -169,11 +170,23 @@ class Streams:
         if subscription.phase == "held":
             self._schedule(subscription)
 
-    def _arrived(self, subscription: Subscription, event: Published) -> None:
-        kind, _, name = subscription.stream.partition(":")
-        if f"{kind}:" == ROOM_STREAM and not self._api.rooms.open_to(name, subscription.principal):
+    def _arrived_in_room(self, subscription: Subscription, batch: Batch) -> None:
+        name = subscription.stream.removeprefix(ROOM_STREAM)
+        if self._api.rooms.open_to(name, subscription.principal):
+            self._arrived(subscription, batch)
+        else:
             self._close(subscription)  # its owner has sent them away
-        elif subscription.take(event):
+
+    def _arrived(self, subscription: Subscription, batch: Batch) -> None:
+        if subscription.take_all(batch.start, batch.end):
+            if not self._straight(batch.bytes()):
+                self._queue(subscription, batch.events)
+            return
+        for event in batch.events:
+            self._came(subscription, event)
+
+    def _came(self, subscription: Subscription, event: Published) -> None:
+        if subscription.take(event):
             self._offer(subscription, event)
         elif subscription.phase == "held" and subscription.begun:
             self._schedule(subscription)
@@ -181,12 +194,17 @@ class Streams:
             self._outbox.extend_gap(subscription.stream, subscription.head)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
-        if self._straight(event):
-            return
-        if not self._outbox.offer(event):
-            seq = event.record.seq
-            assert seq is not None, "only durable events are refused"
-            self._lose(subscription, seq)
+        if not self._straight(event.bytes()):
+            self._queue(subscription, [event])
+
+    def _queue(self, subscription: Subscription, events: Sequence[Published]) -> None:
+        """Put into the outbox what the subscription has taken, as far as there is room."""
+        for event in events:
+            if not self._outbox.offer(event):
+                seq = event.record.seq
+                assert seq is not None, "only durable events are refused"
+                self._lose(subscription, seq)
+                break
         self._wake()
 
     def _lose(self, subscription: Subscription, start: int) -> None:

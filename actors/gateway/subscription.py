@@ -63,6 +63,18 @@ class Subscription:
         self.last = seq
         return True
 
+    def take_all(self, start: int | None, end: int | None) -> bool:
+        """Events came in whose numbers are ``start`` to ``end``, None: without any.
+
+        True: hand all of them on now; false: ask :meth:`take` of each.
+        """
+        if self.phase != "live" or (start is not None and start != self.last + 1):
+            return False
+        if end is not None:
+            self.last = end
+            self.head = max(self.head, end)
+        return True
+
     def begin(self, after: int, head: int) -> None:
         """Go on after number ``after`` of a stream whose highest is ``head``."""
         self.last = after

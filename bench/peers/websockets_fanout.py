@@ -12,14 +12,18 @@ from websockets.exceptions import ConnectionClosed
 from bench.clock import Watch
 from bench.crowd import BURST, EVENTS, Crowd
 
-__all__ = ["fan_out"]
+__all__ = ["fan_out", "fan_out_singly"]
 
 
 def fan_out(count: int) -> float:
-    return asyncio.run(_fan_out(count))
+    return asyncio.run(_fan_out(count, BURST))
 
 
-async def _fan_out(count: int) -> float:
+def fan_out_singly(count: int) -> float:
+    return asyncio.run(_fan_out(count, 1))
+
+
+async def _fan_out(count: int, burst: int) -> float:
     """Frames a second that reached one of ``count`` clients."""
     clients: set[ServerConnection] = set()
 
@@ -37,11 +41,11 @@ async def _fan_out(count: int) -> float:
             while len(clients) < count:
                 await asyncio.sleep(0.01)
             watch = Watch()
-            for start in range(0, EVENTS, BURST):
-                for number in range(start, start + BURST):
+            for start in range(0, EVENTS, burst):
+                for number in range(start, start + burst):
                     broadcast(clients, _frame(number))
                     await asyncio.sleep(0)
-                await asyncio.to_thread(crowd.reached, start + BURST)
+                await asyncio.to_thread(crowd.reached, start + burst)
             return watch.rate(EVENTS * count)
 
 

@@ -433,6 +433,7 @@ async def test_a_tick_tells_the_heads_of_the_streams() -> None:
         await client.result("subscribe", stream="session:a")
         await client.result("subscribe", stream="session:unborn")
         host.say("a", Warned("s", "m"))
+        await wait_all_tasks_blocked()
         context.beat()
         events = await client.until("tick")
         assert events[-1].data == {"heads": {"session:a": 2}}

@@ -83,6 +83,7 @@ async def test_what_is_queued_of_a_stream_goes_when_its_subscription_ends() -> N
     _, start = await streams.subscribe("session:a", None)
     start()
     host.say("a", MessageAdded("user", "a", "x"))
+    await wait_all_tasks_blocked()
     assert len(outbox) == 1
     _, start = await streams.subscribe("session:a", 1)
     assert len(outbox) == 0
