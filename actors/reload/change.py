@@ -25,6 +25,7 @@ from motet.actors.origin import keep_teams
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.registry import AgentRegistry
 from motet.actors.reload.retiring import Retire, Retiring
+from motet.actors.rooms.renewal import Renewal, renewals
 from motet.protocols.config import HostConfig
 from motet.runtime import ActorDead, MailboxFull
 
@@ -42,6 +43,7 @@ class Prepared:
     hooks: HookSet
     described: tuple[AnyAgent, ...]
     gateway: Settings | None
+    rooms: list[Renewal]
 
 
 async def check_policy(
@@ -94,7 +96,8 @@ async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
     hooks = HookSet()
     add_configured(hooks, config.hooks, tree.workspace)
     gateway = None if tree.gateway is None else tree.gateway.prepared(config.gateway)
-    return Prepared(config, kit, hooks, described, gateway)
+    rooms = await renewals(tree, kit.registry, config)
+    return Prepared(config, kit, hooks, described, gateway, rooms)
 
 
 def _add_new_ones(tree: Tree, new: Prepared) -> None:
@@ -124,3 +127,5 @@ def _commit(tree: Tree, new: Prepared) -> None:
     tree.resolver.adopt(new.kit.registry, config.limits)
     if tree.gateway is not None and new.gateway is not None:
         tree.gateway.adopt(new.gateway)
+    for room in new.rooms:
+        room.commit()

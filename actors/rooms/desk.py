@@ -117,7 +117,7 @@ class RoomDesk:
         if place is None:
             return
         if people is not None:
-            place.people = frozenset(place.room.people).union(people)
+            place.people = frozenset(place.latest.people).union(people)
         if planned is not None:
             place.planned = planned, infos
             if place.waits:
@@ -155,7 +155,7 @@ class RoomDesk:
         return RoomInfo(
             name=record.name,
             owner=record.owner,
-            people=tuple(sorted({*definition.people, *record.people})),
+            people=tuple(sorted(place.people if place else {*definition.people, *record.people})),
             members=place.speaker.members if place else self._members(definition),
             idle=place.waits if place else not floor.going,
             speaking=tuple(turn.name for turn in floor.speaking),

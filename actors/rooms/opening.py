@@ -99,6 +99,16 @@ async def open_room(tree: Tree, intake: Intake, room: Room | str, principal: Pri
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
+    place = tree.places.known.get(name) or await _opened(tree, intake, room, name, principal)
+    if not place.open_to(principal):
+        raise no_room(name)
+    await tree.rooms.ask(Open(name))
+    return OpenRoom(place, tree.rooms, tree.journal)
+
+
+async def _opened(
+    tree: Tree, intake: Intake, room: Room | str, name: str, principal: Principal
+) -> Place:
     record = await tree.rooms_store.ask(FindRoom(name, 0))
     found = known_room(tree, name, record) or (room if isinstance(room, Room) else None)
     if found is None:
@@ -110,19 +120,17 @@ async def open_room(tree: Tree, intake: Intake, room: Room | str, principal: Pri
     people = frozenset(found.people).union(record.people if record else ())
     if not may_see(principal, owner, people):
         raise no_room(name)
-    place = tree.places.known.get(name) or await _furnished(tree, intake, found)
+    place = await _furnished(tree, intake, found)
+    place.owner, place.people = owner, people
     if record is None:
         await tree.rooms_store.ask(CreateRoom(name, owner))
-    place = tree.places.known.setdefault(name, place)
-    place.owner, place.people = owner, people
-    await tree.rooms.ask(Open(name))
-    return OpenRoom(place, tree.rooms, tree.journal)
+    return tree.places.known.setdefault(name, place)
 
 
 def known_room(tree: Tree, name: str, record: RoomRecord | None) -> Room | None:
     """What the room of that name is, if it is open, configured or made by a person."""
     if name in tree.places.known:
-        return tree.places.known[name].room
+        return tree.places.known[name].room  # from its next round on it may be another one
     if name in tree.config.rooms:
         return configured_room(name, tree.config.rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None

@@ -76,6 +76,11 @@ class Place:
     def name(self) -> str:
         return self.room.name
 
+    @property
+    def latest(self) -> Room:
+        """What it is from its next round on."""
+        return self.planned[0] if self.planned else self.room
+
     def open_to(self, who: Principal) -> bool:
         """Whether there is such a room, for whoever asks."""
         return may_see(who, self.owner, self.people)
