@@ -3,7 +3,7 @@
 The disk is a simulated one. Who cuts its power cancels the tasks of the host as well, since they
 have to end somehow; what they still do is seen by nobody. What opening a host costs is mostly the
 same every time, so it is done once in a process: the tables are made, and tools of the same code
-are described.
+are described. Actors that most worlds are not about are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -21,15 +22,31 @@ from motet.actors.storage.location import Location
 from motet.actors.tools import tool as tools
 from motet.actors.tools.schema import Described, Function, describe
 from motet.protocols.chat import ChatMessage
-from motet.runtime import outside
+from motet.runtime import System, outside
 from motet.runtime.testing import InjectedCrash, Simulation
 from motet.runtime.testing.probe import cell_at, crash
 from motet.runtime.testing.scheduler import patched
 from motet.testing.disk import SimulatedDisk, formatted
 
-__all__ = ["ADMIN", "EPOCH", "Life", "Place", "Striker", "new_place", "rows_of", "settled"]
+__all__ = [
+    "ADMIN",
+    "EPOCH",
+    "LEFT_OUT",
+    "Life",
+    "Place",
+    "Striker",
+    "new_place",
+    "rows_of",
+    "settled",
+]
 
 EPOCH = 1_700_000_000.0
+LEFT_OUT = frozenset(
+    {
+        *("agents", "approvals", "approvals-keeper", "boards"),
+        *("memory", "room-store", "rooms", "traces"),
+    }
+)
 
 
 class Striker(trio.abc.Instrument):
@@ -110,9 +127,27 @@ class Place:
                 connection.close()
 
 
+class Absent:
+    """In place of an actor that a world is not about: it has nothing, and takes everything."""
+
+    is_alive = True
+
+    async def ask(self, request: object, **_: object) -> tuple[object, ...]:
+        return ()
+
+    async def tell(self, message: object) -> None:
+        pass
+
+    def tell_nowait(self, message: object) -> None:
+        pass
+
+
 @contextmanager
-def new_place(sim: Simulation) -> Generator[Place]:
-    """Hosts without a directory use its disk, and their time and ids come from ``sim``."""
+def new_place(sim: Simulation, *, whole: bool = False) -> Generator[Place]:
+    """Hosts without a directory use its disk, and their time and ids come from ``sim``.
+
+    ``whole``: with the actors that :data:`LEFT_OUT` names, which take as long as all others.
+    """
     disk = SimulatedDisk(random.Random(sim.seed), image=formatted())
     chance = random.Random(sim.seed)
     simulated = outside.Outside(
@@ -121,8 +156,16 @@ def new_place(sim: Simulation) -> Generator[Place]:
         fresh_hex=lambda nbytes: chance.randbytes(nbytes).hex(),
     )
     fast = [(Location, "memory", disk.location), (tools, "describe", _described)]
-    with patched(fast), outside.replaced(simulated):
+    fewer = [] if whole else [(System, "start", _start_but_a_few)]
+    with patched([*fast, *fewer]), outside.replaced(simulated):
         yield Place(sim, disk)
+
+
+_start = System.start
+
+
+async def _start_but_a_few(system: System, factory: Any, *, name: str, **options: Any) -> object:
+    return Absent() if name in LEFT_OUT else await _start(system, factory, name=name, **options)
 
 
 _descriptions: dict[object, Described] = {}

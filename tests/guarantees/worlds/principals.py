@@ -248,7 +248,7 @@ async def _live(town: Town, host: motet.Host, user: str) -> None:
 async def principals(sim: Simulation) -> None:
     """Two users, each at home and at the other's door."""
     town = Town(sim)
-    with new_place(sim) as place:
+    with new_place(sim, whole=True) as place:
         async with place.life(gossip(town)) as life, trio.open_nursery() as clients:
             async with trio.open_nursery() as nursery:
                 for user in USERS:
