@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from motet.testing.scripted import ScriptedModel
     from motet.testing.steps import Answer, Failure, Step, call, cut, fail, raw_call, say, slow
     from motet.testing.stories.acts import (
+        Approve,
         Crash,
         Disconnect,
         Post,
@@ -65,6 +66,7 @@ _HOMES = {
     "motet.testing.invariants.violation": ("InvariantBroken", "Violation"),
     "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
     "motet.testing.stories.acts": (
+        "Approve",
         "Crash",
         "Disconnect",
         "Post",
@@ -115,6 +117,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ALLOW_MODEL_REQUESTS",
     "Answer",
+    "Approve",
     "BoundProgram",
     "Case",
     "Crash",

@@ -13,6 +13,7 @@ from motet.testing.stories.written import Written
 __all__ = [
     "INPUTS",
     "Act",
+    "Approve",
     "Crash",
     "Disconnect",
     "Post",
@@ -81,6 +82,13 @@ class Reset(Written, frozen=True, tag="reset"):
     session: str = "main"
 
 
+class Approve(Written, frozen=True, tag="approve"):
+    """``user`` answers all that waits for their approval; at the end, what still does is denied."""
+
+    user: str
+    allow: bool = True
+
+
 class Post(Written, frozen=True, tag="post"):
     """``user`` says something in the room of the program."""
 
@@ -105,7 +113,9 @@ class Crash(Written, frozen=True, tag="crash"):
     """The power is cut, and comes back: what the disk had synced is there."""
 
 
-Act: TypeAlias = Send | Resend | Steer | Stop | Disconnect | Reset | Post | Wait | Run | Crash
+Act: TypeAlias = (
+    Send | Resend | Steer | Stop | Approve | Disconnect | Reset | Post | Wait | Run | Crash
+)
 
 INPUTS = (Send, Resend, Steer, Disconnect, Post)
 """Steps by which somebody says something."""

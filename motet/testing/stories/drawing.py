@@ -62,6 +62,7 @@ Kind: TypeAlias = Literal[
     "resend",
     "disconnect",
     "reset",
+    "approve",
     "post",
     "crash",
 ]
@@ -98,7 +99,7 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     seed = between(draw, 0, MOST_SEEDS)
     users = bounds.users[: between(draw, 1, len(bounds.users))]
     keys = _sessions(users, between(draw, 1, bounds.sessions))
-    kinds = _kinds(bounds.faults, room=target.room is not None)
+    kinds = _kinds(bounds.faults, room=target.room is not None, approved=target.approved)
     shapes: list[Shape] = []
     for most in _chunks(bounds.steps):
         least = 0 if shapes else 1
@@ -134,11 +135,12 @@ def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
     }
 
 
-def _kinds(faults: Faults, *, room: bool) -> Sequence[tuple[Kind, float]]:
+def _kinds(faults: Faults, *, room: bool, approved: bool) -> Sequence[tuple[Kind, float]]:
     """What may happen, by weight, the simplest first."""
     crash: tuple[Kind, float] = ("crash", faults.crash)
+    approve: list[tuple[Kind, float]] = [("approve", 0.1)] if approved else []
     if room:
-        return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), crash]
+        return [("post", 0.4), ("wait", 0.1), ("run", 0.25), ("stop", 0.1), *approve, crash]
     return [
         ("send", 0.3),
         ("wait", 0.1),
@@ -148,6 +150,7 @@ def _kinds(faults: Faults, *, room: bool) -> Sequence[tuple[Kind, float]]:
         ("resend", 0.08),
         ("disconnect", 0.06),
         ("reset", 0.02),
+        *approve,
         crash,
     ]
 
@@ -170,7 +173,8 @@ def _shape(
         case _:
             user = one_of(draw, users)
             session = one_of(draw, sessions[user])
-            after = between(draw, 0, MOST_EVENTS) if kind == "disconnect" else 0
+            most = {"disconnect": MOST_EVENTS, "approve": 1}.get(kind, 0)
+            after = between(draw, 0, most) if most else 0
             keyed = kind in ("send", "post") and happens(draw, KEYED)
             soon = kind == "send" and happens(draw, SOON)
             return Shape(kind, user, session, after, keyed, soon)
@@ -195,6 +199,7 @@ def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Ac
             user, text(), session=session, after=int(shape.number)
         ),
         "reset": lambda: acts.Reset(user, session=session),
+        "approve": lambda: acts.Approve(user, allow=shape.number < 1),
         "post": lambda: acts.Post(user, text([f"@{name}" for name in names]), key=key),
         "crash": acts.Crash,
     }

@@ -7,7 +7,7 @@ and is raised with the program. What the history alone tells is judged after eac
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ import trio
 
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.host import Host
-from motet.protocols.errors import ConfigError, MotetError
+from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
+from motet.protocols.errors import ConfigError, MotetError, NotFound
 from motet.protocols.models import Model
-from motet.protocols.sessions import Principal
+from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.testing.policies import played
 from motet.runtime.testing.simulation import Stuck
 from motet.runtime.testing.trace import report
@@ -40,6 +41,9 @@ __all__ = ["Play", "latest", "play_in", "tasks_of_runs", "told"]
 
 REST = 3600.0
 """Virtual seconds in which a host must come to rest when nobody says anything more."""
+
+ROUND, ROUNDS = 120.0, 20
+"""Virtual seconds after which approvals are looked for, and how often."""
 
 DOOR = 60.0
 """Virtual seconds in which what is at the program's own door must have come in."""
@@ -165,6 +169,8 @@ class Play:
                 self._disconnect(step)
             case acts.Reset(user, session):
                 self._call(_reset, session, Principal(user))
+            case acts.Approve(user, allow):
+                host.call(_answer, Principal(user), allow)
             case acts.Post(user, text, key):
                 assert self.target.room is not None
                 with _refused():
@@ -257,7 +263,7 @@ class Play:
         try:
             if self.target.receive is not None:
                 self.host.advance(DOOR)  # a host at rest may have more to come by its door
-            self.host.settle(REST)
+            self._settle()
             self.host.call(told)
             self.settled = True
         except Stuck as stuck:
@@ -267,6 +273,19 @@ class Play:
                 f"agents keep each other going: they asked their models {self.stage.beyond} times "
                 "after their script had ended, and nobody had said anything more"
             )
+
+    def _settle(self) -> None:
+        """Let all come to its end; where a person is waited for, nobody is there but to say no."""
+        for _ in range(ROUNDS):
+            try:
+                self.host.settle(ROUND)
+            except Stuck:
+                if not self.host.call(_answer, LOCAL, False):
+                    break
+            else:
+                if not self.host.call(_answer, LOCAL, False):
+                    return
+        self.host.settle(REST)
 
     # ------------------------------------------------------------------ judging
 
@@ -315,6 +334,16 @@ def _refused() -> Generator[list[str]]:
         yield why
     except MotetError as error:
         why.append(f"{type(error).__name__}: {error}")
+
+
+async def _answer(host: Host, principal: Principal, allow: bool) -> int:
+    """Answer what waits for an approval of this principal; how many there were."""
+    waiting = await host.approvals(state="pending", principal=principal)
+    for approval in waiting:
+        decision: ApprovalDecision = "allow-once" if allow else "deny"
+        with suppress(ApprovalAnswered, NotFound):  # the run was faster, and has ended
+            await host.approve(approval.id, decision, principal=principal)
+    return len(waiting)
 
 
 async def _reset(host: Host, session: str, principal: Principal) -> None:

@@ -54,6 +54,12 @@ class Target:
         return self.subject if isinstance(self.subject, Agent) else None
 
     @property
+    def approved(self) -> bool:
+        """Whether a tool of an agent has a person asked, as far as can be known."""
+        tools = (tool for agent in self.agents for tool in agent.tools)
+        return any(isinstance(tool, Tool) and tool.approval is not False for tool in tools)
+
+    @property
     def agents(self) -> Sequence[AnyAgent]:
         """All agents that can come to work: members, and those whom tools and handoffs name."""
         room = self.room

@@ -99,6 +99,25 @@ def test_an_input_may_be_on_its_way_when_the_power_is_cut() -> None:
     assert ends(played(late, mt.Crash(), mt.Resend("ann"))) == ["completed"]
 
 
+def test_what_needs_an_approval_is_approved_by_a_step_or_denied_at_the_end() -> None:
+    bank = motet.Agent("bank")
+
+    @bank.tool(approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    approving: list[Act] = [mt.Wait(1), mt.Approve("ann")]
+    for steps, paid in ((approving, True), ([], False)):
+        program = mt.Program([HI, *steps], {"bank": [mt.call("pay", amount=5)]})
+        with mt.simulated_host() as host:
+            program.execute(host, bank)
+            mt.check(host)
+            seen = mt.snapshot(host)
+        assert ends(seen) == ["completed"]
+        assert any("paid 5" in row.text for row in seen.rows("main")) == paid
+
+
 def test_an_input_is_answered_after_a_crash() -> None:
     seen = played(
         HI, mt.Run(40), mt.Crash(), mt.Wait(1), script=[mt.slow(mt.say("late"), seconds=5)]

@@ -6,7 +6,7 @@ looked at, and what is left after shrinking is a test that a person could have w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 import hypothesis
@@ -25,7 +25,7 @@ class Project:
     """What a project gives to its tests, and what is wrong with it."""
 
     subject: Subject
-    broken: str
+    broken: Collection[str]
     receive: Receive | None = None
     setup: Callable[[motet.Host], None] | None = None
     invariants: Sequence[Invariant] = ()
@@ -33,15 +33,19 @@ class Project:
 
 
 PROJECTS = {
-    "broken tool pairs": Project(trimmer.agent, "hooks_do_not_fail", setup=trimmer.install),
-    "a doubled reply": Project(webhook.agent, "inputs_are_answered_once", receive=webhook.receive),
-    "an input lost at a restart": Project(
-        inbox.agent, "inputs_are_answered_once", receive=inbox.receive
+    "broken tool pairs": Project(trimmer.agent, {"hooks_do_not_fail"}, setup=trimmer.install),
+    "a doubled reply": Project(
+        webhook.agent, {"inputs_are_answered_once"}, receive=webhook.receive
     ),
-    "a stop that leaves work behind": Project(deploy.agent, "stops_are_total"),
+    "an input lost at a restart": Project(
+        inbox.agent, {"inputs_are_answered_once"}, receive=inbox.receive
+    ),
+    "a stop that leaves work behind": Project(
+        deploy.agent, {"stops_are_total", "no_work_after_the_end", "nothing_is_left"}
+    ),
     "a group chat that never ends": Project(
         bridge.room,
-        "bounded_turns",
+        {"bounded_turns"},
         setup=bridge.install,
         invariants=[mt.invariants.bounded_turns(2)],
     ),
@@ -74,7 +78,7 @@ def found(project: Project, seed: int) -> mt.InvariantBroken:
 def is_found_and_printed(project: Project, seed: int) -> None:
     """It is found, is at most eight steps long, and fails in the same way as a printed test."""
     error = found(project, seed)
-    assert any(project.broken in one.invariant for one in error.violations)
+    assert any(one.invariant.partition("(")[0] in project.broken for one in error.violations)
     assert error.program is not None
     assert len(error.program.steps) <= 8
     assert error.lanes
