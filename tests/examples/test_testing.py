@@ -35,6 +35,15 @@ def steps() -> dict[str, str]:
     }
 
 
+def test_the_guide_shows_what_stands_in_the_files() -> None:
+    guide = (STEPS.parents[1] / "docs" / "guide-testing.md").read_text()
+    shown = re.findall(r"^```py\n(.*?)^```$", guide, re.M | re.S)
+    files = [path.read_text() for path in sorted(STEPS.glob("test_*.py"))]
+    assert len(shown) == len(files) == 5
+    assert all(block in file for block, file in zip(shown, files, strict=True))
+    assert all(path.name in guide for path in STEPS.glob("test_*.py"))
+
+
 @pytest.mark.slow
 def test_each_step_finds_the_bug_that_is_planted_in_it(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
