@@ -12,8 +12,8 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
 
 TABLES = {
-    "agent_errors", "agents", "approval_grants", "approvals", "escalations", "events",
-    "idempotency", "memories", "messages", "results", "resumptions", "room_messages",
+    "agent_errors", "agents", "approval_grants", "approvals", "conversations", "escalations",
+    "events", "idempotency", "memories", "messages", "results", "resumptions", "room_messages",
     "rooms", "runs", "sessions", "spans", "steps", "streams", "summaries", "team_task_needs",
     "team_tasks", "tokens", "traces",
 }  # fmt: skip
