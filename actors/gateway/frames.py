@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 import trio
@@ -40,30 +41,33 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         self._sending = trio.StrictFIFOLock()
         self.owed = b""
         """What the kernel did not take of :meth:`send_now`."""
-        self._socket: trio.socket.SocketType | None = None
+        self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream) and sys.platform != "win32":
-            self._socket = stream.socket
+            self._fileno = stream.socket.fileno
+        self._free = True  # nobody sends, and nothing is owed; never again when a sending failed
 
     def send_now(self, data: bytes) -> Sent:
         """Give ``data`` to the kernel as far as it takes it.
 
         The rest of a part goes with the next :meth:`send_all`, before all else.
         """
-        if self._socket is None or self.owed or self._sending.locked():
+        if self._fileno is None or not self._free:
             return "nothing"
         try:
-            sent = os.write(self._socket.fileno(), data)  # -1 once it is closed
+            sent = os.write(self._fileno(), data)  # -1 once it is closed
         except OSError:
             return "nothing"  # full, or broken: then whoever waits to send hears of it
         if sent == len(data):
             return "all"
-        self.owed = data[sent:]
+        self.owed, self._free = data[sent:], False
         return "a part"
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._free = False
         async with self._sending:
             rest, self.owed = self.owed, b""
             await self._stream.send_all(rest + bytes(data) if rest else data)
+        self._free = not self._sending.locked()
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()

@@ -72,7 +72,8 @@ class Subscription:
             return False
         if end is not None:
             self.last = end
-            self.head = max(self.head, end)
+            if end > self.head:
+                self.head = end
         return True
 
     def begin(self, after: int, head: int) -> None:

@@ -23,6 +23,7 @@ def main() -> int:
 
 
 async def _fuzz(seconds: float, seed: int, only: bool) -> int:
+    print("leaks are judged by objects and blocks: resident memory grows with caches as well")
     async with siege(seed) as attack:
         if only:
             await attack.one(seed)
