@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+import attrs
+
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
-from motet.protocols.events import ToolCall, ToolResult, Warned
+from motet.protocols.events import RunResumed, ToolCall, ToolResult, Warned
 from motet.testing.invariants.runs import ends
 from motet.testing.invariants.snapshot import Snapshot
 from motet.testing.invariants.violation import Finding
@@ -27,27 +29,39 @@ NOT_RUN = ("denied", "answered", "cancelled_before_start")
 
 
 def one_result_per_call(snapshot: Snapshot) -> Iterator[Finding]:
-    """Every ``tool.call`` has exactly one ``tool.result`` when its run has ended (G7)."""
-    begun: Counter[tuple[str, str]] = Counter()
-    ended: Counter[tuple[str, str]] = Counter()
-    last: dict[tuple[str, str], int] = {}
+    """Every ``tool.call`` has exactly one ``tool.result`` when its run has ended (G7).
+
+    A run that is taken up again tells anew what was not certain: only the last telling counts.
+    """
+    runs: dict[str, _Calls] = defaultdict(_Calls)
     for item in snapshot.events:
         run_id = item.record.run_id or ""
         match item.record.event:
             case ToolCall(id=call):
-                begun[run_id, call] += 1
-                last[run_id, call] = item.at
+                runs[run_id].begun[call] = item.at
             case ToolResult(id=call):
-                ended[run_id, call] += 1
+                runs[run_id].results[call] += 1
+            case RunResumed():
+                runs[run_id] = _Calls()
             case _:
                 pass
     over = ends(snapshot)
-    for (run_id, call), count in ended.items():
-        if count > max(1, begun[run_id, call]):
-            yield f"the call {call} of run {run_id} has {count} results"
-    for (run_id, call), at in last.items():
-        if run_id in over and not ended[run_id, call] and not snapshot.crashed_after(at):
-            yield f"the run {run_id} has ended, and its call {call} has no result"
+    for run_id, calls in runs.items():
+        for call, count in calls.results.items():
+            if count > 1:
+                yield f"the call {call} of run {run_id} has {count} results"
+        for call, at in calls.begun.items():
+            cut_off = run_id not in over or snapshot.crashed_after(at)
+            if not cut_off and not calls.results[call]:
+                yield f"the run {run_id} has ended, and its call {call} has no result"
+
+
+@attrs.define
+class _Calls:
+    """When the calls of a run began, and how many results each has."""
+
+    begun: dict[str, int] = attrs.field(factory=dict[str, int])
+    results: Counter[str] = attrs.field(factory=Counter[str])
 
 
 def transcripts_are_valid(snapshot: Snapshot) -> Iterator[Finding]:

@@ -251,6 +251,7 @@ def test_every_invariant_has_a_history_that_breaks_it() -> None:
 RIGHT: Iterable[Snapshot] = [
     Snapshot(),
     told(START, CALL, RESULT, END),
+    told(START, CALL, RESULT, (5, events.RunResumed(1)), CALL, RESULT, END),
     replace(told(START, CALL, END), crashes=(3,)),  # nobody could have told the result
     Snapshot(
         sent=(Sent(1, "ann", "s", "ann/1: hi"),) * 2,  # without a key, twice is twice
