@@ -132,7 +132,7 @@ class Incarnation:
         """Run a background task of the actor; its crash is the actor's."""
         if self.is_over or (self.workers is not None and self.workers.have_ended):
             raise MotetRuntimeError(f"{self.cell.path} is ending, so it starts no tasks")
-        label = name or getattr(fn, "__qualname__", repr(fn))
+        label = name or getattr(fn, "__qualname__", None) or repr(fn)
         self._with_workers().start_soon(partial(fn, *args), f"{self.cell.path} {label}")
 
     def _with_workers(self) -> Workers:

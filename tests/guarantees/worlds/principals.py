@@ -34,11 +34,12 @@ from motet.protocols.models import (
 )
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
-from tests.guarantees.worlds.hosts import ADMIN, Life, new_place, settled
+from tests.guarantees.worlds.hosts import ADMIN, LEFT_OUT, Life, new_place, settled
 
 USERS = ("ann", "bob")
 TURNS = 2  # inputs of one user, each to another session
-HOWS = ("works", "fails", "says a lot")
+USED = {"memory", "results", "traces"}
+HOWS = ("fails", "says a lot")
 LIMITS = motet.Limits(tool_errors=None, total_errors=None)
 Calls: TypeAlias = tuple[tuple[str, dict[str, str]], ...]
 Principal = motet.Principal
@@ -108,8 +109,8 @@ class Gossip:
         text = msgspec.json.encode(request).decode()
         self.town.shown(user, "a model request", text)
         self.town.learn(user, text)
-        said = sum(isinstance(row, AssistantMessage) for row in request.messages)
-        calls = self._work(user) if said == 0 else self._look(user) if said == 1 else ()
+        has_worked = any(isinstance(row, AssistantMessage) for row in request.messages)
+        calls = () if has_worked else (*self._work(user), *self._look(user))
         yield Played([*self._events(user, calls), UsageReport(Usage(10, 5)), _end(calls)])
 
     def _work(self, user: str) -> Calls:
@@ -188,7 +189,7 @@ async def _pry(town: Town, host: motet.Host, user: str) -> None:
     chance, its, me = town.sim.random, town.known[other(user)], Principal(user)
     while not its.errors:
         await trio.sleep(0.25)
-    for name, attempt in chance.sample(ATTEMPTS, 4):
+    for name, attempt in chance.sample(ATTEMPTS, 3):
         try:
             shown = await attempt(host, me, its)
         except motet.NotFound as refusal:
@@ -196,7 +197,7 @@ async def _pry(town: Town, host: motet.Host, user: str) -> None:
         else:
             town.sim.violated("G16", user, f"{name} found what is another's: {shown!r}")
         town.shown(user, name, repr(shown))
-    for name, listing in chance.sample(LISTS, 2):
+    for name, listing in chance.sample(LISTS, 1):
         town.shown(user, name, repr(await listing(host, me, its)))
 
 
@@ -248,7 +249,7 @@ async def _live(town: Town, host: motet.Host, user: str) -> None:
 async def principals(sim: Simulation) -> None:
     """Two users, each at home and at the other's door."""
     town = Town(sim)
-    with new_place(sim, whole=True) as place:
+    with new_place(sim, without=LEFT_OUT - USED) as place:
         async with place.life(gossip(town)) as life, trio.open_nursery() as clients:
             async with trio.open_nursery() as nursery:
                 for user in USERS:
