@@ -304,11 +304,15 @@ class AgentsList(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The input is on disk. ``position`` counts the queue from 1; 0 when not queued."""
+    """The input is on disk. ``position`` counts the queue from 1; 0 when not queued.
+
+    ``seq``: of its ``input.accepted`` in the session's stream; None: not near its end.
+    """
 
     run_id: str
     status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
     position: int = 0
+    seq: int | None = None
 
 
 class Stopped(StopReport, frozen=True):

@@ -71,6 +71,10 @@ class Journal(Protocol):
         """Durable events with ``seq > after``, oldest first."""
         ...
 
+    async def input(self, stream: str, run_id: str) -> int | None:
+        """The number of the event by which an input was accepted, if that is known."""
+        ...
+
     async def head(self, stream: str) -> StreamHead: ...
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
+
 from motet.actors.errors.text import well_formed
 from motet.actors.events.fanout import Fanout, Sink
-from motet.actors.events.rows import READ, READ_HEAD, record_of
+from motet.actors.events.rows import READ, READ_HEAD, READ_INPUT, record_of
 from motet.actors.storage.readers import Readers
 from motet.protocols.events import EventRecord
 from motet.protocols.host import StreamHead
 
 PAGE_LIMIT = 1_000
+PATIENCE = 1.0
+"""Seconds that whoever asks for a number waits for a journal that is stuck."""
 
 
 class EventJournal:
@@ -40,6 +44,17 @@ class EventJournal:
         size = min(max(limit, 0), PAGE_LIMIT)
         rows = await self._readers.read(READ, (well_formed(stream), after, size))
         return tuple(record_of(row) for row in rows)
+
+    async def input(self, stream: str, run_id: str) -> int | None:
+        """The number of the event by which an input was accepted.
+
+        None: it is far behind the newest, or the journal cannot be written now.
+        """
+        with trio.move_on_after(PATIENCE):
+            await self.settle()
+            ((seq,),) = await self._readers.read(READ_INPUT, (well_formed(stream), run_id))
+            return None if seq is None else int(seq)
+        return None
 
     async def head(self, stream: str) -> StreamHead:
         """The newest number, 0 at first, and the oldest still there, else the next to come."""

@@ -46,6 +46,12 @@ READ_HEAD = (
     "SELECT (SELECT head FROM streams WHERE stream = ?1),"
     " (SELECT min(seq) FROM events WHERE stream = ?1)"
 )
+NEAR = 1_000
+# Of an input whose event is far from the head nobody asks but who sends an old one again.
+READ_INPUT = (
+    "SELECT max(seq) FROM events WHERE stream = ?1 AND run_id = ?2 AND event = 'input.accepted'"
+    f" AND seq > (SELECT head - {NEAR} FROM streams WHERE stream = ?1)"
+)
 # A terminal event is told again after a crash until this is gone: see ``sessions/store_sql.py``.
 _TOLD = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 END_STEP = -1

@@ -24,7 +24,7 @@ from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
 from motet.protocols.gateway_records import RunsResendParams
 from motet.protocols.policy import ToolsList, ToolsListParams
-from motet.protocols.sessions import Principal, Role
+from motet.protocols.sessions import Ack, Principal, Role
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
@@ -114,13 +114,19 @@ async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
         key=params.key,
         expected=caller.expected,
     )
-    return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
+    return await _sent(caller, params.session, ack)
 
 
 async def _resend(caller: Caller, params: RunsResendParams) -> Answer:
     caller.spend_message()
     ack = await caller.api.resend(params.run_id, principal=caller.principal)
-    return Answer(wire.Sent(ack.run_id, ack.status, ack.position))
+    run = await caller.api.find_run(ack.run_id, principal=caller.principal)
+    return await _sent(caller, run.session, ack)
+
+
+async def _sent(caller: Caller, session: str, ack: Ack) -> Answer:
+    seq = await caller.api.events.input(f"session:{session}", ack.run_id)
+    return Answer(wire.Sent(ack.run_id, ack.status, ack.position, seq))
 
 
 async def _subscribe(caller: Caller, params: wire.SubscribeParams) -> Answer:

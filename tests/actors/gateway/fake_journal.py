@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from motet.protocols.events import AnyEvent, EventRecord, is_durable
+from motet.protocols.events import AnyEvent, EventRecord, InputAccepted, is_durable
 from motet.protocols.host import StreamHead
 
 Sink = Callable[[EventRecord], None]
@@ -38,6 +38,11 @@ class FakeJournal:
         self.reads += 1
         start = max(after, self.oldest - 1)
         return tuple(self.records[stream][start : start + limit])
+
+    async def input(self, stream: str, run_id: str) -> int | None:
+        await trio.lowlevel.checkpoint()
+        mine = (one for one in self.records[stream] if one.run_id == run_id)
+        return next((one.seq for one in mine if isinstance(one.event, InputAccepted)), None)
 
     async def head(self, stream: str) -> StreamHead:
         await trio.lowlevel.checkpoint()

@@ -89,7 +89,7 @@ async def conversation(url: str) -> None:
         state = await wire.ask("subscribe", stream=STREAM)
         assert state == {"head": 0, "oldest": state["oldest"], "resumed": True}
         sent = await wire.ask("chat.send", session="alice:1", text="what time?", key="k1")
-        assert sent["status"] == "accepted"
+        assert (sent["status"], sent["seq"]) == ("accepted", 1)
         events = await wire.until("run.completed")
         names = [event["event"] for event in events]
         assert names.index("tool.call") < names.index("tool.result") < names.index("run.completed")
