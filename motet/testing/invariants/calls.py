@@ -36,6 +36,8 @@ def one_result_per_call(snapshot: Snapshot) -> Iterator[Finding]:
     runs: dict[str, _Calls] = defaultdict(_Calls)
     for item in snapshot.events:
         run_id = item.record.run_id or ""
+        if item.record.stream.startswith("room:"):
+            continue  # it repeats what the sessions of its members say
         match item.record.event:
             case ToolCall(id=call):
                 runs[run_id].begun[call] = item.at
