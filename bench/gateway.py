@@ -181,6 +181,7 @@ ROWS = (
         (_own("p99_troubled", 1_000), Case("undisturbed", "bench.gateway", "p99_calm", 1_000)),
         reference="undisturbed",
         goal=0.9,
+        rounds=3,
     ),
     Row("left by 1,000 clients", "blocks", (_own("left", 1_000),), None, 500, True, rounds=1),
     Row("same, resident", "MB", (_own("left", 1_000, 1),), None, 5, True, rounds=1),
