@@ -66,7 +66,7 @@ class Stop(Written, frozen=True, tag="stop"):
 class Disconnect(Written, frozen=True, tag="disconnect"):
     """``user`` says something, watches ``after`` events of the answer, and goes away.
 
-    Leaving the stream of a run cancels it.
+    Leaving the stream of a run cancels it. Nobody waits longer than a minute.
     """
 
     user: str

@@ -6,6 +6,7 @@ and is raised with the program. What the history alone tells is judged after eac
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -48,6 +49,9 @@ ROUND, ROUNDS = 120.0, 20
 DOOR = 60.0
 """Virtual seconds in which what is at the program's own door must have come in."""
 
+PATIENT = 60.0
+"""Virtual seconds for which somebody watches an answer that does not come."""
+
 STEPS = 50_000
 """Scheduler steps that one step of a program may take."""
 
@@ -89,7 +93,7 @@ class Play:
         agents = self.target.agents
         self._refuse_known()
         _latest[:] = [self]
-        with dressed(agents, self._model, self.stage.watched), self._told():
+        with _uncollected(), dressed(agents, self._model, self.stage.watched), self._told():
             for agent in agents:
                 self.host.know(agent)
             if self.target.room is not None:
@@ -233,11 +237,10 @@ class Play:
             who = Principal(step.user)
             async with host.stream(agent, step.text, session=step.session, principal=who) as run:
                 run_id = run.id
-                seen = 0
-                async for _ in run:
-                    seen += 1
-                    if seen >= step.after:
-                        break
+                with trio.move_on_after(PATIENT):
+                    for _ in range(step.after):
+                        if await anext(run, None) is None:
+                            break
 
         why = self._call(watch)
         history = self.host.history
@@ -277,14 +280,12 @@ class Play:
     def _settle(self) -> None:
         """Let all come to its end; where a person is waited for, nobody is there but to say no."""
         for _ in range(ROUNDS):
-            try:
+            gc.collect(0)  # a host waits for inputs as long as anybody holds them
+            with suppress(Stuck):
                 self.host.settle(ROUND)
-            except Stuck:
-                if not self.host.call(_answer, LOCAL, False):
-                    break
-            else:
                 if not self.host.call(_answer, LOCAL, False):
                     return
+            self.host.call(_answer, LOCAL, False)
         self.host.settle(REST)
 
     # ------------------------------------------------------------------ judging
@@ -324,6 +325,18 @@ class Play:
             settled=self.settled,
             restless=self.restless,
         )
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """When garbage is collected is chance, also between the steps of a program."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextmanager
