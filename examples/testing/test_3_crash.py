@@ -40,4 +40,4 @@ def test_the_rent_is_never_paid_twice() -> None:
     report = mt.sweep(pay_the_rent, "crash", every=4, check=the_rent_is_paid_once_at_most)
 
     report.check()
-    assert report.struck > 15
+    assert report.struck > 5

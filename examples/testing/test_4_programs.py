@@ -25,9 +25,9 @@ async def webhook(host: motet.Host, user: str, session: str, text: str, key: str
 
 
 @given(mt.programs(agent, users=2, sessions=2, max_steps=20, receive=webhook))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_everybody_is_answered_once(program: mt.BoundProgram) -> None:
     with mt.simulated_host(seed=program.seed) as host:
         program.execute(host)
         mt.check(host)
-        mt.sometimes(host.history.crashes, "a crash")
+        mt.sometimes(len(host.history.sent) > 1, "several inputs")

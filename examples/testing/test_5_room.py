@@ -26,8 +26,8 @@ room = motet.Room("den", members=[planner, coder], speakers=next_speaker, max_tu
 
 
 @given(mt.programs(room, users=3, max_steps=10))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_each_agent_speaks_once_for_each_message(program: mt.BoundProgram) -> None:
     with mt.simulated_host(seed=program.seed) as host:
         program.execute(host)
-        mt.check(host, mt.invariants.bounded_turns(2), mt.invariants.no_self_reply)
+        mt.check(host, mt.invariants.bounded_turns(2))
