@@ -241,7 +241,7 @@ def passes(program: mt.BoundProgram) -> None:
             mt.sometimes(run.status == "completed", "a run completes")
 
 
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @FEW

@@ -26,7 +26,7 @@ async def add(a: int, b: int) -> int:
 
 room = motet.Room("den", members=[motet.Agent("planner"), motet.Agent("coder")])
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = {name: getattr(mt, name) for name in ("call", "cut", "fail", "raw_call", "say", "slow")}
 
 
@@ -72,7 +72,7 @@ def test_in_a_room_people_post_and_members_have_scripts(program: mt.BoundProgram
 def shrunk(wanted: str) -> mt.Program:
     """The simplest program in which there is a step, a call or a fault of this name."""
     found = find(
-        mt.programs(agent, users=3, max_steps=8),
+        mt.programs(agent, users=3, max_steps=4),
         lambda program: wanted in repr(program),
         settings=settings(max_examples=2_000, database=None, deadline=None),
         random=Random(1),
