@@ -1,0 +1,6 @@
+"""``python -m motet`` is ``motet``."""
+
+from motet.cli import main
+
+if __name__ == "__main__":
+    main()
