@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from motet.actors.agent.definition import Agent
+from motet.actors.events.rows import append, storable
 from motet.actors.log import logger
 from motet.actors.recovery import rows
 from motet.actors.recovery.plan import (
@@ -38,7 +39,7 @@ from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
-from motet.protocols.events import RunInterrupted, SessionQuarantined
+from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantined
 from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo
 from motet.protocols.storage import Row, Statement
@@ -153,10 +154,15 @@ class Recovery:
         }
         if tries:
             now = self.clock()
-            await self.transact(tuple(Statement(rows.PUT_ASIDE, (key, now)) for key in tries))
+            aside = [Statement(rows.PUT_ASIDE, (key, now)) for key in tries]
+            # In one transaction: no host after this one would tell it.
+            told = [
+                EventRecord(f"session:{key}", SessionQuarantined(count), now)
+                for key, count in tries.items()
+            ]
+            await self.transact((*aside, *append(list(map(storable, told))).statements))
         for session, count in tries.items():
             log.error("a session is quarantined", session=session, tries=count)
-            await self.services.announce(session, SessionQuarantined(count))
         return set(tries)
 
     def _run(self, left: LeftRun, given: Given) -> Run:

@@ -1,4 +1,4 @@
-"""G16 on any schedule: two users, each of whom tries everything on what is the other's."""
+"""G16 on any schedule: two users, one of whom tries everything on what is the other's."""
 
 from __future__ import annotations
 

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from motet.actors.recovery import recovery as recovering
 from motet.actors.recovery import rows
 from motet.actors.recovery.plan import unfit
 from motet.actors.recovery.recovery import Recovery
 from motet.actors.recovery.rows import LeftRun
-from motet.actors.services import Services
-from motet.protocols.events import AnyEvent, SessionQuarantined
+from motet.protocols.events import EventRecord
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import RecoverRuns
-from motet.protocols.storage import Statement
+from motet.protocols.storage import Statement, Transact
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
 
@@ -68,15 +69,11 @@ def _put_all_aside() -> list[Patch]:
 
 def _say_nothing() -> list[Patch]:
     """A session that is put aside falls silent, and its user is not told why."""
-    announce = Services.announce
 
-    async def announce_others(
-        services: Services, session: str, event: AnyEvent, run_id: str | None = None
-    ) -> None:
-        if not isinstance(event, SessionQuarantined):
-            await announce(services, session, event, run_id)
+    def append_none(records: Sequence[tuple[EventRecord, str]]) -> Transact:
+        return Transact(())
 
-    return [(Services, "announce", announce_others)]
+    return [(recovering, "append", append_none)]
 
 
 def _forget_who_is_aside() -> list[Patch]:

@@ -25,7 +25,7 @@ from tests.guarantees.law import HOST_POLICIES, Law, on_schedules
 from tests.guarantees.worlds.hosts import Life, Place, new_place, settled
 
 USERS = ("ann", "bob")
-EACH = 2  # inputs of one user
+MOST = 2  # inputs of one user
 STEPS = 180  # within which the power goes
 MODES: tuple[QueueMode, ...] = ("followup", "followup", "collect", "steer")
 
@@ -74,7 +74,7 @@ async def inputs(sim: Simulation) -> None:
     sent = [
         Input(f"input {user} {n}.", user, f"k{n}" if chance.random() < 0.7 else None, _mode(sim))
         for user in USERS
-        for n in range(EACH)
+        for n in range(chance.randrange(1, MOST + 1))
     ]
     listed = set[str]()
     with new_place(sim) as place:
