@@ -47,7 +47,7 @@ def _line(row: Row, case: Case, samples: Samples) -> Line:
     against = row.reference if case.impl == MOTET else case.impl
     ratio = _ratio(row, against, samples)
     goal = _goal(row, case)
-    spread = (max(own) - min(own)) / value
+    spread = (max(own) - min(own)) / value if value else 0.0
     return Line(
         row.name, case.impl, value, row.unit, ratio, goal, _met(row, case, value, ratio), spread
     )

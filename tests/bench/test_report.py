@@ -48,6 +48,13 @@ def test_where_less_is_better_the_goal_is_a_bound_and_the_ratio_still_grows_with
     assert not lines([COST], {("idle", "motet"): [5.1]})[0].met
 
 
+def test_a_cost_of_nothing_meets_every_bound() -> None:
+    (motet,) = lines([COST], {("idle", "motet"): [0.0, 0.0]})
+
+    assert (motet.value, motet.spread, motet.met) == (0, 0, True)
+    assert "met" in table([motet])
+
+
 def test_the_bound_of_a_row_is_motets_and_the_goal_against_a_peer_is_a_ratio() -> None:
     peer = Case("slow", "m", "f", 1, goal=4)
     row = Row("turn", "us", (Case("motet", "m", "f", 1), peer), "slow", 200, bounded=True)
