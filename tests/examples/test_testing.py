@@ -62,7 +62,7 @@ def test_each_step_passes_when_its_bug_is_mended(pytester: pytest.Pytester) -> N
     pytester.makeconftest(CONFTEST)
     for name, text in steps().items():
         mended, planted = PLANTED.subn(r"\1\2", text)
-        for many, few in (("max_examples=200", "max_examples=8"), ("every=4", "every=12")):
+        for many, few in (("max_examples=200", "max_examples=4"), ("every=4", "every=12")):
             mended = mended.replace(many, few)
         assert planted == 1, name
         pytester.makepyfile(**{name: mended})
