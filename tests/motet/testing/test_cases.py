@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from hypothesis import given, settings
 import motet
 from motet import testing as mt
 from motet.testing.stories.cases import replaying
+from tests.motet.testing.elsewhere import replayed_elsewhere
 from tests.motet.testing.faulty import trimmer, webhook
 
 TWICE = mt.Program(
@@ -48,16 +46,7 @@ def test_a_finding_is_replayed_in_another_process_with_another_hash_seed(tmp_pat
     program = TWICE.bind(webhook.agent, receive=webhook.receive)
     wrong = found(program)
     path = mt.save_case(program, tmp_path / "cases" / "one.json", violations=wrong.violations)
-    code = f"from motet import testing as mt; print(*mt.replay_case({str(path)!r}), sep='\\n')"
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert told.stdout.splitlines() == [str(one) for one in wrong.violations], told.stderr
+    assert replayed_elsewhere(path) == [str(one) for one in wrong.violations]
 
 
 def test_a_case_has_what_it_takes_and_a_test_of_it_is_given_its_program(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ looked at, and what is left after shrinking is a test that a person could have w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import attrs
 import hypothesis
@@ -17,6 +18,7 @@ import motet
 from motet import testing as mt
 from motet.testing.invariants import Invariant
 from motet.testing.stories.target import Receive, Subject
+from tests.motet.testing.elsewhere import replayed_elsewhere
 from tests.motet.testing.faulty import bridge, deploy, inbox, trimmer, webhook
 
 
@@ -75,29 +77,37 @@ def found(project: Project, seed: int) -> mt.InvariantBroken:
     return raised.value
 
 
-def is_found_and_printed(project: Project, seed: int) -> None:
-    """It is found, is at most eight steps long, and fails in the same way as a printed test."""
+def is_found_and_printed(project: Project, seed: int, folder: Path) -> Path:
+    """It is found, is at most eight steps long, and fails in the same way as a printed test.
+
+    Gives the file of the case.
+    """
     error = found(project, seed)
     assert any(one.invariant.partition("(")[0] in project.broken for one in error.violations)
     assert error.program is not None
     assert len(error.program.steps) <= 8
     assert error.lanes
+    case = mt.save_case(error.program, folder / "case.json", violations=error.violations)
     printed: dict[str, Callable[[], None]] = {}
     exec(compile(error.test, "printed", "exec"), printed)
     with pytest.raises(mt.InvariantBroken) as again:
         printed["test_found"]()
     assert again.value.violations == error.violations
-    assert mt.run_twice(error.program, setup=project.setup)
+    assert mt.run_twice(error.program, setup=project.setup) == mt.load_case(case).hash
+    return case
 
 
 @pytest.mark.slow
-def test_a_group_chat_that_never_ends_is_found_and_printed() -> None:
-    is_found_and_printed(PROJECTS["a group chat that never ends"], 1)
+def test_a_group_chat_that_never_ends_is_found_and_printed(tmp_path: Path) -> None:
+    is_found_and_printed(PROJECTS["a group chat that never ends"], 1, tmp_path)
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROJECTS)
-def test_what_users_report_is_found_and_printed(name: str, seed: int) -> None:
-    is_found_and_printed(PROJECTS[name], seed)
+def test_what_users_report_is_found_printed_and_replayed(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    case = is_found_and_printed(PROJECTS[name], seed, tmp_path)
+    assert replayed_elsewhere(case)[0] == mt.load_case(case).violations[0]
