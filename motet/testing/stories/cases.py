@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Case", "Replaying", "load_case", "replay_case", "replayed", "replaying", "save_case"]
 
 FORMAT = 1
+UNNAMED = "?"
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +38,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         test: the test that found it, as pytest names it.
         subject, receive, setup: where the agent or room, the door and the hooks are, as
-            ``myapp.agents:agent``; empty where no module has a name for them.
+            ``myapp.agents:agent``; ``?`` where no module has a name for them.
         own_models: the agents ask their own models.
         host_seed: of the host that it was played in.
         violations: what was wrong, in words.
@@ -59,11 +60,6 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def bind(self) -> BoundProgram:
         """The program with what it was played with, imported again. Raises ``ValueError``."""
-        if not self.subject:
-            raise ValueError(
-                "the case does not say where its agent is, since no module has a name for it: "
-                "run its test with `pytest --motet-replay FILE`"
-            )
         subject = cast("Subject", _imported(self.subject))
         receive = cast("Receive", _imported(self.receive)) if self.receive else None
         return self.program.bind(subject, receive=receive, own_models=self.own_models)
@@ -122,8 +118,7 @@ def replay_case(path: str | Path) -> tuple[str, ...]:
     was not the same run, and ``ValueError`` for a case whose agent cannot be imported.
     """
     case = load_case(path)
-    places = (_imported(place) for place in case.setup if place)
-    setup = tuple(cast("Callable[[Host], None]", place) for place in places)
+    setup = [cast("Callable[[Host], None]", _imported(place)) for place in case.setup]
     with replaying(case, Path(path)):
         return _played(case.bind(), case.host_seed, setup)[1]
 
@@ -227,11 +222,15 @@ def _versions() -> dict[str, str]:
 
 
 def _place(thing: object) -> str:
-    found = place_of(thing) if thing is not None else None
-    return str(found) if found is not None else ""
+    return str(place_of(thing) or UNNAMED) if thing is not None else ""
 
 
 def _imported(path: str) -> object:
+    if path == UNNAMED:
+        raise ValueError(
+            "the case does not say where all that it needs is, since no module has a name for it: "
+            "run its test with `pytest --motet-replay FILE`"
+        )
     place = Place.of(path)
     try:
         return getattr(import_module(place.module), place.name)
