@@ -70,7 +70,8 @@ class Order:
 def fuzz(order: Order) -> int:
     """Search, and print what was found; 0: nothing, 1: something, 4: stopped with nothing found.
 
-    Raises ``ConfigError`` for an agent or a check that there is not, ``MissingExtra``.
+    Raises ``ConfigError`` for an agent or a check that there is not, and for an agent that starts
+    programs or opens sockets; ``MissingExtra``.
     """
     sys.path.insert(0, os.getcwd())
     search, place = _search(order)
@@ -149,6 +150,7 @@ def _imported(name: str) -> object:
 
 def _run(search: Search, status: Status | None) -> bool:
     """Search until the end or Ctrl-C; whether it was stopped."""
+    from motet.runtime.testing import NotSimulated
     from motet.testing.fuzzing import Stopped
 
     began = shown = time.monotonic()
@@ -167,6 +169,11 @@ def _run(search: Search, status: Status | None) -> bool:
             search.run()
         except Stopped:
             return True
+        except NotSimulated as error:
+            raise ConfigError(
+                f"the agent wants what a simulation does not have: {error}\n"
+                "a test of your own can declare it: see `mt.programs` in the guide to testing"
+            ) from error
     return False
 
 
@@ -189,7 +196,7 @@ def _status(out: Console) -> Generator[Status | None]:
 
 @contextmanager
 def _interrupts() -> Generator[list[int]]:
-    """Ctrl-C is noted, and waits for the program that is being tried; a second one is not kept."""
+    """Ctrl-C and SIGTERM wait for the program that is being tried; a second one does not."""
     seen: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -197,11 +204,12 @@ def _interrupts() -> Generator[list[int]]:
             raise KeyboardInterrupt
         seen.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -38,6 +38,13 @@ class Stopped(BaseException):
     """Somebody waits no longer. It is no error, so that nobody takes it for a finding."""
 
 
+class _Unfit(BaseException):
+    """The agent cannot be searched, so that nothing needs to be made smaller."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 @attrs.frozen
 class Found:
     """A program that breaks something, the smallest one so far, and what it breaks."""
@@ -92,11 +99,12 @@ class Search:
         def attempt(program: BoundProgram) -> None:
             self._attempt(program)
 
-        found = seeded(self.seed)(quick(given(program=drawn)(attempt)))
-        with suppress(Exception):  # it is in ``found``
-            found()
-        if self.found is not None and isinstance(self.found.error, NotSimulated | ConfigError):
-            raise self.found.error
+        search = seeded(self.seed)(quick(given(program=drawn)(attempt)))
+        try:
+            with suppress(Exception):  # it is in ``found``
+                search()
+        except _Unfit as unfit:
+            raise unfit.error from None
         return self.found
 
     def _attempt(self, program: BoundProgram) -> None:
@@ -109,6 +117,8 @@ class Search:
             with simulated_host(seed=program.seed) as host:
                 program.execute(host)
                 check(host, *self.invariants)
+        except (NotSimulated, ConfigError) as error:
+            raise _Unfit(error) from error
         except Exception as error:
             self.found = Found(program, error)
             raise

@@ -98,6 +98,12 @@ def test_what_cannot_be_searched_is_said(place: Path, capsys: pytest.CaptureFixt
     assert code == 2
     assert "fuzzed_agents:agnt cannot be imported" in err
     assert "start motet where `import myapp` works" in err
+    (place / "motet.toml").write_text(
+        '[agents.ops]\ntools = ["shell"]\n[tools.shell]\nmode="unsafe"\n'
+    )
+    code, _, err = printed(capsys, "fuzz", "ops", "--seed", "1", "-n", "200")
+    assert code == 2
+    assert "the agent wants what a simulation does not have: " in err
     code, _, err = printed(capsys, "fuzz", "fuzzed_agents:motet")
     assert code == 2
     assert "and no agent or room" in err
