@@ -229,7 +229,9 @@ class Recorder(trio.abc.Instrument):
         if step == 1:
             task.name = "world"
         try:
-            sim.trace.add(step, sim.clock.current_time(), sim.trace.label(task), position(task))
+            if not sim.trace.muted:
+                now = sim.clock.current_time()
+                sim.trace.add(step, now, sim.trace.label(task), position(task))
             sim.strike()
         except Exception as error:
             sim.fail(error)
@@ -244,8 +246,8 @@ class Recorder(trio.abc.Instrument):
         self._doomed = frozenset(tasks)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
-        if not task.name.startswith("<"):  # not one of Trio's own
-            trace = self._sim.trace
+        trace = self._sim.trace
+        if not trace.muted and not task.name.startswith("<"):  # not one of Trio's own
             trace.add(self._seen, self._sim.clock.current_time(), trace.label(task), "ends")
 
     def idle(self) -> None:

@@ -60,19 +60,26 @@ class _Tally:
         self.findings: list[Finding] = []
 
     def run(self, seed: int, fault: Fault | None) -> Outcome[Any]:
-        faults = () if fault is None else (fault,)
-        outcome = run(
-            self.world, seed=seed, policy=self.policy, faults=faults, max_steps=self.max_steps
-        )
+        outcome = self._ran(seed, fault, traced=False)
         self.worlds += 1
         self.steps += outcome.steps
         self.struck += len(outcome.struck)
         if not outcome.ok:
             broken = [str(violation) for violation in outcome.violations]
             broken += [repr(outcome.error)] if outcome.error is not None else []
-            choices = outcome.choices
-            self.findings.append(Finding(seed, choices, fault, tuple(broken), outcome.report()))
+            report = self._ran(seed, fault, traced=True).report()
+            self.findings.append(Finding(seed, outcome.choices, fault, tuple(broken), report))
         return outcome
+
+    def _ran(self, seed: int, fault: Fault | None, *, traced: bool) -> Outcome[Any]:
+        return run(
+            self.world,
+            seed=seed,
+            policy=self.policy,
+            faults=() if fault is None else (fault,),
+            max_steps=self.max_steps,
+            traced=traced,
+        )
 
     def report(self) -> SweepReport:
         return SweepReport(self.worlds, self.steps, self.struck, tuple(self.findings))

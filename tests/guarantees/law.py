@@ -63,6 +63,8 @@ def simulated(
     number: int,
     faults: Faults = no_faults,
     policies: Sequence[Policy] = POLICIES,
+    *,
+    traced: bool = True,
 ) -> Outcome[object]:
     """Run ``world`` on schedule ``number``."""
     return run(
@@ -71,6 +73,7 @@ def simulated(
         policy=policies[number % len(policies)],
         faults=faults(random.Random(number)),
         max_steps=MAX_STEPS,
+        traced=traced,
     )
 
 
@@ -83,7 +86,7 @@ def on_schedules(
     """Broken: ``guarantee`` does not hold at some step, or the world ends with an error."""
 
     def broken(number: int) -> str | None:
-        outcome = simulated(world, number, faults, policies)
+        outcome = simulated(world, number, faults, policies, traced=False)
         mine = [str(found) for found in outcome.violations if found.guarantee == guarantee]
         if outcome.error is not None:
             mine.append(f"the world ended with {outcome.error!r}")

@@ -26,7 +26,6 @@ from motet.actors.storage.location import Location
 from motet.actors.tools import tool as tools
 from motet.actors.tools.schema import Described, Function, describe
 from motet.actors.tools.tool import Tool
-from motet.protocols.chat import ChatMessage
 from motet.runtime import System, outside
 from motet.runtime.testing import InjectedCrash, Simulation
 from motet.runtime.testing.probe import cell_at, crash
@@ -41,7 +40,6 @@ __all__ = [
     "Place",
     "Striker",
     "new_place",
-    "rows_of",
     "settled",
 ]
 
@@ -201,15 +199,6 @@ def _described(fn: Function) -> Described:
 
 
 # ---------------------------------------------------------------------- looking
-
-
-async def rows_of(host: motet.Host, session: str) -> list[ChatMessage]:
-    """The transcript as it is stored; empty for a session that does not exist."""
-    try:
-        found = await host.history(session, limit=200, principal=ADMIN)
-    except motet.NotFound:
-        return []
-    return [item.row for item in found]
 
 
 async def settled(host: motet.Host) -> None:
