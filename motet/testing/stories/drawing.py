@@ -51,6 +51,8 @@ MOST_SEEDS = 1000
 KEYED = 0.7
 SOON = 0.1
 DENSE = 0.5
+ASTRAY = 0.03
+"""How often somebody tries a session that is another's."""
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -128,7 +130,7 @@ def _chunks(count: int) -> list[int]:
 
 
 def _sessions(users: Sequence[str], each: int) -> dict[str, list[str]]:
-    """The sessions of each user: what users have is never one another's."""
+    """The sessions of each user."""
     return {
         user: [user if number == 1 else f"{user}-{number}" for number in range(1, each + 1)]
         for user in users
@@ -172,7 +174,8 @@ def _shape(
             return Shape(kind, "", "", one_of(draw, PAUSES))
         case _:
             user = one_of(draw, users)
-            session = one_of(draw, sessions[user])
+            owner = one_of(draw, users) if happens(draw, ASTRAY) else user
+            session = one_of(draw, sessions[owner])
             most = {"disconnect": MOST_EVENTS, "approve": 1}.get(kind, 0)
             after = between(draw, 0, most) if most else 0
             keyed = kind in ("send", "post") and happens(draw, KEYED)
