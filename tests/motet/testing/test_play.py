@@ -208,7 +208,7 @@ def test_what_one_user_has_said_is_found_in_a_request_of_another() -> None:
     program = mt.Program([HI, mt.Send("bob", "bob/2: hi", session="other")])
     with mt.simulated_host(setup=remembers_for_all) as host:
         program.execute(host, agent)
-        with pytest.raises(mt.InvariantBroken, match="a request of bob in run .* has 'ann/1: hi'"):
+        with pytest.raises(mt.InvariantBroken, match=r"a request of bob in run .* has 'ann/1: hi'"):
             mt.check(host)
 
 
