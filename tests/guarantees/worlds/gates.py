@@ -154,7 +154,7 @@ class Silent:
 
 
 async def gates(sim: Simulation) -> None:
-    """Four calls, or inputs, at once."""
+    """Four calls, or inputs, some of them at once."""
     scene = Scene(sim)
     sim.law("G10", scene.opened)
     act = _inputs if sim.random.random() < 0.3 else _calls
@@ -190,7 +190,7 @@ async def _calls(scene: Scene, client: HooksClient, system: System) -> None:
             if result.ok and name not in scene.done:
                 scene.sim.violated("G10", name, f"it was not run, and its result is {result}")
 
-    await _together(one)
+    await _together(scene.sim, one)
 
 
 async def _inputs(scene: Scene, client: HooksClient, _system: System) -> None:
@@ -200,13 +200,17 @@ async def _inputs(scene: Scene, client: HooksClient, _system: System) -> None:
             await RunHooks(run, client).input(name)
             scene.done.add(name)
 
-    await _together(one)
+    await _together(scene.sim, one)
 
 
-async def _together(one: Callable[[str], Awaitable[None]]) -> None:
+async def _together(sim: Simulation, one: Callable[[str], Awaitable[None]]) -> None:
+    async def later(name: str) -> None:
+        await trio.sleep(sim.random.choice((0, 0, 3)))
+        await one(name)
+
     async with trio.open_nursery() as nursery:
         for name in NAMES:
-            nursery.start_soon(one, name)
+            nursery.start_soon(later, name)
 
 
 def _context(request: ExecuteCall) -> Context[object]:
