@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BURST", "EVENTS", "Client", "Crowd"]
+__all__ = ["BURST", "EVENTS", "Client", "Crowd", "masked"]
 
 BURST = 20
 """Frames that a server sends before it waits until all have them."""
@@ -109,7 +109,7 @@ class Client:
 
     def say(self, line: str) -> None:
         self.frames = 0
-        self.socket.sendall(_masked(line.encode()))
+        self.socket.sendall(masked(line.encode()))
 
     def answered(self) -> None:
         while not self.frames:
@@ -141,7 +141,7 @@ class Client:
         self._rest = data[at:]
 
 
-def _masked(payload: bytes) -> bytes:
+def masked(payload: bytes) -> bytes:
     """A text frame of a client; a mask of zeros is one as well."""
     size = len(payload)
     head = bytes((0x81, 0x80 | size)) if size < 126 else b"\x81\xfe" + size.to_bytes(2, "big")

@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench.crowd import Client
+from bench.crowd import Client, masked
 
-_PING = '{"type":"req","id":"9","method":"ping"}'
+_QUESTIONS = masked(b'{"type":"req","id":"9","method":"ping"}') * 200_000  # more than systems hold
 _AGAIN = 5.0  # seconds; a gateway has patience for 10 of them
 
 
@@ -29,8 +29,7 @@ def stuck(port: int, lines: Sequence[str]) -> Client:
         client.answered()
     client.socket.settimeout(0.1)
     with contextlib.suppress(OSError):
-        while True:
-            client.say(_PING)
+        client.socket.sendall(_QUESTIONS)
     return client
 
 
