@@ -72,6 +72,8 @@ class FakeProcesses:
         failures: what is a mistake of the test: programs that nobody declared, and errors of the
             functions of others. ``note``, if there is one, gets to see them at once instead.
         left: what a host has left running when it was closed (G2).
+        commands: what commands of a shell do whose program nobody declared; None: to start one
+            is a mistake.
         cut_off: no program can be started, and those that ran are gone: the power was cut. What
             their functions do in their clean-up is heard by nobody.
     """
@@ -80,6 +82,7 @@ class FakeProcesses:
         self.started: list[FakeProgram] = []
         self.failures: list[Exception] = []
         self.left: list[FakeProgram] = []
+        self.commands: Behaviour | None = None
         self._note = note
         self._declared: dict[str, Behaviour] = {}
         self._running: list[FakeProgram] = []
@@ -166,14 +169,16 @@ class FakeProcesses:
             self._fail(failure)
 
     def _behaviour(self, argv: tuple[str, ...], line: str) -> tuple[tuple[str, ...], Behaviour]:
-        found = self._declared.get(argv[0]) or self._declared.get(os.path.basename(argv[0]))
-        if found is not None:
-            return argv, found
         if argv[-1] == MAIN:
             return argv, _process_tool
         plain = _plain(argv)
-        if plain is not None:
-            return self._behaviour(plain, line)
+        for known in (argv, plain or argv):
+            found = self._declared.get(known[0]) or self._declared.get(os.path.basename(known[0]))
+            if found is not None:
+                return known, found
+        if self.commands is not None and os.path.basename(argv[0]) in _SHELLS:
+            return argv, self.commands
+        argv = plain or argv
         error = UndeclaredProgram(line, argv, sorted(self._declared))
         self._fail(error)
         raise error

@@ -27,6 +27,7 @@ from motet.runtime.testing.trace import report
 from motet.testing.host import SimulatedHost
 from motet.testing.invariants import CHEAP, Invariant, InvariantBroken, Violation, broken
 from motet.testing.invariants.snapshot import Sent, Snapshot
+from motet.testing.processes import answers
 from motet.testing.stories import acts
 from motet.testing.stories.cases import being_replayed
 from motet.testing.stories.printing import as_test
@@ -51,6 +52,9 @@ DOOR = 60.0
 
 PATIENT = 60.0
 """Virtual seconds for which somebody watches an answer that does not come."""
+
+NOT_FOUND = answers("", exit=127, stderr="there is no such program\n")
+"""What becomes of commands of a shell that a drawn model makes up, as on an empty machine."""
 
 STEPS = 50_000
 """Scheduler steps that one step of a program may take."""
@@ -93,6 +97,8 @@ class Play:
         agents = self.target.agents
         self._refuse_known()
         _latest[:] = [self]
+        if self.host.processes.commands is None:
+            self.host.processes.commands = NOT_FOUND
         with _uncollected(), dressed(agents, self._model, self.stage.watched), self._told():
             for agent in agents:
                 self.host.know(agent)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import motet
 from motet import testing as mt
+from motet.protocols.config import HostConfig, ShellConfig, ToolsConfig
 from motet.protocols.sessions import RunStatus
 from motet.testing.fake_program import FakeProgram
 from motet.testing.stories.acts import Act
@@ -293,3 +294,13 @@ def test_an_agent_that_is_right_passes_long_programs(program: mt.BoundProgram) -
 def test_a_program_twice_is_one_trace(program: mt.BoundProgram) -> None:
     """Law (G12): nothing of a program comes from outside of it."""
     mt.run_twice(program)
+
+
+def test_a_command_that_a_drawn_model_makes_up_finds_no_program() -> None:
+    typist = motet.Agent("typist", tools=["group:shell"])
+    program = mt.Program([HI], {"typist": [mt.call("shell", command="é | wc")]})
+    config = HostConfig(tools=ToolsConfig(shell=ShellConfig(mode="unsafe")))
+    with mt.simulated_host(config=config) as host:
+        program.execute(host, typist)
+        mt.check(host)
+        assert [started.returncode for started in host.processes.started] == [127]
