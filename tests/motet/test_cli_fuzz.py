@@ -22,6 +22,13 @@ agent = motet.Agent("helper", model="openai:gpt-5.2")
 async def add(a: int, b: int) -> str:
     return str(a + b)
 
+caller = motet.Agent("caller", model="openai:gpt-5.2")
+
+@caller.tool
+async def call_home() -> str:
+    import socket
+    return str(socket.create_connection(("localhost", 1)))
+
 def never_asks(snapshot):
     return ["a model was asked"] if snapshot.asked else []
 """
@@ -90,7 +97,8 @@ def test_a_configured_agent_or_room_that_nothing_breaks(
     assert (code, told["tried"], told["stopped"], told["case"]) == (0, 2, False, "")
 
 
-def test_what_cannot_be_searched_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("place")
+def test_what_cannot_be_searched_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = printed(capsys, "fuzz", "helpr")
     assert code == 2
     assert "unknown agent or room 'helpr'" in err
@@ -98,11 +106,9 @@ def test_what_cannot_be_searched_is_said(place: Path, capsys: pytest.CaptureFixt
     assert code == 2
     assert "fuzzed_agents:agnt cannot be imported" in err
     assert "start motet where `import myapp` works" in err
-    (place / "motet.toml").write_text(
-        '[agents.ops]\ntools = ["shell"]\n[tools.shell]\nmode="unsafe"\n'
-    )
-    code, _, err = printed(capsys, "fuzz", "ops", "--seed", "1", "-n", "200")
+    code, _, err = printed(capsys, "fuzz", "fuzzed_agents:caller", "--seed", "1", "-n", "200")
     assert code == 2
+    assert "fuzzed_agents.py:" in err
     assert "the agent wants what a simulation does not have: " in err
     code, _, err = printed(capsys, "fuzz", "fuzzed_agents:motet")
     assert code == 2
