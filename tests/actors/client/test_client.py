@@ -83,10 +83,10 @@ async def test_a_room_is_talked_in_and_read_like_a_session() -> None:
         async with connect(url) as client, client.stream("room:dev", 0) as events:
             posted = await client.post("dev", "@ann?", key="k")
             again = await client.post("dev", "@ann?", key="k")
-            stopped = await client.post("dev", "/stop")
             async for record in events:
                 if isinstance(record.event, motet.RoomIdle):
                     break
+            stopped = await client.post("dev", "/stop")
 
             assert isinstance(posted, Posted)
             assert isinstance(again, Posted)
