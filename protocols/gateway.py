@@ -304,10 +304,7 @@ class AgentsList(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The input is on disk. ``position`` counts the queue from 1; 0 when not queued.
-
-    ``seq``: of its ``input.accepted`` in the session's stream; None: not near its end.
-    """
+    """The input is on disk. ``position`` counts the queue from 1; ``seq``: of its event."""
 
     run_id: str
     status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
