@@ -304,7 +304,9 @@ CHATS: Iterable[tuple[Invariant, str, Snapshot]] = [
 ]
 
 
-@pytest.mark.parametrize(("invariant", "words", "snapshot"), CHATS, ids=lambda item: str(item)[:40])
+@pytest.mark.parametrize(
+    ("invariant", "words", "snapshot"), CHATS, ids=[words for _, words, _ in CHATS]
+)
 def test_authors_of_chats_have_invariants_of_their_own(
     invariant: Invariant, words: str, snapshot: Snapshot
 ) -> None:
