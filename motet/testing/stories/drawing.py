@@ -8,11 +8,13 @@ faults, the schedule towards first in, first out, and texts and arguments at las
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import attrs
 from hypothesis import strategies as st
 
+from motet.actors.agent.definition import AnyAgent
 from motet.testing.steps import Step
 from motet.testing.stories import acts
 from motet.testing.stories.bound import BoundProgram
@@ -44,7 +46,7 @@ MOST_STEPS = 240
 """More steps of the scheduler than a short run takes."""
 MOST_CHOICES = 200
 MOST_EVENTS = 5
-MOST_LINES = 10
+MOST_LINES = 5
 MOST_MISHAPS = 2
 MOST_CALLS = 8
 MOST_SEEDS = 1000
@@ -70,6 +72,10 @@ Kind: TypeAlias = Literal[
 ]
 
 
+INPUTS: frozenset[Kind] = frozenset({"send", "steer", "disconnect", "post"})
+"""Steps that models have to answer."""
+
+
 @attrs.frozen
 class Bounds:
     """How large programs are, and how much goes wrong in them."""
@@ -82,7 +88,12 @@ class Bounds:
 
 @attrs.frozen
 class Shape:
-    """One step before its words are drawn. ``number``: of steps, seconds or events."""
+    """One step before its words are drawn.
+
+    Attributes:
+        number: of steps, seconds or events.
+        lines: what an input adds to the scripts of agents, so that both shrink together.
+    """
 
     kind: Kind
     user: str
@@ -90,6 +101,7 @@ class Shape:
     number: float = 0
     keyed: bool = False
     soon: bool = False
+    lines: Sequence[tuple[str, Line]] = ()
 
 
 @st.composite
@@ -102,23 +114,20 @@ def drawn_programs(draw: Draw, target: Target, bounds: Bounds) -> BoundProgram:
     users = bounds.users[: between(draw, 1, len(bounds.users))]
     keys = _sessions(users, between(draw, 1, bounds.sessions))
     kinds = _kinds(bounds.faults, room=target.room is not None, approved=target.approved)
+    agents = () if target.own_models else target.agents
+    said = st.lists(_line(agents, bounds.faults), max_size=MOST_LINES if agents else 0)
     shapes: list[Shape] = []
     for most in _chunks(bounds.steps):
         least = 0 if shapes else 1
-        shapes += draw(st.lists(_shape(kinds, users, keys), min_size=least, max_size=most))
+        shapes += draw(st.lists(_shape(kinds, users, keys, said), min_size=least, max_size=most))
     if shapes[0].kind != kinds[0][0]:  # nothing happens before somebody has said something
         shapes[0] = Shape(kinds[0][0], users[0], keys[users[0]][0])
-    agents = () if target.own_models else target.agents
-    lines: list[list[Line]] = [
-        draw(st.lists(line(agent, bounds.faults), max_size=MOST_LINES)) for agent in agents
-    ]
     mishaps = _mishaps(draw, bounds.faults)
     choices = _choices(draw, bounds.faults)
     names = [agent.name for agent in agents]
-    script: dict[str, list[Step]] = {
-        name: [answer(draw, one, [n for n in names if n != name]) for one in own]
-        for name, own in zip(names, lines, strict=True)
-    }
+    script: dict[str, list[Step]] = {name: [] for name in names}
+    for name, shape in chain.from_iterable(shape.lines for shape in shapes):
+        script[name].append(answer(draw, shape, [other for other in names if other != name]))
     steps = [_act(draw, shape, number, names) for number, shape in enumerate(shapes, 1)]
     script = {name: own for name, own in script.items() if own}
     return BoundProgram(Program(steps, script, mishaps or (), choices or (), seed), target)
@@ -163,6 +172,7 @@ def _shape(
     kinds: Sequence[tuple[Kind, float]],
     users: Sequence[str],
     sessions: dict[str, list[str]],
+    said: st.SearchStrategy[list[tuple[str, Line]]],
 ) -> Shape:
     kind = weighted(draw, kinds) if len(kinds) > 1 else kinds[0][0]
     match kind:
@@ -180,7 +190,15 @@ def _shape(
             after = between(draw, 0, most) if most else 0
             keyed = kind in ("send", "post") and happens(draw, KEYED)
             soon = kind == "send" and happens(draw, SOON)
-            return Shape(kind, user, session, after, keyed, soon)
+            lines = draw(said) if kind in INPUTS else ()
+            return Shape(kind, user, session, after, keyed, soon, lines)
+
+
+@st.composite
+def _line(draw: Draw, agents: Sequence[AnyAgent], faults: Faults) -> tuple[str, Line]:
+    """One answer, and whose it is."""
+    agent = one_of(draw, agents)
+    return agent.name, draw(line(agent, faults))
 
 
 def _act(draw: Draw, shape: Shape, number: int, names: Sequence[str]) -> acts.Act:
