@@ -50,11 +50,10 @@ MOST_LINES = 5
 MOST_MISHAPS = 2
 MOST_CALLS = 8
 MOST_SEEDS = 1000
-KEYED = 0.7
-SOON = 0.1
 DENSE = 0.5
-ASTRAY = 0.03
-"""How often somebody tries a session that is another's."""
+MANNERS = (("plain", 0.27), ("keyed", 0.6), ("soon", 0.1), ("astray", 0.03))
+"""How something is said: with a key, without waiting, in a session that may be another's. One
+choice for all, since Hypothesis takes out steps of few choices best."""
 LATE = (0.5, 20.0, 100.0)
 
 Kind: TypeAlias = Literal[
@@ -184,12 +183,12 @@ def _shape(
             return Shape(kind, "", "", one_of(draw, PAUSES))
         case _:
             user = one_of(draw, users)
-            owner = one_of(draw, users) if happens(draw, ASTRAY) else user
+            manner = weighted(draw, MANNERS) if kind in INPUTS else ""
+            owner = one_of(draw, users) if manner == "astray" else user
             session = one_of(draw, sessions[owner])
             most = {"disconnect": MOST_EVENTS, "approve": 1}.get(kind, 0)
             after = between(draw, 0, most) if most else 0
-            keyed = kind in ("send", "post") and happens(draw, KEYED)
-            soon = kind == "send" and happens(draw, SOON)
+            keyed, soon = manner in ("keyed", "soon"), manner == "soon"
             lines = draw(said) if kind in INPUTS else ()
             return Shape(kind, user, session, after, keyed, soon, lines)
 
