@@ -57,7 +57,7 @@ def test_each_step_finds_the_bug_that_is_planted_in_it(pytester: pytest.Pytester
     assert out.count("to replay it: pytest --motet-replay") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_each_step_passes_when_its_bug_is_mended(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     for name, text in steps().items():

@@ -116,7 +116,7 @@ def beside(rows: Sequence[ChatMessage]) -> list[str]:
 
 
 @given(nodes(), CUTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_tree_of_runs_is_gone_with_its_root_which_has_paid_for_all(
     root: Node, how: Cut | None
 ) -> None:

@@ -159,7 +159,7 @@ async def under_load(steps: list[Step], folder: Path) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_no_run_fails_while_the_configuration_changes(steps: list[Step]) -> None:
     """Law: whatever is edited while runs go on and wait, each completes with the values and tools
     that it began with, no run sees older values than those in force when its input came, the next
