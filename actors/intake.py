@@ -57,24 +57,28 @@ class Intake:
         was noted of the input when it came; ``kit``: what the run works with if the agent is its.
         """
         arrival = self.expect(session, principal, arrival)
-        if isinstance(agent, str):
-            agent, kit = await self.agent(agent), None
-        elif kit is None or not kit.registry.has(agent):
-            self._tree.registry.add(agent)
-            kit = None
-        if not text.strip():
-            raise InputValidation("the input is empty: send some text")
-        run_id = arrival.run_id
-        key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
-        check_session(key_of_session, principal)
-        safe = text.encode("utf-8", "replace").decode()
-        limits = limits or agent.limits
-        if max_turns is not None:
-            limits = replace(limits, turns=max_turns)
-        run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-        run.arrival, run.kit = arrival, kit or self._tree.services.kit
-        self._screen(run, where)
-        return run
+        try:
+            if isinstance(agent, str):
+                agent, kit = await self.agent(agent), None
+            elif kit is None or not kit.registry.has(agent):
+                self._tree.registry.add(agent)
+                kit = None
+            if not text.strip():
+                raise InputValidation("the input is empty: send some text")
+            run_id = arrival.run_id
+            key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
+            check_session(key_of_session, principal)
+            safe = text.encode("utf-8", "replace").decode()
+            limits = limits or agent.limits
+            if max_turns is not None:
+                limits = replace(limits, turns=max_turns)
+            run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
+            run.arrival, run.kit = arrival, kit or self._tree.services.kit
+            self._screen(run, where)
+            return run
+        except BaseException:
+            self.refuse(arrival)
+            raise
 
     def expect(
         self,
@@ -90,6 +94,10 @@ class Intake:
         if isinstance(noted, Arrival):
             return noted
         return self._tree.table.arrivals.expect(session or "", principal, sender)
+
+    def refuse(self, arrival: Arrival) -> None:
+        """It was not taken: whoever keeps its error must not keep it for a stop to find."""
+        self._tree.table.arrivals.leave(arrival)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""

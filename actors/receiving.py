@@ -50,10 +50,14 @@ class Receiving(Answering):
         """
         known = mode and _known(mode)
         arrival = self._intake.expect(session, principal, expected, sender)
-        if agent is None:
-            info = await self._owned_session(session, principal)
-            agent = info.agent if info else self._tree.registry.first().name
-        said = _said(text, session, sender)
+        try:
+            if agent is None:
+                info = await self._owned_session(session, principal)
+                agent = info.agent if info else self._tree.registry.first().name
+            said = _said(text, session, sender)
+        except BaseException:
+            self._intake.refuse(arrival)
+            raise
         run = await self._intake.new_run(
             agent, said, session, None, None, principal, key, arrival=arrival
         )
@@ -108,7 +112,11 @@ class Receiving(Answering):
                 key=key,
                 expected=arrival,
             )
-        ended = await self._owned_run(run_id, principal)
+        try:
+            ended = await self._owned_run(run_id, principal)
+        except BaseException:
+            self._intake.refuse(arrival)
+            raise
         return await self.submit(
             text,
             session=ended.session,

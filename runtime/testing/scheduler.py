@@ -98,6 +98,10 @@ class Scheduler:
         """Call ``idle`` when nothing has run for a while; it must not raise."""
         self._idle = idle
 
+    def choose_by(self, choose: Chooser) -> None:
+        """Have another chooser decide from now on."""
+        self._choose = choose
+
     def delay(self, step: int, length: int) -> None:
         """Keep the task whose turn is ``step`` from running for ``length`` steps of others."""
         self._delay_at[step] = length

@@ -136,7 +136,7 @@ class Play:
         before = loop.max_steps
         loop.max_steps = STEPS
         # A schedule is given to a loop when it is made; a program has its own from here on.
-        loop.scheduler._choose = played(self.program.choices)  # pyright: ignore[reportPrivateUsage]
+        loop.scheduler.choose_by(played(self.program.choices))
         try:
             yield
         finally:

@@ -156,3 +156,19 @@ def test_a_program_of_a_tool_is_one_that_the_test_has_declared() -> None:
         result = host.run(agent, "go")
         assert "nothing to commit" in str(result.rows)
         assert not host.processes.running
+
+
+def test_what_was_refused_is_no_input_that_a_stop_could_drop() -> None:
+    with mt.simulated_host() as host:
+        with pytest.raises(motet.InputValidation) as kept:
+            host.start(slow_agent(), "  ")
+        with pytest.raises(motet.UnknownName) as kept_too:
+            host.call(_submit_to_nobody)
+        report = host.stop(session="main")
+        assert report.dropped_inputs == []
+        assert kept.tb is not None, "the error is held, and with it all that its frames hold"
+        assert kept_too.tb is not None
+
+
+async def _submit_to_nobody(host: Host) -> None:
+    await host.submit("hello", session="main", agent="nobody")
