@@ -101,7 +101,8 @@ async def test_files_that_are_replaced_are_seen_at_a_tick(
             await trio.sleep(60)
         nursery.cancel_scope.cancel()
 
-    assert caplog.text.count("the last good certificate stays") == 1
+    # Not at every tick; but a look may fall between the writing of the two new files.
+    assert caplog.text.count("the last good certificate stays") <= 2
 
 
 def test_a_key_that_comes_after_its_certificate_is_waited_for(tmp_path: Path) -> None:
