@@ -281,6 +281,7 @@ def test_a_room_that_is_right_passes(program: mt.BoundProgram) -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)
 @settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mt.programs(agent, users=3, sessions=2, max_steps=40))
 def test_an_agent_that_is_right_passes_long_programs(program: mt.BoundProgram) -> None:
