@@ -5,7 +5,6 @@ and whoever waits for their verdict is cancelled. What is executed was allowed, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import trio
@@ -18,7 +17,7 @@ from motet.actors.hooks.turn import RunHooks
 from motet.actors.sessions.table import Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.executor import Report, ToolExecutor
+from motet.actors.tools.executor import ToolExecutor
 from motet.actors.tools.tool import tool
 from motet.protocols.chat import Call
 from motet.protocols.errors import Aborted, InputValidation
@@ -28,6 +27,8 @@ from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import StartFailed, Supervision, open_system
 from motet.runtime.testing import FaultKind, Simulation, World, sweep
+from tests.actors.tools.stage import context_of
+from tests.guarantees.worlds.gates import Silent
 
 HOOKS = "/system/hooks"
 NAMES = ("allowed 0", "denied 1", "failing 2", "allowed 3")
@@ -65,22 +66,6 @@ class Verdicts:
         return f"executed without a verdict: {sorted(wrong)}" if wrong else None
 
 
-class Silent:
-    """A reporter that is never needed: no tool fails here."""
-
-    async def report(
-        self,
-        *,
-        session: str,
-        run_id: str,
-        tool: str,
-        error: object,
-        code: str = "",
-        call_id: str = "",
-    ) -> Report:
-        raise AssertionError((session, run_id, tool, error, code))
-
-
 async def calls(sim: Simulation) -> None:
     """Four calls at once through one executor."""
     verdicts, executed = Verdicts(), set[str]()
@@ -99,7 +84,7 @@ async def calls(sim: Simulation) -> None:
         try:
             ref = await system.start(lambda: Hooks(hooks, _ignore), name="hooks")
             executor = await system.start(
-                lambda: ToolExecutor(catalog, HooksClient(hooks, ref), Silent(), _context),
+                lambda: ToolExecutor(catalog, HooksClient(hooks, ref), Silent(), context_of),
                 name="tools",
             )
         except StartFailed:
@@ -142,18 +127,6 @@ async def inputs(sim: Simulation) -> None:
         async with trio.open_nursery() as nursery:
             for name in NAMES:
                 nursery.start_soon(one, name)
-
-
-def _context(request: ExecuteCall) -> Context[object]:
-    return Context(
-        deps=None,
-        run_id=request.run_id,
-        session=request.session,
-        agent=request.agent,
-        principal=LOCAL,
-        call_id=request.call.id,
-        workspace=Path("/nonexistent"),
-    )
 
 
 def _ignore(_fault: object) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from motet.actors.tools.context import Context
+from motet.actors.tools.schema import schema_of
 from motet.actors.tools.tool import Length, Pattern, Range, Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.tools import ToolSpec
@@ -236,3 +237,14 @@ def test_a_name_providers_do_not_take_is_refused(name: str) -> None:
 def test_a_limit_that_allows_nothing_is_refused(limit: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(limit))} must be above 0"):
         tool(read_log, **limit)  # type: ignore[call-overload]
+
+
+class Celsius:
+    """A type of the program's own, which nobody can describe but its annotation."""
+
+
+def test_a_type_of_ones_own_is_described_by_its_annotation() -> None:
+    degrees = Annotated[Celsius, msgspec.Meta(extra_json_schema={"type": "number"})]
+    assert schema_of(degrees) == {"type": "number"}
+    with pytest.raises(TypeError, match=r"Celsius'> is not supported"):
+        schema_of(Celsius)

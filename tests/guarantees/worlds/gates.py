@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import attrs
@@ -34,6 +33,7 @@ from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, StartFailed, Supervision, System, open_system
 from motet.runtime.testing import Fault, FaultKind, InjectedCrash, Simulation
+from tests.actors.tools.stage import context_of
 from tests.guarantees.law import Law, on_schedules
 
 HOOKS, TOOLS = "/system/hooks", "/system/tools"
@@ -180,7 +180,7 @@ async def _calls(scene: Scene, client: HooksClient, system: System) -> None:
     catalog = ToolCatalog()
     catalog.add("helper", [tool(act)])
     executor = await system.start(
-        lambda: ToolExecutor(catalog, client, Silent(), _context), name="tools"
+        lambda: ToolExecutor(catalog, client, Silent(), context_of), name="tools"
     )
 
     async def one(name: str) -> None:
@@ -211,18 +211,6 @@ async def _together(sim: Simulation, one: Callable[[str], Awaitable[None]]) -> N
     async with trio.open_nursery() as nursery:
         for name in NAMES:
             nursery.start_soon(later, name)
-
-
-def _context(request: ExecuteCall) -> Context[object]:
-    return Context(
-        deps=None,
-        run_id=request.run_id,
-        session=request.session,
-        agent=request.agent,
-        principal=LOCAL,
-        call_id=request.call.id,
-        workspace=Path("/nonexistent"),
-    )
 
 
 def hit_one(chance: random.Random) -> Sequence[Fault]:
