@@ -3,6 +3,8 @@
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
 disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The
 peers do a turn of the same shape without storing anything: they are in :mod:`bench.peers`.
+"Two commits, no turn" is the part of a durable turn that is not ours: an input that is on disk
+before it is acknowledged, and an answer that is on disk before it is given, by the bare library.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import trio
 import motet
 from bench.clock import Watch
 from bench.rows import MOTET, Case, Row
+from motet.actors.storage.location import Location
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import (
     CallArguments,
@@ -110,6 +113,23 @@ def tools_of_50(count: int) -> float:
         return trio.run(_turns, count, folder, True, 50)
 
 
+def commits_alone(count: int) -> float:
+    """What the disk alone takes of a durable turn: its two commits, with nothing around them."""
+    with (
+        TemporaryDirectory(prefix="motet-bench-") as folder,
+        Location.directory(folder) as location,
+    ):
+        connection = location.connect()
+        connection.run("CREATE TABLE kept (number INTEGER PRIMARY KEY, body TEXT)")
+        watch = Watch()
+        for _ in range(count):
+            for body in ("hi", "hello world"):
+                connection.run("INSERT INTO kept (body) VALUES (?)", (body,))
+        cost = watch.seconds() / count * 1e6
+        connection.close()
+    return cost
+
+
 def _peer(
     impl: str, package: str, module: str, function: str, count: int, goal: float | None = None
 ) -> Case:
@@ -127,6 +147,7 @@ TEXT_PEERS = (
     _peer("langchain", "langchain", "langchain", "text", 300),
     _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "text", 150),
     _peer("autogen", "autogen_agentchat", "autogen", "text", 1_000),
+    Case("two commits, no turn", __name__, "commits_alone", 1_000),
 )
 TOOL_PEERS = (
     _peer("autogen", "autogen_agentchat", "autogen", "tools", 150, 3.5),
