@@ -11,7 +11,7 @@ from motet.actors.services import Services
 from motet.actors.sessions.session import Session, SessionMessage, drop
 from motet.actors.sessions.watchdog import watch
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, ActorRef, Supervision, handles
+from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
@@ -64,13 +64,14 @@ class Router(Actor[RouterMessage]):
         for key, slot in tuple(self.services.table.slots.items()):
             if slot.queue:
                 await self._started(key)
+        self.services.table.opener = self._opened
+
+    async def on_stop(self) -> None:
+        self.services.table.opener = None
 
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
-        session = await self._started(message.session)
-        if len(self.services.table.slots) > MOST:
-            self._crowded.set()
-        return session
+        return await self._started(message.session)
 
     @handles(Discard)
     async def discard(self, message: Discard) -> None:
@@ -89,8 +90,28 @@ class Router(Actor[RouterMessage]):
         if session is None or not session.is_alive:
             await self.stop_child(name)  # one that is ending has its name until it has ended
             session = await self.start_child(lambda: Session(key, self.services), name=name)
-        self.services.table.slot(key).actor = session
+        self._note(key, session)
         return session
+
+    def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
+        """What ``Resolve`` answers, if that takes no waiting: see ``RunTable.opened``."""
+        name = actor_name(key)
+        session: ActorRef[SessionMessage] | None = self.child(name)
+        if session is None:
+            try:
+                session = self.spawn_child(lambda: Session(key, self.services), name=name)
+            except ActorDead:  # the router is ending
+                return None
+        elif not session.is_alive:
+            return None
+        self._note(key, session)
+        return session
+
+    def _note(self, key: str, session: ActorRef[SessionMessage]) -> None:
+        table = self.services.table
+        table.slot(key).actor = session
+        if len(table.slots) > MOST:
+            self._crowded.set()
 
     async def _sweep(self) -> None:
         """Passivate sessions that have been idle for a while, or are too many.

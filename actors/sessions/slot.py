@@ -10,7 +10,7 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
-    from motet.actors.sessions.session import Submit
+    from motet.actors.sessions.session import SessionMessage
     from motet.actors.sessions.table import Run
     from motet.protocols.sessions import FinishRun
     from motet.runtime import ActorRef
@@ -26,7 +26,7 @@ class Slot:
         running: its runs that go on, the newest last; several in a ``group``.
         ended: how many of its runs have ended, for who works beside them.
         tokens: of its last request, in a window of ``window``; None: nobody knows.
-        actor: the session's actor, as the router has answered last.
+        actor: the session's actor, as the router has begun it last.
     """
 
     session: str
@@ -40,7 +40,7 @@ class Slot:
     tokens: int | None = None
     window: int = 0
     touched: float = 0.0
-    actor: ActorRef[Submit] | None = attrs.field(default=None, repr=False)
+    actor: ActorRef[SessionMessage] | None = attrs.field(default=None, repr=False)
 
     _lock: trio.Lock | None = attrs.field(default=None, init=False, repr=False)
 

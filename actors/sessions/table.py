@@ -10,10 +10,10 @@ principal's (G16).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from motet.actors.equipment import Equipment
     from motet.actors.sessions.lineup import Arrived
     from motet.actors.sessions.queueing import Burst
-    from motet.actors.sessions.session import Submit
+    from motet.actors.sessions.session import SessionMessage
     from motet.protocols.approvals import Resumption
     from motet.runtime import ActorRef
+
+    Opener: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
 
 QUEUE = QueueConfig()
 QUEUE_CAPACITY = QUEUE.capacity
@@ -235,7 +237,7 @@ class RunTable:
     """All live runs of one host, and by session those that are parked.
 
     What is queued behind a parked run waits for its end; sessions that are ``held`` wait for the
-    agents of what is in their queues.
+    agents of what is in their queues. ``opener`` is set while sessions have somebody to begin them.
     """
 
     def __init__(self, rules: QueueConfig = QUEUE) -> None:
@@ -248,6 +250,7 @@ class RunTable:
         self.held: set[str] = set()
         self.draining = trio.Event()
         self.arrivals = Arrivals()
+        self.opener: Opener | None = None
         self._admitted = 0
 
     def __repr__(self) -> str:
@@ -269,11 +272,23 @@ class RunTable:
         run = self.runs.get(run_id)
         return run.kit if run is not None else None
 
-    def actor(self, session: str) -> ActorRef[Submit] | None:
+    def actor(self, session: str) -> ActorRef[SessionMessage] | None:
         """The session's actor if it is known and alive; else the router is to be asked."""
         slot = self.slots.get(session)
         found = slot.actor if slot is not None else None
         return found if found is not None and found.is_alive else None
+
+    def opened(self, session: str) -> ActorRef[SessionMessage] | None:
+        """The session's actor, which begins now if it does not live; it takes mail at once.
+
+        If it cannot start, that mail is settled with the reason, and an ``ActorDead`` there means
+        what it means after ``Resolve``. None when it cannot be had without waiting, as its router
+        is not there or the one before is still ending: then the router is to be asked.
+        """
+        found = self.actor(session)
+        if found is None and self.opener is not None:
+            found = self.opener(session)
+        return found
 
     def admit(self, run: Run) -> None:
         """Register a run whose input is about to be stored.

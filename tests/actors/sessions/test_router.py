@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -10,7 +12,9 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.sessions import router
+from motet.actors.sessions.session import Session, SessionMessage, TakeUp
 from motet.protocols.chat import UserMessage
+from motet.runtime import ActorDead, ActorRef
 from tests.scripted import Scripted, say
 
 
@@ -78,3 +82,59 @@ def test_who_comes_while_a_session_is_put_to_rest_is_answered_after_it() -> None
         host.advance(router.IDLE_AFTER)
         host.loop.drive(lambda: not host.host.status().live_sessions)
         assert host.run(agent, "again", session="s").output == "two"
+
+
+def opened(host: Host, session: str = "s") -> ActorRef[SessionMessage] | None:
+    return host._tree.table.opened(session)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+async def host() -> AsyncGenerator[Host]:
+    async with motet.open_host() as host:
+        yield host
+
+
+async def test_a_session_opens_without_being_waited_for(host: Host) -> None:
+    session = opened(host)
+    assert session is not None
+    assert opened(host) == session
+    await session.ask(TakeUp("nothing"))
+    assert session.path == "/host/router/s"
+
+
+async def test_a_session_that_is_ending_opens_when_it_has_ended(host: Host) -> None:
+    session = opened(host)
+    assert session is not None
+    await session.ask(TakeUp("nothing"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.stop)
+        await trio.lowlevel.checkpoint()
+        assert not session.is_alive
+        assert opened(host) is None
+    again = opened(host)
+    assert again is not None
+    assert again.is_alive
+
+
+async def test_while_the_router_is_not_there_it_opens_no_session(
+    host: Host, autojump_clock: MockClock
+) -> None:
+    assert host.system.inject("/host/router", "crash")
+    assert opened(host) is None
+    await trio.sleep(60)
+    assert opened(host) is not None
+    assert host.system.inject("/host/router", "kill")
+    assert opened(host, "another") is None
+
+
+async def test_whoever_waits_for_a_session_that_does_not_start_is_told(
+    monkeypatch: pytest.MonkeyPatch, host: Host
+) -> None:
+    async def fail(_: Session) -> None:
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(Session, "on_start", fail)
+    session = opened(host)
+    assert session is not None
+    with pytest.raises(ActorDead, match="no luck"):
+        await session.ask(TakeUp("nothing"))
