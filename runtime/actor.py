@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
 
 from motet.protocols.messages import Message
-from motet.runtime.errors import MotetRuntimeError
+from motet.runtime.errors import ActorDead, MotetRuntimeError
 from motet.runtime.handlers import Calls, Handler, check_protocol, collect_handlers
 from motet.runtime.mailbox import MailboxSpec
 from motet.runtime.monitors import check_watches, unwatch, watch
@@ -170,6 +170,29 @@ class Actor(Generic[P_contra]):
         children = self._cell.children()
         cell = await children.start(factory, name, restart, significant=significant)
         return ActorRef(cell)
+
+    def spawn_child(
+        self,
+        factory: Callable[[], Actor[Q]],
+        *,
+        name: str,
+        restart: Restart = "permanent",
+        significant: bool = False,
+    ) -> ActorRef[Q]:
+        """Start a child as :meth:`start_child` does, and do not wait for its ``on_start``.
+
+        The reference is good at once: what the child is sent waits until it has started. If
+        ``on_start`` fails nothing is left, and that mail is settled with the reason. Need not be
+        called by a handler: any code in Trio's thread may call it, from ``on_start`` on, and the
+        child has the context variables of this actor all the same. Raises NameTaken,
+        TooManyChildren, StartFailed if the factory fails, and ActorDead if this actor is ending.
+        """
+        from motet.runtime.ref import ActorRef
+
+        life = self._cell.life
+        if life is None or life.actor is not self:
+            raise ActorDead(self.path, "it does not run, so it starts no children")
+        return ActorRef(self._cell.spawn(factory, name, restart, significant=significant))
 
     async def stop_child(self, name: str, *, grace: float | None = None) -> None:
         """Stop a child as :meth:`ActorRef.stop` does; no harm if there is none of that name."""

@@ -273,6 +273,23 @@ class Cell:
             self.parent.adopt(self.supervisor.run, f"{self.path} (supervisor)")
         return self.supervisor
 
+    def spawn(
+        self,
+        factory: Callable[[], Actor[Any]],
+        name: str,
+        restart: Restart,
+        *,
+        significant: bool,
+    ) -> Cell:
+        """Begin a child, as :meth:`Supervisor.spawn`, whoever calls this.
+
+        The child and its supervisor get the context variables of this actor, not the caller's.
+        """
+        assert self.task is not None, "an actor of this cell lives"
+        context = self.task.context.copy()
+        supervisor = context.run(self.children)
+        return context.run(supervisor.spawn, factory, name, restart, significant=significant)
+
     # ------------------------------------------------------------------ looking
 
     def tree(self) -> Iterator[Cell]:

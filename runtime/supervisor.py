@@ -71,6 +71,9 @@ class Supervisor:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if not self.closing:
+                    for cell in self.cells.values():  # spawned before there was a nursery
+                        self._begin(cell)
                 self.opened.set()
                 with self._serving:
                     await self._serve()
@@ -201,7 +204,8 @@ class Supervisor:
     ) -> Cell:
         """Begin a child that accepts mail at once; as ``start``, but nobody waits for its start.
 
-        If that fails, its mail is settled with the reason. Once the supervisor is open.
+        If that fails, its mail is settled with the reason. A supervisor that is not open yet begins
+        it when it is.
         """
         from motet.runtime.cell import Cell
 
@@ -284,7 +288,8 @@ class Supervisor:
 
     def _enter(self, cell: Cell) -> None:
         self.cells[cell.name] = cell
-        self._begin(cell)
+        if self._nursery is not None:
+            self._begin(cell)
 
     def _begin(self, cell: Cell) -> None:
         assert self._nursery is not None

@@ -1,0 +1,222 @@
+"""Children that nobody waits for: the reference is good before the start, whatever comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from motet.protocols.messages import Message, Request
+from motet.runtime import (
+    Actor,
+    ActorDead,
+    ActorRef,
+    NameTaken,
+    StartFailed,
+    Supervision,
+    System,
+    TooManyChildren,
+    handles,
+    open_system,
+)
+
+whose: ContextVar[str] = ContextVar("whose", default="nobody")
+
+
+class Who(Request[str], frozen=True, tag="spawn.who"):
+    pass
+
+
+class Crash(Message, frozen=True, tag="spawn.crash"):
+    pass
+
+
+class Child(Actor[Who | Crash]):
+    def __init__(self, log: list[str], seconds: float = 0, fails: bool = False) -> None:
+        self.log = log
+        self.seconds = seconds
+        self.fails = fails
+
+    async def on_start(self) -> None:
+        self.log.append(f"{self.name} starts")
+        await trio.sleep(self.seconds)
+        if self.fails:
+            raise OSError("no start")
+
+    @handles(Who)
+    async def who(self, _: Who) -> str:
+        return whose.get()
+
+    @handles(Crash)
+    async def crash(self, _: Crash) -> None:
+        raise RuntimeError("crash")
+
+    async def on_stop(self) -> None:
+        self.log.append(f"{self.name} stops")
+
+
+class Owner(Actor[Crash]):
+    """What it is hands itself out: others call its methods, in tasks of their own."""
+
+    supervision = Supervision(max_children=3)
+
+    def __init__(self, owners: list[Owner], begin: Callable[[Owner], None] | None = None) -> None:
+        self.owners = owners
+        self.begin = begin
+
+    async def on_start(self) -> None:
+        whose.set("owner")
+        self.owners.append(self)
+        if self.begin is not None:
+            self.begin(self)
+
+    @handles(Crash)
+    async def crash(self, _: Crash) -> None:
+        raise RuntimeError("crash")
+
+
+async def _owner(system: System, begin: Callable[[Owner], None] | None = None) -> Owner:
+    owners: list[Owner] = []
+    await system.start(lambda: Owner(owners, begin), name="owner")
+    return owners[0]
+
+
+async def test_the_reference_is_good_at_once_and_mail_waits_for_the_start(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+    async with open_system() as system:
+        owner = await _owner(system)
+
+        child = owner.spawn_child(lambda: Child(log, seconds=2), name="child")
+
+        assert owner.children == {"child": child}
+        assert child.is_alive
+        assert log == []
+        assert await child.ask(Who()) == "owner"
+        assert trio.current_time() == 2
+        assert owner.spawn_child(lambda: Child(log), name="second").path == "/system/owner/second"
+    assert log == ["child starts", "second starts", "second stops", "child stops"]
+
+
+async def test_a_child_has_the_context_of_its_owner_and_not_of_who_called() -> None:
+    async with open_system() as system:
+        owner = await _owner(system)
+        whose.set("caller")
+
+        first = owner.spawn_child(lambda: Child([]), name="first")
+        assert await first.ask(Who()) == "owner"
+        second = owner.spawn_child(lambda: Child([]), name="second")
+        assert await second.ask(Who()) == "owner"
+        await second.tell(Crash())
+
+        assert await second.ask(Who()) == "owner"
+        assert second.statistics().restarts == 1
+
+
+async def test_an_owner_can_spawn_in_its_own_start() -> None:
+    log: list[str] = []
+    refs: list[ActorRef[Any]] = []
+
+    def begin(owner: Owner) -> None:
+        for name in ("a", "b"):
+            refs.append(owner.spawn_child(lambda: Child(log), name=name))
+
+    async with open_system() as system:
+        owner = await _owner(system, begin)
+        assert list(owner.children) == ["a", "b"]
+        assert [await ref.ask(Who()) for ref in refs] == ["owner", "owner"]
+    assert sorted(log[:2]) == ["a starts", "b starts"]  # nobody said which is first
+    assert log[2:] == ["b stops", "a stops"]
+
+
+async def test_what_cannot_be_a_child_is_refused_as_ever() -> None:
+    async with open_system() as system:
+        owner = await _owner(system)
+        owner.spawn_child(lambda: Child([]), name="a")
+
+        with pytest.raises(NameTaken, match="/system/owner/a"):
+            owner.spawn_child(lambda: Child([]), name="a")
+        with pytest.raises(ValueError, match="no '/'"):
+            owner.spawn_child(lambda: Child([]), name="a/b")
+        with pytest.raises(StartFailed, match="its factory raised"):
+            owner.spawn_child(lambda: Child(), name="b")  # type: ignore[call-arg]
+        for name in ("b", "c"):
+            owner.spawn_child(lambda: Child([]), name=name)
+        with pytest.raises(TooManyChildren):
+            owner.spawn_child(lambda: Child([]), name="d")
+
+        assert list(owner.children) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seconds", [0, 2])
+async def test_a_start_that_fails_settles_the_mail_and_leaves_nothing(
+    seconds: float, autojump_clock: MockClock
+) -> None:
+    async with open_system() as system:
+        owner = await _owner(system)
+        child = owner.spawn_child(lambda: Child([], seconds, fails=True), name="child")
+
+        with pytest.raises(ActorDead, match="it did not start: OSError"):
+            await child.ask(Who())
+
+        assert owner.children == {}
+        assert owner.ref.statistics().restarts == 0
+        again = owner.spawn_child(lambda: Child([]), name="child")
+        assert await again.ask(Who()) == "owner"
+
+
+async def test_a_child_that_is_stopped_before_its_first_step_never_starts() -> None:
+    log: list[str] = []
+    async with open_system() as system:
+        owner = await _owner(system)
+        early = owner.spawn_child(lambda: Child(log), name="early")
+        assert (await early.stop()).complete
+
+        await wait_all_tasks_blocked()
+        soon = owner.spawn_child(lambda: Child(log), name="soon")
+        assert (await soon.stop(grace=0)).complete
+
+        assert owner.children == {}
+        assert not early.is_alive
+        assert not soon.is_alive
+    assert log == []
+
+
+async def test_a_stop_of_the_owner_right_after_settles_the_mail_of_what_was_spawned() -> None:
+    answers: list[str] = []
+
+    async def asker(child: ActorRef[Who | Crash]) -> None:
+        with pytest.raises(ActorDead) as caught:
+            await child.ask(Who())
+        answers.append(caught.value.path)
+
+    async with open_system() as system, trio.open_nursery() as nursery:
+        owner = await _owner(system)
+        child = owner.spawn_child(lambda: Child([]), name="child")
+        nursery.start_soon(asker, child)
+        await owner.ref.stop(grace=0)
+    assert answers == ["/system/owner/child"]
+
+
+async def test_only_the_living_object_starts_children() -> None:
+    async with open_system() as system:
+        owners: list[Owner] = []
+        ref = await system.start(lambda: Owner(owners), name="owner")
+        await ref.tell(Crash())
+        await wait_all_tasks_blocked()
+        before, after = owners
+
+        with pytest.raises(ActorDead, match="starts no children"):
+            before.spawn_child(lambda: Child([]), name="child")
+        assert await after.spawn_child(lambda: Child([]), name="child").ask(Who()) == "owner"
+        after.stop_soon()
+        with pytest.raises(ActorDead, match="starts no children"):
+            after.spawn_child(lambda: Child([]), name="other")
+        await ref.stop()
+        with pytest.raises(ActorDead, match="starts no children"):
+            after.spawn_child(lambda: Child([]), name="child")
