@@ -40,8 +40,9 @@ from motet.runtime.monitors import Terminated
 from motet.runtime.observe import TraceEvent
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
+from motet.runtime.replies import Replies
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
-from motet.runtime.stream import Replies, ReplyStream
+from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
 from motet.runtime.telemetry import Meter, Telemetry

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -31,13 +33,14 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, w
 from motet.protocols.messages import Asked, Message
 from motet.runtime.answer import Answer
 from motet.runtime.errors import ActorDead, AskTimeout
+from motet.runtime.replies import Replies, Taken
 from motet.runtime.waits import Work, current_work, refuse_cycle
 
 if TYPE_CHECKING:
     from motet.runtime.cell import Cell
     from motet.runtime.mailbox import Mailbox
 
-__all__ = ["Ask", "Result", "ask"]
+__all__ = ["Ask", "ItemsAsk", "Result", "TakingAsk", "ask"]
 
 R = TypeVar("R")
 
@@ -137,8 +140,49 @@ class Ask(msgspec.Struct, eq=False):
         self._deliver(Answer(_TIMED_OUT if self.timed_out else _EXPIRED))
 
 
+class ItemsAsk(Ask, eq=False):
+    """An ask of one who wants the items before the answer, too."""
+
+    @property
+    def replies(self) -> Replies[object]:
+        """The handler's end."""
+        raise NotImplementedError
+
+
+class TakingAsk(ItemsAsk, eq=False, kw_only=True):
+    """The asker is parked as ever, and ``take`` is called with each item in the handler's task.
+
+    Its error ends the handler as a cancellation does, and is the outcome of the ask, whatever the
+    handler makes of it (G3).
+    """
+
+    take: Callable[[Any], object]
+    failure: Exception | None = None  # of `take`
+
+    @property
+    def replies(self) -> Replies[object]:
+        return Taken(self, self.take)
+
+    def fail(self, error: Exception) -> None:
+        """``take`` has raised: end the handler."""
+        self.failure = error
+        self.cancel()
+
+    def settle(self, result: Result | None) -> None:
+        failure = self.failure
+        if failure is not None:
+            if isinstance(result, outcome.Error) and result.error.__cause__ is not failure:
+                failure.add_note(f"after it, the handler failed too: {result.error!r}")
+            result = outcome.Error(failure)
+        super().settle(result)
+
+
 async def ask(
-    cell: Cell, request: Asked[Any, R], seconds: float | None, context: str | None = None
+    cell: Cell,
+    request: Asked[Any, R],
+    seconds: float | None,
+    context: str | None = None,
+    take: Callable[[Any], object] | None = None,
 ) -> R:
     """Put ``request`` in the actor's mailbox and wait for its one outcome (G1, G3, G11)."""
     message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
@@ -150,13 +194,14 @@ async def ask(
     if work is not None:
         refuse_cycle(work, target)
     limit = math.inf if seconds is None else trio.current_time() + seconds
+    kind: Callable[..., Ask] = Ask if take is None else partial(TakingAsk, take=take)
     # The earliest of what was said from outside of this task.
     told = limit if work is None else min(limit, work.deadline)
     while True:
         until = trio.current_effective_deadline()
         if told < until:
             until = told
-        envelope = Ask(
+        envelope = kind(
             mailbox, message, target, current_task(), until, limit, mailbox.queue, context
         )
         timer = None if seconds is None else cell.system.timers.start(limit, envelope.time_out)

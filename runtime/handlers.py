@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_orig
 import msgspec
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime.stream import Replies
+from motet.runtime.replies import Replies
 
 __all__ = ["Call", "Calls", "Handler", "check_protocol", "collect_handlers", "handles"]
 
@@ -32,7 +32,7 @@ Call = Callable[[Any, Any], Awaitable[object]]
 _StreamCall = Callable[[Any, Any, Replies[Any]], Awaitable[object]]
 
 _MARK = "__motet_handles__"
-_DISCARD: Final = Replies[Any](None)
+_DISCARD: Final = Replies[Any]()
 
 
 class Handler(msgspec.Struct, frozen=True):

@@ -22,11 +22,10 @@ import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.answer import Answer
-from motet.runtime.ask import Ask, Result
+from motet.runtime.ask import Ask, ItemsAsk, Result
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
 from motet.runtime.stopping import cancel_at
-from motet.runtime.stream import StreamAsk
 from motet.runtime.told import Told
 from motet.runtime.workers import Workers
 
@@ -268,7 +267,7 @@ class Incarnation:
         result: Result | None = None
         try:
             message = ask.message
-            if isinstance(ask, StreamAsk):
+            if isinstance(ask, ItemsAsk):
                 call = self._calls.streams[type(message)](self.actor, message, ask.replies)
             else:
                 call = self._calls.all[type(message)](self.actor, message)

@@ -6,7 +6,7 @@ belong to paths, so they outlive restarts and may begin before their actor does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -143,10 +143,15 @@ def asking(cell: Cell, request: Message) -> Generator[str | None]:
             system.meter.record(ASK_SECONDS, cell.path, trio.current_time() - began)
 
 
-async def observed_ask(cell: Cell, request: Asked[Any, R], seconds: float | None) -> R:
+async def observed_ask(
+    cell: Cell,
+    request: Asked[Any, R],
+    seconds: float | None,
+    take: Callable[[Any], object] | None = None,
+) -> R:
     """As :func:`ask`, with a span and a trace around it."""
     with asking(cell, request) as context:  # type: ignore[arg-type]  # only a request is `Asked`
-        return await ask(cell, request, seconds, context)
+        return await ask(cell, request, seconds, context, take)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -90,6 +90,26 @@ class ActorRef(Generic[P_contra]):
         if self._cell.system.observing:
             return observed_stream(self._cell, checked)
         return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
+
+    def stream_to(
+        self,
+        request: Streamed[P_contra, T, R],
+        take: Callable[[T], object],
+        *,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, R]:
+        """Ask, and have ``take`` called with each item that the handler sends before its answer.
+
+        As :meth:`ask` in all else; the asker is resumed for the answer only, so an item costs a
+        call. ``take`` gets the items in order, each before the handler's ``send`` returns. It runs
+        in the handler's task, with the context variables of that, and must not wait. If it raises,
+        the handler is cancelled as by the asker, meets ``trio.BrokenResourceError``, and the error
+        is raised here (G3). It is not called any more after that, nor once the asker was cancelled
+        or is out of time.
+        """
+        if self._cell.system.observing:
+            return observed_ask(self._cell, request, timeout, take)
+        return ask(self._cell, request, timeout, None, take)
 
     async def stop(self, *, grace: float | None = None) -> StopReport:
         """Stop the actor and all below it for ever; return within ``grace`` seconds (G2).

@@ -258,6 +258,17 @@ class IdentityRef(Generic[P_contra]):
         """As :meth:`ActorRef.stream`."""
         return self._stream(request)
 
+    async def stream_to(
+        self,
+        request: Streamed[P_contra, T, R],
+        take: Callable[[T], object],
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """As :meth:`ActorRef.stream_to`."""
+        ref: ActorRef[P_contra] = await self._kind.present(self._name, self._key)
+        return await ref.stream_to(request, take, timeout=timeout)
+
     async def stop(self, *, grace: float | None = None) -> StopReport:
         """Stop the actor as :meth:`ActorRef.stop` does, if it is live; a new one may follow."""
         cell = self._kind.find(self._name)

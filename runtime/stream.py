@@ -1,7 +1,8 @@
 """Streams: a request whose handler sends items before its answer (G1, G3).
 
 A stream is an ask that nobody is parked on: its handler sends into a bounded channel, its outcome
-is kept for the reader. Leaving the block early cancels the handler and waits for it.
+is kept for the reader. Leaving the block early cancels the handler and waits for it. Each item is a
+step of its reader; where a call will do, ``ActorRef.stream_to`` needs none.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
 from motet.runtime.answer import WOKEN
-from motet.runtime.ask import Ask, Result
+from motet.runtime.ask import ItemsAsk, Result
 from motet.runtime.errors import AskTimeout
+from motet.runtime.replies import Replies
 from motet.runtime.waits import Work, current_deadline, current_work, refuse_cycle
 
 if TYPE_CHECKING:
     from motet.runtime.mailbox import Mailbox
 
-__all__ = ["STREAM_BUFFER", "Replies", "ReplyStream", "StreamAsk", "open_stream"]
+__all__ = ["STREAM_BUFFER", "ReplyStream", "StreamAsk", "open_stream"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,27 +35,17 @@ T_contra = TypeVar("T_contra", contravariant=True)
 STREAM_BUFFER = 64  # items a handler may be ahead of its reader
 
 
-class Replies(Generic[T_contra]):
-    """The handler's end of a stream."""
+class _Queued(Replies[T_contra]):
+    """Items wait in a channel until the reader comes for them."""
 
-    def __init__(self, channel: trio.MemorySendChannel[T_contra] | None) -> None:
+    def __init__(self, channel: trio.MemorySendChannel[T_contra]) -> None:
         self._channel = channel
 
     async def send(self, item: T_contra) -> None:
-        """Send one item; waits while the reader is 64 items behind.
-
-        Raises ``trio.BrokenResourceError`` after the reader has left. If the request was told or
-        asked instead of streamed, nobody reads, and the item is discarded.
-        """
-        if self._channel is None:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._channel.send(item)
+        await self._channel.send(item)
 
     def send_nowait(self, item: T_contra) -> None:
-        """As ``send``, but raises ``trio.WouldBlock`` while the reader is 64 items behind."""
-        if self._channel is not None:
-            self._channel.send_nowait(item)
+        self._channel.send_nowait(item)
 
 
 class ReplyStream(Generic[T, R]):
@@ -89,7 +81,7 @@ def _open_channel() -> _Channel:
     return trio.open_memory_channel[object](STREAM_BUFFER)
 
 
-class StreamAsk(Ask, eq=False):
+class StreamAsk(ItemsAsk, eq=False):
     """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
 
     channel: _Channel = msgspec.field(default_factory=_open_channel)
@@ -104,8 +96,7 @@ class StreamAsk(Ask, eq=False):
 
     @property
     def replies(self) -> Replies[object]:
-        """The handler's end."""
-        return Replies(self.channel[0])
+        return _Queued(self.channel[0])
 
     def take_outcome(self) -> object:
         """The answer, or its error raised; an error once taken is not raised again at the end."""

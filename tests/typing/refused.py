@@ -116,6 +116,14 @@ async def streams(counter: ActorRef[Add | Total | Words]) -> None:
     counter.stream(Total())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def items_by_a_call(counter: ActorRef[Add | Total | Words], words: list[str]) -> None:
+    right: int = await counter.stream_to(Words(), words.append)
+    wrong: str = await counter.stream_to(Words(), words.append)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
+    await counter.stream_to(Words(), [1].append)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await counter.stream_to(Total(), print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    print(right, wrong)
+
+
 async def references(system: System, adder: ActorRef[Add]) -> None:
     counter = await system.start(Counter, name="counter")
     adder = counter

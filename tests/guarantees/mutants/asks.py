@@ -10,10 +10,11 @@ import math
 import trio
 from trio.lowlevel import Abort, RaiseCancelT
 
-from motet.runtime.ask import Ask, Result
+from motet.runtime.ask import Ask, Result, TakingAsk
 from motet.runtime.errors import ActorDead
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
+from motet.runtime.replies import Taken
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.waits import Work
 from tests.guarantees.law import Mutant
@@ -167,6 +168,20 @@ def _forget_the_interrupted() -> list[Patch]:
     return [(Ask, "settle", settle_results)]
 
 
+def _lose_errors_of_taking() -> list[Patch]:
+    """An asker that fails to take an item ends the handler, and gets what that makes of it."""
+    return [(TakingAsk, "settle", Ask.settle)]
+
+
+def _give_on_after_the_end() -> list[Patch]:
+    """Items are given as long as the handler sends some."""
+
+    def send_nowait(replies: Taken[object], item: object) -> None:
+        replies._take(item)
+
+    return [(Taken, "send_nowait", send_nowait)]
+
+
 # ---------------------------------------------------------------------- one handler at a time
 
 
@@ -196,5 +211,7 @@ MUTANTS = (
     Mutant("G3", "swallows handlers' errors", _swallow_errors),
     Mutant("G3", "mixes up replies", _mix_up_replies),
     Mutant("G3", "does not settle interrupted asks", _forget_the_interrupted),
+    Mutant("G3", "loses errors of taking", _lose_errors_of_taking),
+    Mutant("G3", "gives items after the end", _give_on_after_the_end),
     Mutant("G5", "runs a task per request", _task_per_request),
 )

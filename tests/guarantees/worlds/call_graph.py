@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -88,10 +89,14 @@ class Node(Actor[Work | Aside | Flow]):
     @handles(Flow)
     async def flow(self, request: Flow, replies: Replies[int]) -> int:
         self._begin(request.deadline)
-        await replies.send(request.asker)
-        answer = await self._work(Work(request.asker, request.route, request.deadline))
-        await replies.send(answer)
-        return answer
+        try:
+            await replies.send(request.asker)
+            answer = await self._work(Work(request.asker, request.route, request.deadline))
+            await replies.send(answer)
+            return answer
+        finally:
+            with suppress(trio.BrokenResourceError):  # nobody wants it any more
+                replies.send_nowait(request.asker)
 
     def _begin(self, deadline: float) -> None:
         if trio.current_time() > deadline:
@@ -121,13 +126,15 @@ class Node(Actor[Work | Aside | Flow]):
         if route >> 8 & 1 and len(chosen) > 1:
             async with trio.open_nursery() as nursery:
                 for node in chosen:
-                    nursery.start_soon(ask, node, asker, route, deadline)
+                    nursery.start_soon(ask, self.sim, node, asker, route, deadline)
         elif chosen:
-            await ask(chosen[0], asker, route, deadline)
+            await ask(self.sim, chosen[0], asker, route, deadline)
 
 
-async def ask(ref: Ref, asker: int, route: int, inherited: float = math.inf) -> int:
-    """Ask in one of four ways, told by higher bits of the route."""
+async def ask(
+    sim: Simulation, ref: Ref, asker: int, route: int, inherited: float = math.inf
+) -> int:
+    """Ask in one of five ways, told by higher bits of the route."""
     deadline = min(trio.current_effective_deadline(), inherited)
     match route >> 4 & 3:
         case 0:
@@ -138,6 +145,9 @@ async def ask(ref: Ref, asker: int, route: int, inherited: float = math.inf) -> 
             seconds = 1 + (route >> 6 & 3)
             deadline = min(deadline, trio.current_time() + seconds)
             return await ref.ask(Work(asker, route, deadline), timeout=seconds)
+        case _ if route >> 7 & 1:
+            with Taking(sim, asker, fails=bool(route >> 6 & 1)) as taking:
+                return await ref.stream_to(Flow(asker, route, deadline), taking.take)
         case _:
             async with ref.stream(Flow(asker, route, deadline)) as items:
                 async for _ in items:
@@ -146,13 +156,41 @@ async def ask(ref: Ref, asker: int, route: int, inherited: float = math.inf) -> 
             return items.result
 
 
+class Taking:
+    """One who takes items by a call while its ask lasts, and may fail at the first."""
+
+    def __init__(self, sim: Simulation, asker: int, *, fails: bool) -> None:
+        self.sim = sim
+        self.asker = asker
+        self.fails = fails
+        self.failed = False
+        self.over = False
+
+    def __enter__(self) -> Taking:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.over = True
+        if self.failed and not isinstance(error, Refused):
+            self.sim.violated("G3", f"asker {self.asker}", f"took and failed, but got {error!r}")
+
+    def take(self, item: int) -> None:
+        if self.over or self.failed:
+            self.sim.violated("G3", f"asker {self.asker}", "an item is given after the outcome")
+        self.sim.asks.answered(self.asker, item)
+        if self.fails:
+            self.failed = True
+            raise Refused(self.asker)
+
+
 async def _asker(sim: Simulation, asker: int, ref: Ref) -> None:
     """Ask once; at the moment of the outcome nobody may be working for this asker."""
     await trio.sleep(sim.random.choice((0, 0, 0, 3)))
     with sim.may_cancel(f"asker {asker}"), sim.asks.asking(asker):
         with trio.move_on_after(sim.random.choice((2, 5, math.inf))):
             try:
-                sim.asks.answered(asker, await ask(ref, asker, sim.random.randrange(1 << 9)))
+                route = sim.random.randrange(1 << 9)
+                sim.asks.answered(asker, await ask(sim, ref, asker, route))
             except* Refused as refused:  # several, from a handler that asked several
                 for error in _leaves(refused):
                     sim.asks.answered(asker, error.asker)
