@@ -16,6 +16,7 @@ from motet.actors.approvals.gate import LATER
 from motet.actors.mcp.offer import PREFIX as FOREIGN
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
+from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, run_batch
 from motet.protocols import events
 from motet.protocols.approvals import Mark, Suspended
@@ -141,7 +142,7 @@ class Batch:
         self._open.add(index)
         if call.id in self._announced:
             return
-        args = self.services.catalog.preview(call, ARGUMENT_PREVIEW)
+        args = preview(call.arguments, ARGUMENT_PREVIEW)
         await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
 
     async def _ask(self, call: Call) -> CallResult:

@@ -1,5 +1,7 @@
 """From the model's raw JSON text to valid arguments, with every problem named at once.
 
+Arguments that fit as they are, which most do, are converted together, as one struct; only others
+are looked at one by one, to mend them or to say what is wrong with each.
 Invariants: whatever the text is, the outcome is a JSON object or an :class:`ArgumentError`;
 checking what was checked changes nothing.
 """
@@ -13,6 +15,7 @@ from typing import cast
 
 import attrs
 import msgspec
+from msgspec.structs import astuple
 
 from motet.actors.agent.output.problems import problems
 from motet.actors.tools.models import dumped, model_of, problems_of
@@ -24,6 +27,10 @@ NEAR_CHARS = 24
 
 _BESIDE_THE_TYPE = ("title", "description", "default", "examples")
 _KINDS: Mapping[type, str] = {list: "array", str: "string", bool: "boolean"}
+_OBJECT = msgspec.json.Decoder(JsonObject)
+_SHORT = (int, float, type(None))
+_PLAIN = (str, *_SHORT)
+"""What JSON data has besides lists and objects; a ``bool`` is an ``int``."""
 
 
 class ArgumentError(MotetError):
@@ -44,6 +51,23 @@ class Parameter:
     required: bool = True
 
 
+def _together(arguments: Arguments) -> type[msgspec.Struct] | None:
+    """All parameters as the fields of one struct; None if a name cannot be that of a field."""
+    fields = [(f"p{place}", one) for place, one in enumerate(arguments.parameters.values())]
+    try:
+        return msgspec.defstruct(
+            "Together",
+            [
+                (field, one.type) if one.required else (field, one.type, msgspec.UNSET)
+                for field, one in fields
+            ],
+            rename={field: one.name for field, one in fields},
+            kw_only=True,
+        )
+    except ValueError:
+        return None
+
+
 @attrs.frozen
 class Arguments:
     """The parameters of one tool, and the check of what a model sends for them.
@@ -53,6 +77,9 @@ class Arguments:
 
     parameters: Mapping[str, Parameter]
     closed: bool = True
+    _struct: type[msgspec.Struct] | None = attrs.field(
+        default=attrs.Factory(_together, takes_self=True), init=False, eq=False, repr=False
+    )
 
     def parse(self, text: str) -> JsonObject:
         """Read the model's text. Near misses are mended: ``"5"`` for 5, an object in a string.
@@ -64,6 +91,37 @@ class Arguments:
 
     def check(self, args: JsonObject, *, strict: bool = False) -> JsonObject:
         """The arguments as JSON data, mended unless ``strict``. Raises ``ArgumentError``."""
+        try:
+            plain: JsonObject = msgspec.to_builtins(
+                self._fitting(args), str_keys=True, enc_hook=_json_form
+            )
+        except Exception:  # what is wrong, if anything is, is found one by one
+            return self._one_by_one(args, strict=strict)
+        return {
+            name: value if isinstance(value := plain[name], _PLAIN) else _listed(value)
+            for name in args
+        }
+
+    def typed(self, args: JsonObject) -> dict[str, object]:
+        """Checked arguments as the values a Python function wants. Raises ``ArgumentError``."""
+        try:
+            values = dict(zip(self.parameters, astuple(self._fitting(args)), strict=True))
+        except Exception:  # as above
+            return {
+                name: _convert(self.parameters[name], value, strict=True)
+                for name, value in args.items()
+            }
+        return values if len(args) == len(values) else {name: values[name] for name in args}
+
+    def _fitting(self, args: JsonObject) -> msgspec.Struct:
+        """The arguments as they are, converted. Raises whatever shows that they do not fit."""
+        if self._struct is None or not args.keys() <= self.parameters.keys():
+            raise LookupError("a name that is no field")
+        return msgspec.convert(
+            args, self._struct, strict=True, str_keys=True, dec_hook=_beyond_msgspec
+        )
+
+    def _one_by_one(self, args: JsonObject, *, strict: bool) -> JsonObject:
         accepted: JsonObject = {}
         problems = list(self._misnamed(args))
         for name, value in args.items():
@@ -74,13 +132,6 @@ class Arguments:
         if problems:
             raise ArgumentError(problems)
         return accepted
-
-    def typed(self, args: JsonObject) -> dict[str, object]:
-        """Checked arguments as the values a Python function wants. Raises ``ArgumentError``."""
-        return {
-            name: _convert(self.parameters[name], value, strict=True)
-            for name, value in args.items()
-        }
 
     def _misnamed(self, args: JsonObject) -> Iterator[str]:
         known = list(self.parameters)
@@ -176,6 +227,13 @@ def _decoded_container(value: object) -> object:
 
 
 def _decode_object(text: str) -> JsonObject:
+    try:
+        return _OBJECT.decode(text)
+    except (ValueError, RecursionError):
+        return _meant(text)
+
+
+def _meant(text: str) -> JsonObject:
     """No text and ``null`` mean no arguments; an object quoted as a string is unquoted."""
     value: object = _decode(text) if text.strip() else {}
     if isinstance(value, str):
@@ -238,13 +296,15 @@ def _fragment(parameter: Parameter) -> str:
 def preview(text: str, limit: int) -> JsonObject:
     """The arguments for people to see, strings cut to ``limit``; unreadable ones as their text."""
     try:
-        return {name[:limit]: _cut(value, limit) for name, value in _decode_object(text).items()}
+        args = _decode_object(text)
     except ArgumentError:
         return {"arguments": text[:limit]}
+    return {
+        name[:limit]: value if isinstance(value, _SHORT) else _cut(value, limit)
+        for name, value in args.items()
+    }
 
 
 def _cut(value: object, limit: int) -> object:
-    if not isinstance(value, str | list | dict):
-        return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cast(object, value) if len(text) <= limit else text[:limit]
+    return value if len(text) <= limit else text[:limit]

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from motet.actors.agent.loops import Kind
-from motet.actors.tools.arguments import preview
 from motet.actors.tools.tool import Tool
-from motet.protocols.chat import Call, JsonObject
+from motet.protocols.chat import Call
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.tools import ToolSpec
 
@@ -126,13 +125,12 @@ class ToolCatalog:
     def in_order(self, agent: str, calls: Iterable[Call]) -> bool:
         """Whether a batch has to run in call order, one call at a time (G8)."""
         tools = self._agents.get(agent, {})
-        known = [tools[call.name] for call in calls if call.name in tools]
-        return any(tool.effects == "write" or not tool.parallel for tool in known)
+        for call in calls:
+            tool = tools.get(call.name)
+            if tool is not None and (tool.effects == "write" or not tool.parallel):
+                return True
+        return False
 
     def kinds(self, agent: str) -> Mapping[str, Kind]:
         """What its tools are to someone who looks for loops in their calls."""
         return self._kinds.get(agent, {})
-
-    def preview(self, call: Call, limit: int) -> JsonObject:
-        """The arguments for people to see: never refused, strings cut to ``limit``."""
-        return preview(call.arguments, limit)

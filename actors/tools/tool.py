@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias, Unpack, cast, overload
+from typing import TypeAlias, Unpack, overload
 
 import attrs
 import msgspec
@@ -183,11 +183,12 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
 
     async def run(ctx: Context[object], args: JsonObject) -> object:
         given = (ctx,) if described.takes_context else ()
-        call = partial(fn, *given, **described.accepts.typed(args))
+        typed = described.accepts.typed(args)
         if in_thread:
+            call = partial(fn, *given, **typed)
             value = await run_in_thread(call, run_id=ctx.run_id, tool=name)
         else:
-            value = call()
-        return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+            value = fn(*given, **typed)
+        return await value if inspect.isawaitable(value) else value
 
     return run
