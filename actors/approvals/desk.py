@@ -85,9 +85,9 @@ class Standing:
             await self._changed.wait()
 
     async def turn(self, call_id: str) -> bool:
-        """Wait until it may do its work; False: it is for later, as one before it is."""
-        if not self.in_order:
-            return True
+        """In a batch that runs in order, wait until it may do its work; False: it is for later, as
+        one before it is.
+        """
         ids = [call.id for call in self.calls]
         before = ids[: ids.index(call_id)]
         while not self._ended.issuperset(before):
@@ -136,6 +136,7 @@ class Desk:
         standings: the batches of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
         news, asked: set when there is a deadline that was not there before.
+        timed: the scopes with the time-outs of calls at work, by their run and themselves.
         emit: publishes an event of a run; the host's.
     """
 
@@ -144,9 +145,9 @@ class Desk:
         self.deadlines: dict[str, float] = {}
         self.news = trio.Event()
         self.asked = trio.Event()
+        self.timed: dict[tuple[str, str], trio.CancelScope] = {}
         self.emit: Emit = _unheard
         self._waiters: dict[str, Waiter] = {}
-        self._timed: dict[tuple[str, str], trio.CancelScope] = {}
         self._paused: dict[trio.CancelScope, tuple[int, float, float]] = {}
 
     def __repr__(self) -> str:
@@ -187,21 +188,12 @@ class Desk:
         return True
 
     @contextmanager
-    def timed(self, call: tuple[str, str], scope: trio.CancelScope) -> Generator[None]:
-        """A call of a run is at work, in a scope that has its time-out."""
-        self._timed[call] = scope
-        try:
-            yield
-        finally:
-            del self._timed[call]
-
-    @contextmanager
     def pausing(self, runs: Sequence[Run]) -> Generator[None]:
         """Time in here is neither the wall time of these runs, nor that of calls that wait for one.
 
         Whoever else waits for them too.
         """
-        callers = [self._timed[run.caller] for run in runs if run.caller in self._timed]
+        callers = [self.timed[run.caller] for run in runs if run.caller in self.timed]
         clocks = [*((run.scope, run.budget) for run in runs), *((one, None) for one in callers)]
         for scope, _ in clocks:
             count, since, deadline = self._paused.get(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import trio
 
 from motet.actors.agent.stable_json import stable_json
@@ -49,16 +48,14 @@ LATER = "waiting"
 log = logger(__name__)
 
 
-@attrs.frozen
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """Somebody wants a person to decide: ``tool``, ``call`` or ``hook NAME``, and why."""
 
     asker: str
     reason: str
 
 
-@attrs.frozen
-class Passage:
+class Passage(msgspec.Struct, frozen=True):
     """What came of it. ``refusal``: why the call must not run; empty: it begins now.
 
     Attributes:
@@ -123,17 +120,13 @@ class ApprovalGate:
         self._table = table
         self.config = config
 
-    def timed(self, request: ExecuteCall, scope: trio.CancelScope) -> AbstractContextManager[None]:
-        """A block in which a call works; its time stands still while a run below it waits."""
-        return self.desk.timed((request.run_id, request.call.id), scope)
-
     async def passage(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> Passage:
         """Wait until the call may begin, or may not. Never raises but for a cancellation."""
         standing = self.desk.standings.get(request.run_id)
         try:
-            open_ones = await self._without_grants(request, asked) if asked else ()
+            open_ones = asked and await self._without_grants(request, asked)
             if not open_ones:
                 return await self._begin(standing, request, args, None, approved=bool(asked))
             if standing is None or not self.config.ask:
@@ -247,7 +240,7 @@ class ApprovalGate:
         if standing is None:
             return Passage(approved=approved)
         call = request.call
-        if not await standing.turn(call.id):
+        if standing.in_order and not await standing.turn(call.id):
             return self._later(standing, request)
         standing.began.add(call.id)
         if info is not None:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import attrs
 import msgspec
-import trio
 from msgspec.structs import replace
 
 from motet.actors.log import logger
@@ -125,15 +124,18 @@ class PolicyDesk:
             return calls
         return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
 
-    def wait(self, subjects: tuple[Subject, ...], tool: Tool, call: str) -> str:
+    def wait(self, subjects: tuple[Subject, ...], tool: Tool, call: str, now: float) -> str:
         """Count a call; what the model is told when there have been too many, else nothing.
 
         What children call counts for the session of the run at the top. ``call``: its id, so that
-        it is counted once, also when it is tried again.
+        it is counted once, also when it is tried again; ``now``: on Trio's clock.
         """
-        facts = self.facts(tool, subjects[-1].agent)
-        seconds = self.rates.take(subjects[0].session, facts, trio.current_time(), call)
-        return _too_often(tool.name, self.rates.limit(facts), seconds) if seconds > 0 else ""
+        rates = self.rates
+        limit = (
+            rates.limit(self.facts(tool, subjects[-1].agent)) if rates.limits else rates.per_hour
+        )
+        seconds = rates.take(subjects[0].session, tool.name, limit, now, call)
+        return _too_often(tool.name, limit, seconds) if seconds > 0 else ""
 
     def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
         """What the definition of an agent says from now on. Raises as :meth:`check_agent`."""

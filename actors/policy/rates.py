@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from math import inf
 
 import attrs
 
@@ -22,10 +23,14 @@ KEPT = 10_000
 
 @attrs.define
 class Window:
-    """At most ``limit`` calls, above 0, in any ``period``; what is older is forgotten."""
+    """At most ``limit`` calls, above 0, in any ``period``; what is older is forgotten.
+
+    ``idle``: from then on there is none that counts, if none comes.
+    """
 
     limit: int
     period: float = HOUR
+    idle: float = attrs.field(default=-inf, init=False)
     _calls: OrderedDict[object, float] = attrs.field(factory=OrderedDict[object, float], init=False)
 
     def take(self, now: float, call: object = None) -> float:
@@ -33,24 +38,16 @@ class Window:
 
         ``call``: one that was let through already is let through again.
         """
-        self._forget(now)
-        if call is not None and call in self._calls:
+        calls, period = self._calls, self.period
+        while calls and next(iter(calls.values())) + period <= now:
+            calls.popitem(last=False)
+        if call is not None and call in calls:
             return 0.0
-        if len(self._calls) < self.limit:
-            self._calls[object() if call is None else call] = now
+        if len(calls) < self.limit:
+            calls[object() if call is None else call] = now
+            self.idle = now + period
             return 0.0
-        return self._oldest() + self.period - now
-
-    def is_idle(self, now: float) -> bool:
-        self._forget(now)
-        return not self._calls
-
-    def _forget(self, now: float) -> None:
-        while self._calls and self._oldest() + self.period <= now:
-            self._calls.popitem(last=False)
-
-    def _oldest(self) -> float:
-        return next(iter(self._calls.values()))
+        return next(iter(calls.values())) + period - now
 
 
 def window(limit: int, period: float = HOUR) -> Window | None:
@@ -92,12 +89,12 @@ class CallRates:
         wide = list(about.values())
         return min((n for n in wide if n > 0), default=0) if wide else max(0, self.per_hour)
 
-    def take(self, session: str, tool: ToolFacts, now: float, call: object = None) -> float:
+    def take(self, session: str, tool: str, limit: int, now: float, call: object = None) -> float:
         """Count a call and return 0, or count none and return the seconds to wait.
 
-        ``call``: what tells it from others, so that it is counted once.
+        ``limit``: of the tool; ``call``: what tells it from others, so that it is counted once.
         """
-        key, limit = (session, tool.name), self.limit(tool)
+        key = (session, tool)
         found = self._windows.get(key) or window(limit)
         if found is None or limit <= 0:
             return 0.0
@@ -112,6 +109,6 @@ class CallRates:
         """Whoever was not used for long is in front: looking at the first two is enough."""
         for _ in range(2):
             key, oldest = next(iter(self._windows.items()))
-            if not oldest.is_idle(now) and len(self._windows) <= KEPT:
+            if now < oldest.idle and len(self._windows) <= KEPT:
                 return
             del self._windows[key]

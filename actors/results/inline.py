@@ -19,7 +19,8 @@ import trio
 from motet.actors.errors.format import result_text
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.summary import error_text, summarize
-from motet.actors.results.binary import omitted, without_binary
+from motet.actors.errors.text import well_formed
+from motet.actors.results.binary import omitted, text_without_binary, without_binary
 from motet.actors.results.messages import Kind, ResultProtocol, StoreResult
 from motet.actors.results.packing import checksum
 from motet.actors.results.units import is_array, page, units
@@ -82,7 +83,7 @@ async def inline(
 
 def whole(value: object, limit: int = INLINE_LIMIT) -> Inlined | None:
     """What :func:`inline` gives of a text that it would only look at; None for all else."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(value) > limit:
         return None
     binaries: list[bytes] = []
 
@@ -90,7 +91,7 @@ def whole(value: object, limit: int = INLINE_LIMIT) -> Inlined | None:
         binaries.append(data)
         return ""
 
-    text = storable(result_text(without_binary(value, found)))
+    text = storable(well_formed(text_without_binary(value, found)))
     size = len(text.encode())
     return Inlined(text, size) if size <= limit and not binaries else None
 

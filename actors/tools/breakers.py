@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
-import attrs
+import msgspec
 import trio
 
 from motet.actors.tools.breaker import Breaker, BreakerPolicy
@@ -19,29 +19,18 @@ Key: TypeAlias = tuple[str, str]
 Ending: TypeAlias = Literal["succeeded", "failed", "abandoned"]
 
 
-@attrs.define
-class Attempt:
-    """One call under its breaker, for as long as its block takes.
+class Attempt(msgspec.Struct):
+    """One call under its breaker, until :meth:`Breakers.end`.
 
     Attributes:
-        refusal: why it must not run.
+        epoch: that admitted it; None: it must not run, and ``refusal`` says why.
         ending: what it said of its tool.
-        opened: at its end, what people are told when this was the failure too many.
     """
 
-    _breakers: Breakers
-    _key: Key
-    _epoch: int | None
+    key: Key
+    epoch: int | None
     refusal: str = ""
     ending: Ending = "abandoned"
-    opened: str = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._epoch is not None:
-            self.opened = self._breakers.end(self._key, self._epoch, self.ending)
 
 
 class Breakers:
@@ -58,15 +47,20 @@ class Breakers:
         return f"<Breakers { ({'/'.join(key): b.state for key, b in self._breakers.items()}) }>"
 
     def attempt(self, agent: str, tool: str) -> Attempt:
-        """A place for one call; the block says by ``ending`` what became of it."""
-        key, now = (agent, tool), trio.current_time()
-        breaker, epoch = self._of(key).admit(now)
+        """A place for one call, which has to be given to :meth:`end` whatever becomes of it."""
+        key = agent, tool
+        breaker = self._breakers.get(key)
+        if breaker is None:
+            return Attempt(key, self._fresh.epoch)  # a fresh one admits all
+        now = trio.current_time()
+        breaker, epoch = breaker.admit(now)
         self._keep(key, breaker)
-        refusal = breaker.refusal(tool, now) if epoch is None else ""
-        return Attempt(self, key, epoch, refusal)
+        return Attempt(key, epoch, breaker.refusal(tool, now) if epoch is None else "")
 
     def taken_out(self, agent: str) -> dict[str, str]:
         """The tools that the agent is not offered now, each with what its model is told."""
+        if not self._breakers:
+            return {}
         now = trio.current_time()
         return {
             tool: breaker.refusal(tool, now)
@@ -74,10 +68,14 @@ class Breakers:
             if owner == agent and not breaker.offers(now)
         }
 
-    def end(self, key: Key, epoch: int, ending: Ending) -> str:
-        """Take what an attempt says; for :class:`Attempt` only."""
-        now, before = trio.current_time(), self._of(key)
-        match ending:
+    def end(self, attempt: Attempt) -> str:
+        """Take what it says; what people are told when this was the failure too many."""
+        key, epoch = attempt.key, attempt.epoch
+        before = self._breakers.get(key)
+        if epoch is None or (before is None and attempt.ending != "failed"):
+            return ""  # a fresh one stays as it is
+        before, now = before or self._fresh, trio.current_time()
+        match attempt.ending:
             case "succeeded":
                 after = before.succeeded(epoch)
             case "failed":
@@ -87,9 +85,6 @@ class Breakers:
         self._keep(key, after)
         opened = after.state == "open" and before.state != "open"
         return after.refusal(key[1], now) if opened else ""
-
-    def _of(self, key: Key) -> Breaker:
-        return self._breakers.get(key, self._fresh)
 
     def _keep(self, key: Key, breaker: Breaker) -> None:
         """Only what differs from a fresh one: most tools never fail."""

@@ -8,10 +8,10 @@ verdict was given on; every text that a model is given went through the one rule
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 import attrs
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -78,8 +78,7 @@ class Reporter(Protocol):
     ) -> Report: ...
 
 
-@attrs.frozen
-class _End:
+class _End(msgspec.Struct, frozen=True):
     """How a call ended. ``value`` is for the model, whatever its type and size."""
 
     value: object
@@ -87,21 +86,23 @@ class _End:
     kind: str = ""
     error_id: str | None = None
 
-    def of(self, call: Call, text: str) -> CallResult:
+    def of(self, call: Call, text: str, result_id: str | None = None) -> CallResult:
         """The result, where ``text`` is what the model is given of the value."""
-        return CallResult(call.id, call.name, text, self.outcome, self.kind, self.error_id)
+        return CallResult(
+            call.id, call.name, text, self.outcome, self.kind, self.error_id, result_id=result_id
+        )
 
 
 NOT_YET = "Not run: it was stopped while a person was asked to approve it."
 CUT_OFF = _End("Cancelled.", "cancelled_while_running", "cancelled")
 
 
-@attrs.define
-class _Work:
+class _Work(msgspec.Struct):
     """One call under way.
 
     Attributes:
-        catalog: the tools of its run; ``policy``: what rules on them.
+        catalog: the tools of its run; ``policy``: what rules on them, for ``subjects``.
+        started: on Trio's clock.
         args: those it runs with, once they are known to be valid.
         limit: bytes of its result that fit in the transcript.
         asked: who wants a person to approve it, and why.
@@ -112,17 +113,12 @@ class _Work:
     context: Context[object]
     catalog: ToolCatalog
     policy: PolicyDesk
-    args: JsonObject = attrs.field(factory=dict[str, object])
+    subjects: tuple[Subject, ...]
+    started: float
+    args: JsonObject = {}
     limit: int = INLINE_LIMIT
-    asked: list[Asking] = attrs.field(factory=list[Asking])
+    asked: list[Asking] = []
     later: bool = False
-
-    @property
-    def subjects(self) -> tuple[Subject, ...]:
-        """Whom policy is asked about."""
-        ctx = self.context
-        who = ctx.principal
-        return (*ctx.lineage, Subject(ctx.agent, who.user, who.role, ctx.session))
 
     def before(self) -> BeforeTool:
         ctx, call = self.context, self.request.call
@@ -181,27 +177,34 @@ class ToolExecutor(Actor[ExecuteCall]):
         self._warn = warn or _tell_nobody
         self._policy = policy or PolicyDesk(catalog)
         self._approvals = approvals
+        self._timed = approvals.desk.timed if approvals is not None else {}
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            kit = self._kit_of(request.run_id)
-            catalog = self._catalog if kit is None else kit.catalog
-            policy = self._policy if kit is None else kit.policy
-            work = _Work(request, self._context(request), catalog, policy)
+            work = self._begun(request)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
-        started = trio.current_time()
         result: CallResult | None = None
         try:
             result = await self._shown(work, await self._settle(work))
         finally:
-            ms = (trio.current_time() - started) * 1000
+            ms = (trio.current_time() - work.started) * 1000
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
             if result is None:
                 self._hooks.notify(work.after(ended))
-        return ended if work.later else await self._passed(work, ended)
+        if work.later or not self._hooks.any_at("after_tool"):
+            return ended
+        return await self._passed(work, ended)
+
+    def _begun(self, request: ExecuteCall) -> _Work:
+        kit, ctx = self._kit_of(request.run_id), self._context(request)
+        catalog = self._catalog if kit is None else kit.catalog
+        policy = self._policy if kit is None else kit.policy
+        who = ctx.principal
+        subjects = (*ctx.lineage, Subject(ctx.agent, who.user, who.role, ctx.session))
+        return _Work(request, ctx, catalog, policy, subjects, trio.current_time())
 
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""
@@ -218,7 +221,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             )
             if shown.problem:
                 self._degraded(work, "results", f"not stored whole: {shown.problem}")
-            return replace(end.of(call, shown.text), result_id=shown.result_id)
+            return end.of(call, shown.text, shown.result_id)
         raise AssertionError("nobody cancels this scope")
 
     def _degraded(self, work: _Work, source: str, message: str) -> None:
@@ -231,8 +234,6 @@ class ToolExecutor(Actor[ExecuteCall]):
 
         Cancelled meanwhile: the result is lost, as that of a call which was cut off.
         """
-        if not self._hooks.any_at("after_tool"):
-            return result
         verdict = await self._hooks.ask(work.after(result))
         match verdict.decision:
             case Replace(text=str(text)):
@@ -271,7 +272,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
             work.asked.append(Asking("policy", reason))
         call = f"{work.request.run_id}/{work.request.call.id}"
-        if late := work.policy.wait(work.subjects, tool, call):
+        if late := work.policy.wait(work.subjects, tool, call, work.started):
             return _End(late, "denied", "rate_limit")  # the tool has not failed
         return None
 
@@ -282,18 +283,21 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _attempt(self, work: _Work, tool: Tool) -> _End:
         """Run it, if its breaker has a place for it and then its gates allow it."""
-        with self._breakers.attempt(work.request.agent, tool.name) as attempt:
-            if attempt.refusal:
-                return _End(attempt.refusal, "failed", "unavailable")
-            end = await self._refused(work, tool) or await self._approved(work, tool, attempt)
-        if attempt.opened:
-            self._degraded(work, "tools", attempt.opened)
+        attempt, end = self._breakers.attempt(work.request.agent, tool.name), None
+        if attempt.refusal:
+            return _End(attempt.refusal, "failed", "unavailable")
+        try:
+            if self._hooks.any_at("before_tool"):
+                end = await self._refused(work, tool)
+            end = end or await self._approved(work, tool, attempt)
+        finally:
+            opened = self._breakers.end(attempt)
+        if opened:
+            self._degraded(work, "tools", opened)
         return end
 
     async def _refused(self, work: _Work, tool: Tool) -> _End | None:
         """Ask the gates. None is their permission, given for ``work.args``."""
-        if not self._hooks.any_at("before_tool"):
-            return None
         verdict = await self._hooks.ask(work.before())
         match verdict.decision:
             case Allow(args=replaced):
@@ -310,7 +314,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     async def _approved(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
         """Run it, once those who want a person to decide have got their way."""
-        work.asked += await asked_by_tool(tool, work.context, work.args)
+        if tool.approval is not False:
+            work.asked += await asked_by_tool(tool, work.context, work.args)
         while (refused := await self._by_person(work)) is None:
             try:
                 return await self._run(work, tool, attempt)
@@ -330,27 +335,28 @@ class ToolExecutor(Actor[ExecuteCall]):
             return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
         passage = await self._approvals.passage(work.request, work.args, work.asked)
         if not passage.refusal:
-            work.context = attrs.evolve(work.context, approved=passage.approved)
+            if passage.approved != work.context.approved:
+                work.context = attrs.evolve(work.context, approved=passage.approved)
             return None
         work.later = passage.kind == LATER
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
-        return attrs.evolve(_denied(passage.refusal), kind=passage.kind)
-
-    def _timed(self, work: _Work, scope: trio.CancelScope) -> AbstractContextManager[None]:
-        """The time in which a person is asked, by a run that works for this call, is not its."""
-        if self._approvals is None:
-            return nullcontext()
-        return self._approvals.timed(work.request, scope)
+        return replace(_denied(passage.refusal), kind=passage.kind)
 
     async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
         """``attempt`` learns what this says of the tool; a mistake of the model says nothing.
 
         Raises ``NeedsApproval`` when the tool does.
         """
+        call = work.request.run_id, work.request.call.id
         try:
-            with trio.move_on_after(tool.timeout) as scope, self._timed(work, scope):
-                value = await tool.run(work.context, work.args)
+            with trio.CancelScope(relative_deadline=tool.timeout) as scope:
+                # The time in which a run that works for this call asks a person is not its.
+                self._timed[call] = scope
+                try:
+                    value = await tool.run(work.context, work.args)
+                finally:
+                    del self._timed[call]
                 attempt.ending = "succeeded"
                 return _End(value, "done")
         except (Exception, SystemExit) as raised:

@@ -93,8 +93,9 @@ def rate(given: Given) -> Facts:
     limit = given.number("max_per_hour")
     if "calls" not in given:
         return {MAIN: "limited" if window(limit) else "no limiter"}
-    rates, tool = CallRates(limit), ToolFacts("tool")
-    return {MAIN: [rates.take(user, tool, 0.0) == 0 for user in given.texts("calls")]}
+    rates = CallRates(limit)
+    limit = rates.limit(ToolFacts("tool"))
+    return {MAIN: [rates.take(user, "tool", limit, 0.0) == 0 for user in given.texts("calls")]}
 
 
 def _desk(given: Given) -> PolicyDesk:

@@ -38,27 +38,27 @@ def test_after_the_wait_that_is_told_a_call_is_let_through(
 
 
 def test_each_session_and_each_tool_counts_for_itself() -> None:
-    some = CallRates(1)
-    assert some.take("a", SHELL, 0.0) == 0
-    assert some.take("a", SHELL, 600.0) == HOUR - 600
-    assert some.take("b", SHELL, 600.0) == 0
-    assert some.take("a", READ, 600.0) == 0
+    some = CallRates()
+    assert some.take("a", "shell", 1, 0.0) == 0
+    assert some.take("a", "shell", 1, 600.0) == HOUR - 600
+    assert some.take("b", "shell", 1, 600.0) == 0
+    assert some.take("a", "read_file", 1, 600.0) == 0
 
 
 def test_a_call_that_is_tried_again_is_counted_once() -> None:
-    some = CallRates(2)
-    assert [some.take("a", SHELL, 0.0, call) for call in ("1", "1", "2", "1", "2")] == [0.0] * 5
-    assert some.take("a", SHELL, 0.0, "3") == HOUR
-    assert some.take("a", SHELL, HOUR, "3") == 0.0
+    some, tries = CallRates(), ("1", "1", "2", "1", "2")
+    assert [some.take("a", "shell", 2, 0.0, call) for call in tries] == [0.0] * 5
+    assert some.take("a", "shell", 2, 0.0, "3") == HOUR
+    assert some.take("a", "shell", 2, HOUR, "3") == 0.0
 
 
 def test_a_session_that_is_at_rest_takes_no_memory() -> None:
-    some = CallRates(5)
+    some = CallRates()
     for number in range(20):
-        some.take(f"s{number}", SHELL, 0.0)
+        some.take(f"s{number}", "shell", 5, 0.0)
     assert len(some) == 20
     for step in range(20):
-        some.take("s", SHELL, HOUR + step * HOUR)
+        some.take("s", "shell", 5, HOUR + step * HOUR)
     assert len(some) == 1
 
 
@@ -66,11 +66,11 @@ def test_memory_is_bounded_and_the_least_recent_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rates, "KEPT", 3)
-    some = CallRates(1)
+    some = CallRates()
     for number in range(9):
-        assert some.take(f"s{number}", SHELL, 0.0) == 0
+        assert some.take(f"s{number}", "shell", 1, 0.0) == 0
     assert len(some) == 3
-    assert some.take("s8", SHELL, 1.0) > 0
+    assert some.take("s8", "shell", 1, 1.0) > 0
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_limit_of_the_tool_comes_before_that_of_a_group(
 
 
 def test_no_limit_keeps_nothing() -> None:
-    some = CallRates(0)
-    assert all(some.take("a", SHELL, 0.0) == 0 for _ in range(200))
+    some = CallRates()
+    assert all(some.take("a", "shell", 0, 0.0) == 0 for _ in range(200))
     assert len(some) == 0
     assert window(-5) is None
