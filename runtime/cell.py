@@ -270,7 +270,7 @@ class Cell:
         if self.supervisor is None:
             spec = self.life.actor.supervision
             self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash, self.finish)
-            self.parent.adopt(self.supervisor.run, f"{self.path} (supervisor)")
+            self.parent.adopt(self.supervisor.run, name=f"{self.path} (supervisor)")
         return self.supervisor
 
     def spawn(

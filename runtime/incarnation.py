@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 import outcome
@@ -129,10 +128,10 @@ class Incarnation:
         self, fn: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: str | None
     ) -> None:
         """Run a background task of the actor; its crash is the actor's."""
-        if self.is_over or (self.workers is not None and self.workers.have_ended):
+        if self.is_over:
             raise MotetRuntimeError(f"{self.cell.path} is ending, so it starts no tasks")
         label = name or getattr(fn, "__qualname__", None) or repr(fn)
-        self._with_workers().start_soon(partial(fn, *args), f"{self.cell.path} {label}")
+        self._with_workers().start_soon(fn, args, f"{self.cell.path} {label}")
 
     def _with_workers(self) -> Workers:
         if self.workers is None:

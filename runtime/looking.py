@@ -59,11 +59,10 @@ def leftovers_of(cell: Cell) -> Iterator[Leftover]:
 
 
 def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
-    """The task of the turn, unless it only waits for the others, and that of the workers."""
+    """The task of the turn, unless it only waits for the others, and those beside the turn."""
     life = cell.life
-    beside = None if life is None or life.workers is None else life.workers.task
-    waits = beside is not None and life is not None and life.scope is None
+    beside = () if life is None or life.workers is None else life.workers.tasks
+    waits = beside and life is not None and life.scope is None
     if cell.task is not None and not waits:
         yield cell.task
-    if beside is not None:
-        yield beside
+    yield from beside

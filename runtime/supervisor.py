@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 import trio
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from motet.runtime.system import System
 
 __all__ = ["Supervisor"]
+
+Ts = TypeVarTuple("Ts")
 
 
 class Supervisor:
@@ -253,10 +255,10 @@ class Supervisor:
         if self._stopping is not None:
             self.stop(self._stopping, self._plan_of_next())
 
-    def adopt(self, run: Callable[[], Awaitable[None]], name: str) -> None:
+    def adopt(self, run: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: str) -> None:
         """Run what belongs to one of the children, in the same nursery as that child."""
         assert self._nursery is not None
-        self._nursery.start_soon(run, name=name)
+        self._nursery.start_soon(run, *args, name=name)
 
     def child_ended(self, cell: Cell, *, cancelled: bool) -> None:
         """An incarnation has ended: what follows is decided in this supervisor's task."""

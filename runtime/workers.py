@@ -1,17 +1,17 @@
 """The tasks of an actor beside its turn: concurrent handlers, and what ``start_soon`` began.
 
-Most actors never have one, and cost a task and a scope. The first opens a nursery in a task of its
-own, next to the actor's as the supervisor of its children is: a turn that is under way could not
-open one around itself. Invariants: the actor ends only after all of these have; when its turn is
-over, the concurrent handlers may finish, and then the rest is cancelled.
+Most actors never have one. They are siblings of the actor's own task, in its supervisor's nursery,
+so that nobody pays for a nursery, and each is in a scope that is known here. Invariants: the actor
+ends only after all of these have; when its turn is over, the concurrent handlers may finish, and
+then the rest is cancelled, and whatever begins later as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import Context, copy_context
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple
 
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Workers"]
 
+Ts = TypeVarTuple("Ts")
+
 RESTING = 4  # workers of one message type that are kept for the next message
 
 
@@ -38,25 +40,23 @@ class Workers:
 
     __slots__ = (
         "_background",
+        "_begun",
         "_busy",
         "_closing",
         "_context",
-        "_early",
-        "_ended",
         "_life",
-        "_nursery",
+        "_none_left",
         "_resting",
-        "_scope",
-        "task",
+        "_scopes",
+        "_until",
     )
 
     def __init__(self, life: Incarnation) -> None:
-        self.task: trio.lowlevel.Task | None = None  # that of the nursery
         self._life = life
-        self._scope = trio.CancelScope(deadline=life.cell.cancel_at)
-        self._nursery: trio.Nursery | None = None
-        self._early: list[Callable[[], object]] = []  # starts, before the nursery is open
-        self._ended: trio.Event | None = None  # None: nothing was ever begun
+        self._until = life.cell.cancel_at
+        self._begun = 0  # tasks that have not ended
+        self._scopes: dict[trio.lowlevel.Task, trio.CancelScope] = {}  # from a task's first step on
+        self._none_left: trio.Event | None = None  # somebody waits for it
         self._closing = False
         self._background = 0
         self._busy: dict[type[Message], int] = {}  # concurrent handlers, by message type
@@ -69,70 +69,67 @@ class Workers:
         return bool(self._background or self._busy)
 
     @property
-    def have_ended(self) -> bool:
-        """The nursery is closed, and no task can be started any more."""
-        return self._ended is not None and self._ended.is_set()
+    def tasks(self) -> Collection[trio.lowlevel.Task]:
+        """Those that have not ended, and have taken a step."""
+        return self._scopes.keys()
 
-    # ------------------------------------------------------------------ the nursery
+    # ------------------------------------------------------------------ all of them
 
-    def _start(self, context: Context, fn: Callable[[], Awaitable[object]], name: str) -> None:
-        """Begin a task with a copy of ``context``, which need not be that of the caller."""
-        if self._nursery is not None:
-            context.run(partial(self._nursery.start_soon, fn, name=name))
-            return
-        if self._ended is None:
-            self._ended = trio.Event()
-            cell = self._life.cell
-            context.run(cell.parent.adopt, self._run, f"{cell.path} (workers)")
-        self._early.append(partial(self._start, context, fn, name))
+    def _scope(self) -> trio.CancelScope:
+        """The scope of the current task, in place of the one it had before."""
+        scope = self._scopes[current_task()] = trio.CancelScope(deadline=self._until)
+        return scope
 
-    async def _run(self) -> None:
-        assert self._ended is not None
-        self.task = current_task()
-        try:
-            with self._scope:
-                async with trio.open_nursery() as self._nursery:
-                    for start in self._early:
-                        start()
-                    self._early.clear()
-                    await trio.sleep_forever()
-        finally:
-            self.task = None
-            self._ended.set()
+    def _leave(self) -> None:
+        """The current task ends with this step."""
+        self._scopes.pop(current_task(), None)
+        self._begun -= 1
+        if not self._begun and self._none_left is not None:
+            self._none_left.set()
 
     def cancel_at(self, when: float) -> None:
         """Cancel all of them at ``when``, or earlier if that was said before."""
-        cancel_at(self._scope, when)
+        self._until = min(self._until, when)
+        for scope in self._scopes.values():
+            cancel_at(scope, when)
 
     async def end(self) -> None:
         """Let the concurrent handlers finish, cancel the rest, and wait until none is left."""
         self._closing = True
         self._cancel_if_free()
-        if self._ended is not None:
+        while self._begun:
+            self._none_left = trio.Event()
             # Shielded without a limit, as the end of any nursery: what it waits for is cancelled
             # at the time that was ordered.
             with trio.CancelScope(shield=True):
-                await self._ended.wait()
+                await self._none_left.wait()
 
     def _cancel_if_free(self) -> None:
         if self._closing and not self._busy:
-            self._scope.cancel()
+            self.cancel_at(-math.inf)
 
     # ------------------------------------------------------------------ background tasks
 
-    def start_soon(self, fn: Callable[[], Awaitable[object]], name: str) -> None:
+    def start_soon(
+        self, fn: Callable[[*Ts], Awaitable[object]], args: tuple[*Ts], name: str
+    ) -> None:
         """Run a background task of the actor; its crash is the actor's."""
+        self._life.cell.parent.adopt(self._in_background, fn, args, name=name)
+        self._begun += 1
         self._background += 1
-        self._start(copy_context(), partial(self._in_background, fn), name)
 
-    async def _in_background(self, fn: Callable[[], Awaitable[object]]) -> None:
-        current_work.set(None)  # what it waits for, the turn does not
+    async def _in_background(
+        self, fn: Callable[[*Ts], Awaitable[object]], args: tuple[*Ts]
+    ) -> None:
         try:
-            await fn()
+            current_work.set(None)  # what it waits for, the turn does not
+            with self._scope():
+                await fn(*args)
         except Exception as error:
             self._life.crash(unwrapped(error))
         finally:
             self._background -= 1
+            self._leave()
 
     # ------------------------------------------------------------------ concurrent handlers
 
@@ -161,8 +158,12 @@ class Workers:
             return
         # This runs in the sender's task: without a context of its own, the handler would see the
         # sender's context variables.
-        name = f"{self._life.cell.path} {handler.method}"
-        self._start(self._context, partial(self._serve, kind), name)
+        self._context.run(self._begin, kind, handler.method)
+
+    def _begin(self, kind: type[Message], method: str) -> None:
+        cell = self._life.cell
+        cell.parent.adopt(self._serve, kind, name=f"{cell.path} {method}")
+        self._begun += 1
 
     async def _serve(self, kind: type[Message]) -> None:
         """A worker: a task that handles one message of ``kind`` after the other, and rests."""
@@ -170,12 +171,13 @@ class Workers:
             needed = True
             while needed:
                 # As the turn's: one scope for all messages, until one of them is cancelled in it.
-                with trio.CancelScope() as scope:
+                with self._scope() as scope:
                     needed = await self._work(kind, scope)
         except Exception as error:
             self._life.crash(unwrapped(error))
         finally:
             self._is_free(kind)
+            self._leave()
 
     async def _work(self, kind: type[Message], scope: trio.CancelScope) -> bool:
         """Handle messages until ``scope`` is used up, or the worker is not needed: False."""

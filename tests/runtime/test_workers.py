@@ -9,7 +9,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, ActorDead, MotetRuntimeError, handles, open_system
+from motet.runtime import (
+    Actor,
+    ActorDead,
+    ActorRef,
+    MotetRuntimeError,
+    handles,
+    open_system,
+)
 from tests.guarantees.worlds.looking import tasks_of
 
 who: ContextVar[str] = ContextVar("who", default="nobody")
@@ -78,11 +85,7 @@ async def test_an_actor_has_one_task_until_it_needs_another() -> None:
         await ref.ask(Turn())
         assert list(tasks_of(ref.path)) == [ref.path]
         await ref.ask(Aside())
-        assert sorted(tasks_of(ref.path)) == [
-            ref.path,
-            f"{ref.path} (workers)",
-            f"{ref.path} aside",
-        ]
+        assert sorted(tasks_of(ref.path)) == [ref.path, f"{ref.path} aside"]
 
 
 async def test_a_task_has_the_context_of_the_handler_that_began_it(
@@ -142,6 +145,126 @@ async def test_a_task_that_ignores_cancellation_is_named_and_its_waiting_actor_i
         (left,) = report.still_running
         assert "stubborn" in left.what
         assert "trio.sleep(2 if" in left.stack
+
+
+class Torn(Actor[Watch | Aside]):
+    """Its tasks have tasks of their own, whose clean-up fails when they are cancelled."""
+
+    @handles(Watch)
+    async def watch_on(self, message: Watch) -> None:
+        self.start_soon(self._tear)
+
+    @handles(Aside, concurrent=3)
+    async def aside(self, request: Aside) -> int:
+        await self._tear()
+        return 1
+
+    async def _tear(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fail_late)
+            nursery.start_soon(trio.sleep_forever)
+
+    async def _fail_late(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise OSError("the clean-up failed")
+
+
+@pytest.mark.parametrize("grace", [0, 2])
+async def test_a_clean_up_that_fails_among_cancelled_tasks_is_the_actors_own_failure(
+    grace: float, autojump_clock: MockClock
+) -> None:
+    async with open_system() as system, trio.open_nursery() as nursery:
+        other = await system.start(lambda: Busy([]), name="other")
+        torn = await system.start(Torn, name="torn")
+        await torn.tell(Watch("a"))
+        nursery.start_soon(_fails_as_its_handler, torn)
+        await wait_all_tasks_blocked()
+
+        await torn.stop(grace=grace)
+
+        assert "the clean-up failed" in str((await torn.wait_terminated()).error)
+        assert await other.ask(Turn()) == 1
+
+
+async def _fails_as_its_handler(torn: ActorRef[Watch | Aside]) -> None:
+    with pytest.raises(OSError, match="the clean-up failed"):
+        await torn.ask(Aside())
+
+
+async def test_a_task_begun_while_others_are_cancelled_is_cancelled_and_awaited(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+
+    class Heir(Busy):
+        async def task(self, message: Watch) -> None:
+            try:
+                await super().task(message)
+            finally:
+                if message.name != "last":
+                    self.start_soon(self.task, Watch("last"))
+
+    async with open_system() as system:
+        ref = await system.start(lambda: Heir(log), name="busy")
+        for name in ("a", "b"):
+            await ref.tell(Watch(name))
+        await wait_all_tasks_blocked()
+        assert (await ref.stop()).complete
+        assert not list(tasks_of(ref.path))
+        assert trio.current_time() == 0
+    assert sorted(log[:-1]) == [
+        "a of a ended",
+        "b of b ended",
+        "last of a ended",
+        "last of b ended",
+    ]
+    assert log[-1] == "clean-up"
+
+
+async def test_the_next_incarnation_meets_no_task_of_the_last_one(
+    autojump_clock: MockClock,
+) -> None:
+    alive: list[str] = []
+    met: list[list[str]] = []
+
+    class Slow(Busy):
+        async def on_start(self) -> None:
+            met.append(alive.copy())
+
+        async def task(self, message: Watch) -> None:
+            await self._live(message.name, 1000)
+
+        async def aside(self, request: Aside) -> int:
+            await self._live("aside", 1000)
+            return 1
+
+        async def turn(self, request: Turn) -> int:
+            self.start_soon(trio.open_file, "/nowhere")
+            await self._live("turn", 1000)
+            return 1
+
+        async def _live(self, name: str, seconds: float) -> None:
+            alive.append(name)
+            try:
+                await trio.sleep(seconds)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(len(name))
+                alive.remove(name)
+
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Slow([]), name="slow")
+        await ref.tell(Watch("background"))
+        nursery.start_soon(_fails, ref.ask(Aside()))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(_fails, ref.ask(Turn()))
+        await ref.tell(Watch("after"))
+        while ref.statistics().restarts == 0:
+            await trio.sleep(1)
+        assert met == [[], []]
+        assert trio.current_time() >= len("background")
 
 
 async def test_a_task_begun_while_the_actor_ends_is_cancelled_with_the_others(
