@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from motet.protocols.chat import ChatMessage
 from motet.protocols.config import GuardAction, ShellConfig
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.hooks import RunWarning
+from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, Model, ModelRequest, ModelResponse
 from motet.protocols.sessions import LoadContext, SessionContext
@@ -172,21 +173,21 @@ class Services:
         Raises ``Llm``, and ``OverBudget`` when the run that pays for it, ``turn``, cannot.
         ``purpose``: what for, such as ``summary``.
         """
+        payer = turn if turn is not None else Turn(Limits())
 
         async def ask(request: ModelRequest) -> ModelResponse:
             tokens = estimate(request.messages) + estimate_text(request.system)
-            with (
-                trace.model(model, request, purpose=purpose) as span,
-                _paid_by(turn, request, tokens),
-            ):
-                provider = await self.provider(model)
-                async with provider.stream(Generate(request)) as parts:
-                    async for part in parts:
-                        span.part(part)
-                span.answered(parts.result)
-                if turn is not None:
-                    turn.spend(usage_of(parts.result, tokens))
-                return parts.result
+            expected = payer.budget.expects(tokens, request.max_output_tokens)
+            with trace.model(model, request, purpose=purpose) as span:
+                payer.budget.hold(expected)
+                try:
+                    provider = await self.provider(model)
+                    response = await provider.stream_to(Generate(request), span.part)
+                    span.answered(response)
+                    payer.spend(usage_of(response, tokens))
+                finally:
+                    payer.budget.release(expected)
+                return response
 
         return ask
 
@@ -208,33 +209,31 @@ class Services:
         with suppress(ActorDead):
             await self.bus.tell(Publish(f"session:{session}", event, run_id))
 
-    def tell(self, run: Run, event: AnyEvent) -> None:
-        """Publish an ephemeral event of a run, as far as there is room."""
-        hear(self.table.runs, run.id, event)
-        feed = self.fanout.feed
-        if feed is not None and not feed.closed:
-            feed.put(f"session:{run.session}", event, run.id)
-
-    async def emit(self, run: Run, event: AnyEvent) -> None:
-        """Publish an event of a run. Waits for room when it is durable; never fails the run.
+    def tell(self, run: Run, event: AnyEvent) -> bool:
+        """Publish an event of a run without waiting; False if it is durable and has no room yet.
 
         Event failures are silent (seed 001): a host without a bus runs as well as one with it.
         """
-        await self.publish(run.session, event, run.id)
+        hear(self.table.runs, run.id, event)
+        feed = self.fanout.feed
+        if feed is None or feed.closed:
+            self.dropped += 1
+            return True
+        return feed.put(f"session:{run.session}", event, run.id)
+
+    async def emit(self, run: Run, event: AnyEvent) -> None:
+        """Publish an event of a run. Waits for room when it is durable; never fails the run."""
+        if not self.tell(run, event):
+            await self._tell_when_room(run.session, event, run.id)
 
     async def publish(self, session: str, event: AnyEvent, run_id: str) -> None:
         """The same for a run of which only the names are known."""
-        stream = f"session:{session}"
         hear(self.table.runs, run_id, event)
+        await self._tell_when_room(session, event, run_id)
+
+    async def _tell_when_room(self, session: str, event: AnyEvent, run_id: str) -> None:
         while (feed := self.fanout.feed) is not None and not feed.closed:
-            if feed.put(stream, event, run_id):
+            if feed.put(f"session:{session}", event, run_id):
                 return
             await feed.room()
         self.dropped += 1
-
-
-def _paid_by(turn: Turn | None, request: ModelRequest, tokens: int) -> AbstractContextManager[None]:
-    """What a request may cost is held of the budget while it goes on. Raises ``OverBudget``."""
-    if turn is None:
-        return nullcontext()
-    return turn.budget.held(turn.budget.expects(tokens, request.max_output_tokens))

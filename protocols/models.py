@@ -38,11 +38,11 @@ class Usage(msgspec.Struct, frozen=True):
     @property
     def unpriced(self) -> bool:
         """Whether something was used whose price is unknown."""
-        return self.cost is None and self.total_tokens > 0
+        return self.cost is None and self.input_tokens + self.output_tokens > 0
 
     def __add__(self, other: Usage) -> Usage:
         cost = None
-        if not (self.unpriced or other.unpriced or (self.cost is None and other.cost is None)):
+        if not (self.cost is other.cost is None or self.unpriced or other.unpriced):
             cost = (self.cost or 0.0) + (other.cost or 0.0)
         return Usage(
             self.input_tokens + other.input_tokens,

@@ -12,8 +12,6 @@ teach its users to drop the limit. Tokens are counted everywhere. Source: api.md
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -56,7 +54,8 @@ class Budget:
     usage: Usage = attrs.field(default=NOTHING, init=False)
     usd: float = attrs.field(default=0.0, init=False)
     children: int = attrs.field(default=0, init=False)
-    _above: tuple[Budget, ...] = attrs.field(init=False)
+    _metered: bool = attrs.field(init=False)
+    """Whether a limit of this run, or of one above it, counts tokens or dollars."""
     _held: list[Usage] = attrs.field(factory=list[Usage], init=False)
     _largest_answer: int = attrs.field(default=0, init=False)
     _unpriced: bool = attrs.field(default=False, init=False)
@@ -64,7 +63,8 @@ class Budget:
     _closed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._above = self.parent.lineage if self.parent else ()
+        own = self.limits.tokens is not None or self.limits.usd is not None
+        self._metered = own or (self.parent is not None and self.parent._metered)
 
     def __repr__(self) -> str:
         return (
@@ -75,15 +75,13 @@ class Budget:
     @property
     def lineage(self) -> tuple[Budget, ...]:
         """This budget, its parent's, and so on to the root's."""
-        return (self, *self._above)
+        return (self, *self.parent.lineage) if self.parent is not None else (self,)
 
     @property
     def deadline(self) -> float:
         """When the wall time of this run, or of one above it, is over; ``inf`` without a limit."""
-        return min(
-            level.started + (inf if level.limits.wall is None else level.limits.wall)
-            for level in self.lineage
-        )
+        own = inf if self.limits.wall is None else self.started + self.limits.wall
+        return own if self.parent is None else min(own, self.parent.deadline)
 
     # Model requests
 
@@ -97,36 +95,42 @@ class Budget:
 
     def refuses(self, expected: Usage) -> LimitName | None:
         """The limit that a request using this much would break, at whatever level."""
-        for level in self.lineage:
-            if (name := level._breaks(expected)) is not None:
-                return name
-        return None
+        if not self._metered:
+            return None
+        above = self.parent
+        return self._breaks(expected) or (None if above is None else above.refuses(expected))
 
     def expects(self, prompt_tokens: int, most: int | None = None) -> Usage:
         """What a request with this prompt is likely to use, from what the run has used so far.
 
-        ``most``: the greatest length of the answer that the request allows.
+        ``most``: the greatest length of the answer that the request allows. Where no limit counts
+        it, nothing.
         """
-        known = next((level for level in self.lineage if level.usage.total_tokens), None)
-        if known is None:
-            return Usage(prompt_tokens, most or 0)
-        answer = known._largest_answer if most is None else most
-        share = (prompt_tokens + answer) / known.usage.total_tokens
-        return Usage(prompt_tokens, answer, cost=known.usd * share)
+        if not self._metered:
+            return NOTHING
+        if used := self.usage.total_tokens:
+            answer = self._largest_answer if most is None else most
+            share = (prompt_tokens + answer) / used
+            return Usage(prompt_tokens, answer, cost=self.usd * share)
+        if self.parent is not None and self.parent._metered:
+            return self.parent.expects(prompt_tokens, most)
+        return Usage(prompt_tokens, most or 0)
 
-    @contextmanager
-    def held(self, expected: Usage) -> Generator[None]:
-        """Keep so much free of other runs while a request of this run is going on.
+    def hold(self, expected: Usage) -> None:
+        """Keep so much free of other runs while a request is going on, until :meth:`release`.
 
-        Raises :class:`OverBudget` when it is not there.
+        Raises :class:`OverBudget` when it is not there; then nothing is held.
         """
+        if not self._metered:
+            return
         if (name := self.refuses(expected)) is not None:
             raise OverBudget(name)
         for level in self.lineage:
             level._held.append(expected)
-        try:
-            yield
-        finally:
+
+    def release(self, expected: Usage) -> None:
+        """The request is over; what it really used was spent."""
+        if self._metered:
             for level in self.lineage:
                 level._held.remove(expected)
 
@@ -137,16 +141,20 @@ class Budget:
 
     def spend(self, usage: Usage) -> None:
         """Count what a model request used, also one for a summary or a flush."""
-        for level in self.lineage:
-            level.usage += usage
-            level.usd += usage.cost or 0.0
-            level._largest_answer = max(level._largest_answer, usage.output_tokens)
-            level._unpriced = level._unpriced or usage.unpriced
+        self.usage += usage
+        self.usd += usage.cost or 0.0
+        self._largest_answer = max(self._largest_answer, usage.output_tokens)
+        self._unpriced = self._unpriced or usage.unpriced
+        if self.parent is not None:
+            self.parent.spend(usage)
 
     def warning(self) -> str:
         """What to say of a price that is unknown and should be checked: once per tree."""
-        root = self.lineage[-1]
-        unchecked = [one for one in self.lineage if one._unpriced and one.limits.usd is not None]
+        if not self._metered:
+            return ""
+        lineage = self.lineage
+        root = lineage[-1]
+        unchecked = any(one._unpriced and one.limits.usd is not None for one in lineage)
         if not unchecked or root._warned:
             return ""
         root._warned = True
@@ -159,20 +167,27 @@ class Budget:
 
     def calls_left(self) -> int | None:
         """How many more calls there may be; None for any number."""
-        limited = [level for level in self.lineage if level.limits.tool_calls is not None]
-        return min(
-            (max(0, (one.limits.tool_calls or 0) - one.tool_calls) for one in limited), default=None
-        )
+        limit = self.limits.tool_calls
+        own = None if limit is None else max(0, limit - self.tool_calls)
+        above = None if self.parent is None else self.parent.calls_left()
+        return own if above is None else above if own is None else min(own, above)
 
     def spend_calls(self, calls: int) -> None:
-        for level in self.lineage:
-            level.tool_calls += calls
+        self.tool_calls += calls
+        if self.parent is not None:
+            self.parent.spend_calls(calls)
 
     def refuses_child(self) -> LimitName | None:
         """The limit that forbids a further child now: how deep it would be, or its siblings."""
-        if any(level.limits.depth < below for below, level in enumerate(self.lineage, start=1)):
+        if self.too_deep():
             return "depth"
         return "children" if self.children >= self.limits.children else None
+
+    def too_deep(self, below: int = 1) -> bool:
+        """Whether a run so many levels below this one is more than one above it allows."""
+        if self.limits.depth < below:
+            return True
+        return self.parent is not None and self.parent.too_deep(below + 1)
 
     def child(self, limits: Limits, started: float = 0.0) -> Budget:
         """The budget of a child, until it is closed. Raises :class:`OverBudget`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from motet.actors.agent.stable_json import call_key
 from motet.actors.errors.format import told
-from motet.protocols.chat import Call
+from motet.protocols.chat import ANSWERS, Call
 from motet.protocols.tools import CallResult
 
 Kind: TypeAlias = Literal["read", "write", "polling"]
@@ -80,8 +81,8 @@ class Loops:
     """
 
     kinds: Mapping[str, Kind] = attrs.field(factory=dict[str, Kind])
-    _calls: deque[_Asked] = attrs.field(factory=lambda: deque[_Asked](maxlen=WINDOW), init=False)
-    _results: deque[_Got] = attrs.field(factory=lambda: deque[_Got](maxlen=WINDOW), init=False)
+    _calls: deque[_Asked] = attrs.field(factory=partial(deque[_Asked], maxlen=WINDOW), init=False)
+    _results: deque[_Got] = attrs.field(factory=partial(deque[_Got], maxlen=WINDOW), init=False)
     _reads: list[_Asked] = attrs.field(factory=list[_Asked], init=False)
     _keys: dict[_Asked, str] = attrs.field(factory=dict[_Asked, str], init=False)
     _warned: bool = attrs.field(default=False, init=False)
@@ -118,6 +119,8 @@ class Loops:
         else:
             self._reads.append(self._calls[-1])
         same = self._results.count(self._results[-1])
+        if same < SAME_CALL.warning and len(self._reads) < READS_OF_FEW.warning:
+            return ()
         # That a write was done is said in the same words every time.
         silent = kind == "write" and result.ok
         found = (
@@ -157,13 +160,9 @@ def kind_of(call: Call, kinds: Mapping[str, Kind]) -> Kind:
     A tool whose calls differ has an entry ``name:action`` for each of its ``action`` arguments,
     and ``name:`` for a call without one. ``prefix*`` stands for all names that begin so.
     """
-    names = [call.name]
-    if f"{call.name}:" in kinds:
-        names.insert(0, f"{call.name}:{_action(call)}")
-    for name in names:
-        if name in kinds:
-            return kinds[name]
-    return _kind_of_prefix(call.name, kinds)
+    name = call.name
+    kind = kinds.get(f"{name}:{_action(call)}") if f"{name}:" in kinds else None
+    return kind or kinds.get(name) or _kind_of_prefix(name, kinds)
 
 
 def _kind_of_prefix(tool: str, kinds: Mapping[str, Kind]) -> Kind:
@@ -187,5 +186,5 @@ class _Action(msgspec.Struct):
 
 def _got(result: CallResult) -> _Got:
     """Equal for equal results; the id under which an error was stored makes no difference."""
-    text = result.text if result.ok else told(result.text)[0]
+    text = result.text if result.outcome in ANSWERS else told(result.text)[0]
     return result.name, result.outcome, text

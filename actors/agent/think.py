@@ -27,7 +27,14 @@ from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
-from motet.protocols.models import Generate, ModelRequest, ModelResponse, Retrying, TextPart
+from motet.protocols.models import (
+    Generate,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    Retrying,
+    TextPart,
+)
 from motet.protocols.tools import ToolSpec
 
 
@@ -120,8 +127,12 @@ class Thinker:
         if isinstance(asked, ModelResponse):
             return asked
         budget = self._turn.budget
-        with budget.held(budget.expects(sent.tokens, asked.max_output_tokens)):
+        expected = budget.expects(sent.tokens, asked.max_output_tokens)
+        budget.hold(expected)
+        try:
             response = await self._stream(asked, sent.tokens)
+        finally:
+            budget.release(expected)
         if asked is request:
             self.view = self.view.counted(sent, response.usage.input_tokens)
         response = self._told_apart(response, decision.iteration)
@@ -156,16 +167,18 @@ class Thinker:
         with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
+
+            def take(part: ModelEvent | Retrying) -> None:
+                span.part(part)
+                if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
+                    self._voice.part(part)
+
             provider = await self._services.provider(self._full_name, self._run)
-            async with provider.stream(Generate(request)) as parts:
-                async for part in parts:
-                    span.part(part)
-                    if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
-                        await self._voice.part(part)
-            span.answered(parts.result)
-            self._turn.spend(usage_of(parts.result, tokens))
-        await self._voice.end()
-        return parts.result
+            response = await provider.stream_to(Generate(request), take)
+            span.answered(response)
+            self._turn.spend(usage_of(response, tokens))
+        self._voice.end()
+        return response
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
@@ -211,7 +224,7 @@ class Thinker:
         kit = services.of(self._run)
         specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
         specs = kit.mcp.shown(self._run, specs, self.view.history)
-        if self._turn.budget.refuses_child() == "depth":
+        if self._turn.budget.too_deep():
             specs = self._alone(specs)
         if not out:
             return specs, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Set
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypedDict
 
@@ -69,10 +69,15 @@ class Hook:
 
 
 class HookSet:
-    """The hooks of one host, in the order they are asked: by priority, then as added."""
+    """The hooks of one host, in the order they are asked: by priority, then as added.
+
+    Attributes:
+        points: where any stand; to look costs next to nothing.
+    """
 
     def __init__(self) -> None:
         self._hooks: dict[Point, list[Hook]] = {}
+        self.points: Set[Point] = self._hooks.keys()
 
     def __repr__(self) -> str:
         return f"<HookSet hooks={len(self.all())}>"
@@ -112,10 +117,7 @@ class HookSet:
             chains.setdefault(hook.point, []).append(hook)
         for chain in chains.values():
             chain.sort(key=_priority)
-        self._hooks = chains
-
-    def any_at(self, points: Iterable[Point]) -> bool:
-        return not self._hooks.keys().isdisjoint(points)
+        self._hooks, self.points = chains, chains.keys()
 
     def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
         """The hooks at a point, in order; at the tool points those that match the tool."""

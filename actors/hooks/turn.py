@@ -44,6 +44,7 @@ class RunHooks:
     def __init__(self, run: Run, client: HooksClient) -> None:
         self._run = run
         self._client = client
+        self._hooks = client.hooks
         self._continued = 0
 
     @property
@@ -55,7 +56,8 @@ class RunHooks:
     @property
     def guard_input(self) -> bool:
         """Whether anything is asked before the input becomes a row."""
-        return self._client.any_at("session_start", "before_input")
+        points = self._hooks.points
+        return "before_input" in points or "session_start" in points
 
     @property
     def guard_answers(self) -> bool:
@@ -65,7 +67,7 @@ class RunHooks:
     @property
     def watch_end(self) -> bool:
         """Whether anybody is shown the end of a run."""
-        return self._client.any_at("error", "run_end")
+        return "run_end" in self._hooks.points or "error" in self._hooks.points
 
     async def start(self, *, resumed: bool) -> None:
         """The session begins with this run."""
@@ -83,7 +85,7 @@ class RunHooks:
 
     async def request(self, request: ModelRequest, iteration: int) -> ModelRequest | ModelResponse:
         """The request to send, or the response to take instead of sending it."""
-        if not self._client.any_at("before_model"):
+        if "before_model" not in self._hooks.points:
             return request
         match await self._decided(BeforeModel(*self._base, request, iteration)):
             case Replace(request=ModelRequest() as request):
@@ -95,7 +97,7 @@ class RunHooks:
 
     async def response(self, response: ModelResponse, iteration: int) -> ModelResponse:
         """The response to go on with."""
-        if not self._client.any_at("after_model"):
+        if "after_model" not in self._hooks.points:
             return response
         match await self._decided(AfterModel(*self._base, response, iteration)):
             case Replace(response=ModelResponse() as response):
@@ -105,7 +107,7 @@ class RunHooks:
 
     async def output(self, response: ModelResponse) -> ModelResponse | Continue:
         """The last answer as it may be given, or what to tell the model so that it goes on."""
-        if not self._client.any_at("before_output"):
+        if "before_output" not in self._hooks.points:
             return response
         match await self._decided(BeforeOutput(*self._base, response.text, self._continued)):
             case Replace(text=str(text)):
@@ -118,7 +120,7 @@ class RunHooks:
 
     async def compact(self, rows: int, tokens: int) -> bool:
         """Whether so many rows may be summarised, in a request of so many tokens."""
-        if not self._client.any_at("before_compact"):
+        if "before_compact" not in self._hooks.points:
             return True
         event = BeforeCompact(*self._base, rows, tokens)
         verdict = await self._client.ask(event)

@@ -40,7 +40,7 @@ class Assembler:
     _text: list[str] = attrs.field(factory=list[str], init=False)
     _thinking: list[str] = attrs.field(factory=list[str], init=False)
     _calls: dict[int, _CallParts] = attrs.field(factory=dict[int, _CallParts], init=False)
-    _usage: Usage = attrs.field(factory=Usage, init=False)
+    _usage: Usage = attrs.field(default=Usage(), init=False)
     _reason: StopReason | None = attrs.field(default=None, init=False)
 
     def feed(self, event: ModelEvent) -> None:
@@ -70,7 +70,7 @@ class Assembler:
         """The whole answer; :class:`ModelFailure` ``cut`` when it never finished."""
         if self._reason is None:
             raise ModelFailure("the answer ended before it was complete", kind="cut")
-        calls = self._ordered_calls()
+        calls = self._ordered_calls() if self._calls else ()
         return ModelResponse(
             text="".join(self._text),
             thinking="".join(self._thinking),

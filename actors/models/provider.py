@@ -76,40 +76,37 @@ class Provider(Actor[Generate]):
         attempt = 1
         while True:
             try:
-                return await self._in_turn(message.request, replies)
+                return await self._attempt(message.request, replies)
             except ModelFailure as failure:
                 delay = self._delay(failure, attempt)
                 await replies.send(Retrying(attempt, delay, str(failure)))
             await trio.sleep(delay)
             attempt += 1
 
-    async def _in_turn(
+    async def _attempt(
         self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
     ) -> ModelResponse:
+        """One answer, while it is the request's turn at the model."""
         try:
             self._turns.acquire_nowait()  # where nobody waits, neither does this
         except trio.WouldBlock:
             await self._turns.acquire()
         try:
-            return await self._attempt(request, replies)
+            assembler = Assembler()
+            async with self._model.request(request) as events:
+                async for event in events:
+                    assembler.feed(event)
+                    try:
+                        replies.send_nowait(event)
+                    except trio.WouldBlock:
+                        await replies.send(event)
+            response = assembler.response()
+            if self._billed is None:
+                return response
+            usage = await priced(response.usage, self._billed)
         finally:
             self._turns.release()
-
-    async def _attempt(
-        self, request: ModelRequest, replies: Replies[ModelEvent | Retrying]
-    ) -> ModelResponse:
-        assembler = Assembler()
-        async with self._model.request(request) as events:
-            async for event in events:
-                assembler.feed(event)
-                try:
-                    replies.send_nowait(event)
-                except trio.WouldBlock:
-                    await replies.send(event)
-        response = assembler.response()
-        if self._billed is None:
-            return response
-        return replace(response, usage=await priced(response.usage, self._billed))
+        return response if usage is response.usage else replace(response, usage=usage)
 
     def _delay(self, failure: ModelFailure, attempt: int) -> float:
         """Seconds until the next attempt. Raises :class:`Llm` when there is to be none."""

@@ -53,7 +53,7 @@ class Context(Generic[D]):
     lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
     delegate: Delegate | None = attrs.field(default=None, repr=False)
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
-    tell: Callable[[ToolProgress], None] | None = attrs.field(default=None, repr=False)
+    tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
 
     async def run(self, agent: Agent[D, Out] | Agent[None, Out], text: str) -> RunResult[Out]:
         """Have another agent do a part of the work: a run in this one's scope and budget.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from math import inf
 
 import pytest
@@ -46,10 +45,11 @@ def test_a_parents_end_is_its_childrens_end_but_turns_are_each_runs_own() -> Non
 def test_what_is_expected_has_to_fit_beside_all_that_is_in_flight() -> None:
     root = Budget(Limits(tokens=100))
     one, other = root.child(Limits()), root.child(Limits())
-    with one.held(used(60)):
-        assert other.refuses(used(40)) is None
-        with pytest.raises(OverBudget, match="tokens"), other.held(used(41)):
-            pass
+    one.hold(used(60))
+    assert other.refuses(used(40)) is None
+    with pytest.raises(OverBudget, match="tokens"):
+        other.hold(used(41))
+    one.release(used(60))
     assert other.refuses(used(100)) is None
     assert other.refuses(used(101)) == "tokens"
 
@@ -154,7 +154,7 @@ class Tree:
 
     def __init__(self, limits: Limits) -> None:
         self.budgets = [Budget(limits)]
-        self.flying: list[tuple[Budget, ExitStack, Usage, Usage]] = []
+        self.flying: list[tuple[Budget, Usage, Usage]] = []
         self.spent: list[tuple[Budget, Usage]] = []
         self.calls: list[tuple[Budget, int]] = []
 
@@ -166,9 +166,8 @@ class Tree:
             case "close":
                 budget.close()
             case "begin" if budget.refuses(expected) is None:
-                stack = ExitStack()
-                stack.enter_context(budget.held(expected))
-                self.flying.append((budget, stack, expected, actual))
+                budget.hold(expected)
+                self.flying.append((budget, expected, actual))
             case "end" if self.flying:
                 self.end(self.flying.pop(at % len(self.flying)))
             case "calls" if (left := budget.calls_left()) is None or at <= left:
@@ -177,10 +176,10 @@ class Tree:
             case _:
                 pass
 
-    def end(self, flight: tuple[Budget, ExitStack, Usage, Usage]) -> None:
-        budget, stack, _, actual = flight
+    def end(self, flight: tuple[Budget, Usage, Usage]) -> None:
+        budget, expected, actual = flight
         budget.spend(actual)
-        stack.close()
+        budget.release(expected)
         self.spent.append((budget, actual))
 
     def below(self, level: Budget) -> list[Usage]:
