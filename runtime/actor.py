@@ -11,6 +11,7 @@ from motet.runtime.handlers import Calls, Handler, check_protocol, collect_handl
 from motet.runtime.mailbox import MailboxSpec
 from motet.runtime.monitors import check_watches, unwatch, watch
 from motet.runtime.schedule import ActorTimers
+from motet.runtime.stopping import within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.waits import current_work
 
@@ -199,6 +200,16 @@ class Actor(Generic[P_contra]):
         child = self.child(name)
         if child is not None:
             await child.stop(grace=grace)
+
+    def stop_child_soon(self, name: str, *, grace: float | None = None) -> None:
+        """Order what :meth:`stop_child` does, and wait for nothing.
+
+        The child accepts no mail any more, and has its name until it has ended.
+        """
+        supervisor = self._cell.supervisor
+        cell = supervisor.cells.get(name) if supervisor is not None else None
+        if supervisor is not None and cell is not None:
+            supervisor.stop(cell, within(grace))
 
     def child(self, name: str) -> ActorRef[Any] | None:
         """The child of that name, alive or waiting for its restart."""

@@ -123,20 +123,11 @@ class Router(Actor[RouterMessage]):
                 await self._crowded.wait()
                 await trio.sleep(CROWDED_SWEEP)
             self._crowded = trio.Event()
-            # All at once: one after the other, they would be fewer than those that come meanwhile.
-            async with trio.open_nursery() as nursery:
-                for key in self._to_passivate():
-                    del self.services.table.slots[key]
-                    if self.child(actor_name(key)) is not None:
-                        nursery.start_soon(self.stop_child, actor_name(key))
-
-    def _to_passivate(self) -> list[str]:
-        """Idle sessions, the one first that was used least lately."""
-        slots = self.services.table.slots
-        idle = sorted((slot.touched, key) for key, slot in slots.items() if slot.idle)
-        limit = trio.current_time() - IDLE_AFTER
-        spare = len(slots) - MOST
-        return [key for at, (touched, key) in enumerate(idle) if touched < limit or at < spare]
+            table = self.services.table
+            for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
+                del table.slots[key]
+                # Not waited for: one after the other, they would be fewer than those that come.
+                self.stop_child_soon(actor_name(key))
 
 
 def actor_name(session: str) -> str:

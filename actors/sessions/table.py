@@ -10,6 +10,7 @@ principal's (G16).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -245,7 +246,7 @@ class RunTable:
         self.modes: dict[str, QueueMode] = {}
         self.models: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
-        self.slots: dict[str, Slot] = {}
+        self.slots = OrderedDict[str, Slot]()  # the one first that was used least lately
         self.parked: dict[str, dict[str, Parked]] = {}
         self.held: set[str] = set()
         self.draining = trio.Event()
@@ -260,7 +261,25 @@ class RunTable:
         slot = self.slots.get(session)
         if slot is None:
             slot = self.slots[session] = Slot(session, group=lineup.is_group(session))
+            slot.touched = trio.current_time()
         return slot
+
+    def idle(self, since: float, most: int) -> list[str]:
+        """Sessions at rest, the one first that was used least lately: all that were since before
+        ``since``, and as many as there are more than ``most``.
+        """
+        found: list[str] = []
+        spare = len(self.slots) - most
+        for session, slot in self.slots.items():
+            if slot.touched >= since and len(found) >= spare:
+                break
+            if slot.idle:
+                found.append(session)
+        return found
+
+    def _touch(self, slot: Slot) -> None:
+        slot.touched = trio.current_time()
+        self.slots.move_to_end(slot.session)
 
     def active(self, session: str, author: str = "") -> Run | None:
         """The run that goes on in a session, of several the author's newest, or the newest."""
@@ -305,7 +324,7 @@ class RunTable:
         self._admitted += 1
         run.generation = self._admitted
         slot.arriving += 1
-        slot.touched = trio.current_time()
+        self._touch(slot)
         self.runs[run.id] = run
         if run.arrival is not None:
             self.arrivals.leave(run.arrival)
@@ -398,7 +417,8 @@ class RunTable:
         self._admitted += 1
         run.generation = self._admitted
         slot.running.append(run)
-        slot.touched, run.state = trio.current_time(), "running"
+        run.state = "running"
+        self._touch(slot)
         self.runs[run.id] = run
 
     def finish(self, run: Run, result: RunResult[Any]) -> None:
@@ -407,7 +427,7 @@ class RunTable:
         if run in slot.running:
             slot.running.remove(run)
             slot.ended += 1
-        slot.touched = trio.current_time()
+        self._touch(slot)
         run.end(result)
         self.runs.pop(run.id, None)
 

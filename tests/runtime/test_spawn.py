@@ -203,6 +203,35 @@ async def test_a_stop_of_the_owner_right_after_settles_the_mail_of_what_was_spaw
     assert answers == ["/system/owner/child"]
 
 
+async def test_children_whose_end_nobody_waits_for_end_side_by_side(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+
+    class Slow(Child):
+        async def on_stop(self) -> None:
+            await trio.sleep(2)
+            await super().on_stop()
+
+    async with open_system() as system:
+        owner = await _owner(system)
+        children = [owner.spawn_child(lambda: Slow(log), name=name) for name in ("a", "b")]
+        await wait_all_tasks_blocked()
+
+        for child in children:
+            owner.stop_child_soon(child.path.rpartition("/")[2])
+        owner.stop_child_soon("nobody")
+
+        with pytest.raises(ActorDead, match="it was stopped"):
+            await children[0].ask(Who())
+        with pytest.raises(NameTaken):
+            owner.spawn_child(lambda: Child(log), name="a")
+        await trio.sleep(2.5)
+        assert sorted(log[2:]) == ["a stops", "b stops"]
+        assert owner.children == {}
+        owner.spawn_child(lambda: Child(log), name="a")
+
+
 async def test_only_the_living_object_starts_children() -> None:
     async with open_system() as system:
         owners: list[Owner] = []

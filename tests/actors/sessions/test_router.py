@@ -37,14 +37,11 @@ async def test_many_idle_sessions_do_not_all_stay_alive(
 async def test_sessions_that_end_slowly_end_side_by_side(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    stop_child = router.Router.stop_child
-
-    async def slowly(self: router.Router, name: str) -> None:
+    async def slowly(_: Session) -> None:
         await trio.sleep(5)
-        await stop_child(self, name)
 
     monkeypatch.setattr(router, "MOST", 1)
-    monkeypatch.setattr(router.Router, "stop_child", slowly)
+    monkeypatch.setattr(Session, "on_stop", slowly)
     agent = motet.Agent("a", model=Scripted(*[say("yes")] * 5))
     async with motet.open_host(agents=[agent]) as host:
         for number in range(5):
