@@ -33,6 +33,8 @@ class Failures(msgspec.Struct, frozen=True):
         """The state after a call, and the advice to add to its result, mostly none."""
         match counts_as(outcome):
             case "success":
+                if not self.tracker.rows and not self.repeated.rows:
+                    return self, ""
                 tracker = self.tracker.succeeded(call.name)
                 repeated = self.repeated.succeeded(call.name)
                 if tracker is self.tracker and repeated is self.repeated:

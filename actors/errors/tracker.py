@@ -9,7 +9,7 @@ Every transition returns a new tracker. Source: seed 004, contradictions 35, 36,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -37,10 +37,13 @@ def counts_as(outcome: Outcome) -> Count:
             return "neither"
 
 
+_ERRORS = frozenset(outcome for outcome in get_args(Outcome) if counts_as(outcome) == "error")
+
+
 def any_failed(rows: Iterable[ChatMessage]) -> bool:
     """Whether any call counts as an error; mostly none does, and there is no more to look at."""
     outcomes: set[Outcome] = {row.outcome for row in rows if isinstance(row, ToolMessage)}
-    return any(counts_as(outcome) == "error" for outcome in outcomes)
+    return not outcomes.isdisjoint(_ERRORS)
 
 
 class ErrorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
