@@ -8,6 +8,7 @@ be read alone: ``schedule`` (timers), ``monitors``, ``registry``, ``fanout``, ``
 """
 
 from motet.runtime.actor import Actor
+from motet.runtime.asks import Asks, ask_each
 from motet.runtime.entry import run_system
 from motet.runtime.errors import (
     ActorDead,
@@ -57,6 +58,7 @@ __all__ = [
     "ActorTimers",
     "AskCycle",
     "AskTimeout",
+    "Asks",
     "AutoShutdown",
     "Cut",
     "DeadLetter",
@@ -93,6 +95,7 @@ __all__ = [
     "Terminated",
     "TooManyChildren",
     "TraceEvent",
+    "ask_each",
     "current_deadline",
     "gather_ordered",
     "handles",

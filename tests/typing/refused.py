@@ -7,7 +7,7 @@ Both checkers pass this file only while each refuses exactly these lines, for ex
 from __future__ import annotations
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime import Actor, ActorRef, Replies, System, handles
+from motet.runtime import Actor, ActorRef, Asks, Replies, Settled, System, ask_each, handles
 
 
 class Add(Message, frozen=True, tag="typing.add"):
@@ -121,6 +121,16 @@ async def items_by_a_call(counter: ActorRef[Add | Total | Words], words: list[st
     wrong: str = await counter.stream_to(Words(), words.append)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
     await counter.stream_to(Words(), [1].append)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await counter.stream_to(Total(), print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    print(right, wrong)
+
+
+async def many(counter: ActorRef[Add | Total | Words]) -> None:
+    right: list[Settled[int]] = await ask_each(counter, [Total(), Total()], limit=2)
+    wrong: list[Settled[str]] = await ask_each(counter, [Total()], limit=2)  # type: ignore[list-item]  # pyright: ignore[reportAssignmentType]
+    await ask_each(counter, [Secret()], limit=2)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    async with Asks[int]() as asks:
+        asks.begin(counter, Total())
+        asks.begin(counter, Secret())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     print(right, wrong)
 
 

@@ -1,0 +1,269 @@
+"""Several asks of one task at once, without a task for each (G1, G3, G8, G11).
+
+Each is an :class:`Ask` like any other, only that its outcome is put in a row with the others, and
+that the asker is resumed if it waits for one. So what an ask promises holds for every one of them.
+The invariants: each has one outcome, at the index it was begun with; none is under way when the
+block of :class:`Asks` has been left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+import outcome
+import trio
+from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+
+from motet.protocols.messages import Asked, Message
+from motet.runtime.answer import WOKEN, Answer
+from motet.runtime.ask import Ask, Result
+from motet.runtime.fanout import Cut, Done, Failed, Settled
+from motet.runtime.observe import asking
+from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.waits import current_work, refuse_cycle
+
+if TYPE_CHECKING:
+    from motet.runtime.cell import Cell
+    from motet.runtime.timers import Timer
+
+__all__ = ["Asks", "ask_each"]
+
+P = TypeVar("P", bound=Message)
+R = TypeVar("R")
+
+# Of an ask whose handler was cancelled for its asker.
+_CUT: Final = Cut(started=True)
+_CUT_ANSWER: Final = Answer(_CUT)
+
+
+async def ask_each(
+    ref: ActorRef[P], requests: Sequence[Asked[P, R]], *, limit: int, deadline: float = math.inf
+) -> list[Settled[R]]:
+    """Ask every request once and give what became of each, by index, whatever ends first (G8).
+
+    As :func:`gather_ordered` with an ask for each call, but without their tasks: at most ``limit``
+    are under way, begun in their order. At ``deadline``, on Trio's clock, what still waits is
+    withdrawn, what runs is cancelled and waited for, and what has not begun never does; a handler
+    that finishes nevertheless is :class:`Done`. Cancelled: the same, and ``Cancelled`` goes on.
+    """
+    if limit < 1:
+        raise ValueError(f"limit is the number of asks at once, so >= 1, not {limit}")
+    await trio.lowlevel.checkpoint_if_cancelled()
+    waiting = iter(requests)
+    async with Asks[R](deadline=deadline) as asks:
+        for request in islice(waiting, limit):
+            asks.begin(ref, request)
+        async for _ in asks:
+            for request in islice(waiting, 1):
+                asks.begin(ref, request)
+    return asks.results
+
+
+class Asks(Generic[R]):
+    """What one task has asked and not been answered yet: ``async with Asks[R]() as asks``.
+
+    :meth:`begin` what is to be asked, also while iterating: ``async for index, outcome in asks``
+    gives each outcome as it comes, until none is under way. One ask's failure changes no other.
+
+    Leaving the block early, or being cancelled in it, withdraws what still waits, cancels every
+    handler that runs and waits for their ends (G1). ``results`` says what became of each, by index,
+    at every moment; :class:`Cut` without an outcome. At ``deadline``, on Trio's clock, all are cut.
+    """
+
+    def __init__(self, *, deadline: float = math.inf) -> None:
+        self.results: list[Settled[R]] = []
+        self._deadline = deadline
+        self._work = current_work.get()
+        self._task = current_task()
+        self._parked = False
+        self._under_way: dict[_OneOfMany, None] = {}  # in their order, since a cut goes by it
+        self._ended: deque[int] = deque()  # what the iteration has not given yet
+        self._late: list[_OneOfMany] = []  # found too late by their handlers
+
+    def __len__(self) -> int:
+        """How many have no outcome yet."""
+        return len(self._under_way) + len(self._late)
+
+    def begin(self, ref: ActorRef[P], request: Asked[P, R]) -> int:
+        """Ask without waiting; the index of its outcome. Only in the task that opened the block.
+
+        What an ask raises, ActorDead and AskCycle (G11) included, is an outcome: :class:`Failed`.
+        """
+        index = len(self.results)
+        self.results.append(Cut(started=False))
+        told = self._deadline if self._work is None else min(self._deadline, self._work.deadline)
+        message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
+        self._begin(index, cell_of(ref), message, told)
+        return index
+
+    # ------------------------------------------------------------------ waiting
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[int, Settled[R]]:
+        """The next outcome, in the order of their ends. A checkpoint only if it has to wait."""
+        while not self._ended:
+            if self._late:
+                await self._ask_again(self._late.pop())
+            elif self._under_way:
+                await self._park(self._abort)
+            else:
+                raise StopAsyncIteration
+        index = self._ended.popleft()
+        return index, self.results[index]
+
+    async def __aexit__(self, *_: object) -> None:
+        self._cut()
+        while self._under_way:
+            await self._park(_refuse)  # the wait of G1, as long as the clean-ups take
+
+    async def _park(self, abort: Callable[[RaiseCancelT], Abort]) -> None:
+        self._parked = True
+        await wait_task_rescheduled(abort)
+
+    def _abort(self, _: RaiseCancelT) -> Abort:
+        """The asker is cancelled; it waits for the ends when it leaves the block."""
+        self._parked = False
+        self._cut()
+        return Abort.SUCCEEDED
+
+    def _cut(self) -> None:
+        for ask in tuple(self._under_way):
+            if ask.home is not None:
+                ask.mailbox.withdraw(ask)
+                self.end(ask, Cut(started=False))
+            elif ask.cancelled_at is None:
+                ask.cancel()
+
+    # ------------------------------------------------------------------ one ask
+
+    def _begin(self, index: int, cell: Cell, message: Message, told: float) -> None:
+        if self._deadline < math.inf and self._deadline <= trio.current_time():
+            self._note(index, Cut(started=False))
+            return
+        try:
+            ask = self._sent(index, cell, cell.admit(message), told)
+        except Exception as error:
+            self._note(index, Failed(error))
+            return
+        self._under_way[ask] = None
+        if self._work is not None:
+            self._work.waits.append(ask)
+        if self._deadline < math.inf:
+            ask.timer = cell.system.timers.start(self._deadline, ask.time_out)
+
+    def _sent(self, index: int, cell: Cell, message: Message, told: float) -> _OneOfMany:
+        mailbox, target = cell.mailbox, cell.work_for(type(message))
+        if self._work is not None:
+            refuse_cycle(self._work, target)
+        until = min(trio.current_effective_deadline(), told)
+        ask = _OneOfMany(
+            mailbox, message, target, self._task, until, self._deadline, mailbox.queue,
+            cell=cell, asks=self, index=index,
+        )  # fmt: skip
+        if cell.system.observing:
+            ask.span = _Span(cell, message)
+            ask.context = ask.span.context
+        try:
+            if not mailbox.put(ask):
+                mailbox.offer(ask)
+        except Exception as error:
+            if ask.span is not None:
+                ask.span.end(error)
+            raise
+        return ask
+
+    def end(self, ask: _OneOfMany, became: Settled[Any] | None) -> None:
+        """``ask`` is under way no more. None: it was found too late, as :func:`ask` explains."""
+        del self._under_way[ask]
+        if self._work is not None:
+            self._work.waits.remove(ask)
+        if ask.timer is not None:
+            ask.cell.system.timers.stop(ask.timer)
+        if ask.span is not None:
+            ask.span.end(_error_in(became))
+        if became is None:
+            self._late.append(ask)
+        else:
+            self._note(ask.index, became)
+        if self._parked:
+            self._parked = False
+            reschedule(self._task, WOKEN)
+
+    def _note(self, index: int, became: Settled[R]) -> None:
+        self.results[index] = became
+        self._ended.append(index)
+
+    async def _ask_again(self, late: _OneOfMany) -> None:
+        """Unless the checkpoint raises Cancelled: somebody moved the deadline."""
+        late.cell.system.timers.fire_due()
+        await trio.lowlevel.checkpoint()
+        self._begin(late.index, late.cell, late.message, self._deadline)
+
+
+def _refuse(_: RaiseCancelT) -> Abort:
+    return Abort.FAILED
+
+
+class _OneOfMany(Ask, eq=False, kw_only=True):
+    """The envelope of one: its outcome goes to the others', and resumes who waits for any."""
+
+    cell: Cell
+    asks: Asks[Any]
+    index: int
+    timer: Timer | None = None
+    span: _Span | None = None
+
+    def _cancelled(self) -> Result:
+        return super()._cancelled() if self.cancelled_at is None else _CUT_ANSWER
+
+    def _deliver(self, result: Result) -> None:
+        if isinstance(result, outcome.Error):
+            # Its asker is never cancelled in it, so it is the handler's, or the mailbox's.
+            assert isinstance(result.error, Exception)
+            self.asks.end(self, Failed(result.error))
+        else:
+            self.asks.end(self, _CUT if result is _CUT_ANSWER else Done(result.value))
+
+    def _settle_unhandled(self) -> None:
+        self.settled = True
+        self.asks.end(self, Cut(started=False) if self.timed_out else None)
+
+
+class _CutOff(BaseException):
+    """Stands for ``trio.Cancelled``, which only Trio makes, in traces and spans."""
+
+    def __repr__(self) -> str:
+        return "cancelled"
+
+
+def _error_in(became: Settled[Any] | None) -> BaseException | None:
+    match became:
+        case Done():
+            return None
+        case Failed(error):
+            return error
+        case _:
+            return _CutOff()
+
+
+class _Span:
+    """The span and the trace of one ask. In a context of its own: those of one task overlap."""
+
+    def __init__(self, cell: Cell, message: Message) -> None:
+        self._around = asking(cell, message)
+        self._variables = copy_context()
+        self.context = self._variables.run(self._around.__enter__)
+
+    def end(self, error: BaseException | None) -> None:
+        kind = None if error is None else type(error)
+        self._variables.run(self._around.__exit__, kind, error, None)
