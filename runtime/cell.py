@@ -327,10 +327,7 @@ class Cell:
             if self.state != "stopping":
                 self._change("fail" if orderly else "stop")
             try:
-                if self._needs_clean_up():
-                    # Shielded, so that it runs whoever cancels; its parts are bounded by budgets.
-                    with trio.CancelScope(shield=True):
-                        await self._clean_up()
+                await self._clean_up()
             finally:
                 self._end(cancelled=not orderly)
 
@@ -347,27 +344,22 @@ class Cell:
             life.finish()
         return life
 
-    def _needs_clean_up(self) -> bool:
-        return self.supervisor is not None or self._to_be_cleaned() is not None
-
-    def _to_be_cleaned(self) -> Actor[Any] | None:
-        """The actor, if its ``on_start`` has returned and it has an ``on_stop``."""
-        if self.life is None or not self.life.ready or not _cleans_up(self.life.actor):
-            return None
-        return self.life.actor
-
     async def _clean_up(self) -> None:
+        """End the children, then the actor: shielded, so that it is done whoever cancels."""
         if self.supervisor is not None:
             self.supervisor.close(self._orders().less(self._own_cleanup(), trio.current_time()))
-            await self.supervisor.ended.wait()
-        actor = self._to_be_cleaned()
-        if actor is None:
-            return
+            with trio.CancelScope(shield=True):  # each of them has a budget
+                await self.supervisor.ended.wait()
+        life = self.life
+        if life is not None and life.ready and _cleans_up(life.actor):
+            await self._stop_actor(life.actor)
+
+    async def _stop_actor(self, actor: Actor[Any]) -> None:
+        """Run ``on_stop`` within its budget, and within what was ordered."""
         began = trio.current_time()
         # Looked up now: a stop may have been ordered while the children were ending.
         until = min(began + actor.cleanup_budget, self._orders().until)
-        self._cleaning = trio.CancelScope(deadline=until)
-        scope = self._cleaning
+        scope = self._cleaning = trio.CancelScope(deadline=until, shield=True)
         try:
             with scope:
                 await actor.on_stop()

@@ -58,20 +58,21 @@ class StopPlan:
 
     def cancel_at(self, need: float, now: float) -> float:
         """When to cancel handlers after which clean-ups of ``need`` seconds follow."""
-        if not self.patient:
-            return now
-        return self.less(need, now).until
+        return self._until(need, now) if self.patient else now
 
     def less(self, need: float, now: float) -> StopPlan:
         """The plan for what has to end ``need`` seconds before this one.
 
         If there is no time for twice that in the whole plan: or at half time.
         """
-        if not need or math.isinf(self.until):
-            return self
+        return StopPlan(self.began, self._until(need, now), self.patient, self.ledger)
+
+    def _until(self, need: float, now: float) -> float:
+        if math.isinf(self.until):
+            return self.until
         if need > (self.until - self.began) / 2:
             need = min(need, max(0.0, self.until - now) / 2)
-        return attrs.evolve(self, until=self.until - need)
+        return self.until - need
 
 
 def within(grace: float | None) -> StopPlan:
