@@ -110,15 +110,15 @@ class Cell:
         self._ended: trio.Event | None = None
         self.task: trio.lowlevel.Task | None = None
         self._cleaning: trio.CancelScope | None = None
+        self._cleanup = 0.0  # declared by the last one: the next is like it
         self._actor: Actor[Any] | None = self._build()
-        self._cleanup = _declared_cleanup(self._actor)  # of the last one: the next is like it
         self.kind = type(self._actor).__name__
         self.handlers = self._actor.__motet_handlers__
         self.mailbox = Mailbox(
             self.path,
             self._actor.mailbox,
             system.dead_letters,
-            [kind for kind, handler in self.handlers.items() if not handler.in_turn],
+            self._actor.__motet_calls__.aside,
         )
 
     # ------------------------------------------------------------------ sending
@@ -185,13 +185,14 @@ class Cell:
         self.plan = None
         self.cancel_at = math.inf
         self.failed_with = None
-        self._started = trio.Event()
         nursery.start_soon(self._run, name=self.path)
 
     async def wait_started(self) -> None:
         """Wait until ``on_start`` has returned or the incarnation has ended."""
-        if self._started is None:
+        if not self.is_occupied or (self.life is not None and self.life.ready):
             return
+        if self._started is None:
+            self._started = trio.Event()
         work = current_work.get()
         if work is None:
             await self._started.wait()
@@ -310,6 +311,7 @@ class Cell:
                 self.path, "its factory returned an actor that was started before, not a new one"
             )
         actor.__motet_cell__ = self
+        self._cleanup = actor.cleanup_budget if _cleans_up(actor) else 0.0
         return actor
 
     async def _run(self) -> None:
@@ -338,24 +340,23 @@ class Cell:
             self.failed_with = error
             return None
         self._actor = None
-        self._cleanup = _declared_cleanup(actor)
         life = Incarnation(self, actor)
         if self.state != "starting":
             life.finish()
         return life
 
     async def _clean_up(self) -> None:
-        """End the children, then the actor: shielded, so that it is done whoever cancels."""
+        """End the children, then the actor. Shielded, so that it is done whoever cancels."""
         if self.supervisor is not None:
             self.supervisor.close(self._orders().less(self._own_cleanup(), trio.current_time()))
-            with trio.CancelScope(shield=True):  # each of them has a budget
+            # Without limit: it is the sum of what is limited.
+            with trio.CancelScope(shield=True):
                 await self.supervisor.ended.wait()
-        life = self.life
-        if life is not None and life.ready and _cleans_up(life.actor):
-            await self._stop_actor(life.actor)
+        if self.life is not None and self.life.ready and _cleans_up(self.life.actor):
+            await self._stop_actor(self.life.actor)
 
     async def _stop_actor(self, actor: Actor[Any]) -> None:
-        """Run ``on_stop`` within its budget, and within what was ordered."""
+        """Run its ``on_stop`` within its budget."""
         began = trio.current_time()
         # Looked up now: a stop may have been ordered while the children were ending.
         until = min(began + actor.cleanup_budget, self._orders().until)
@@ -407,10 +408,6 @@ class Cell:
 
     def _change(self, event: LifeEvent) -> None:
         self.state = next_state(self.state, event, self.path)
-
-
-def _declared_cleanup(actor: Actor[Any]) -> float:
-    return actor.cleanup_budget if _cleans_up(actor) else 0.0
 
 
 def _cleans_up(actor: Actor[Any]) -> bool:

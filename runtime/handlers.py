@@ -57,16 +57,18 @@ class Calls:
     """The methods that handle the messages of a class, by message type; all its actors share it.
 
     ``bare`` has those that are called with a told message and nothing else around it; ``streams``
-    those that get a stream's replies, which in ``all`` are discarded.
+    those that get a stream's replies, which in ``all`` are discarded. ``aside`` names the messages
+    that are handled beside the turn.
     """
 
-    __slots__ = ("all", "bare", "streams")
+    __slots__ = ("all", "aside", "bare", "streams")
 
     def __init__(self, actor: type, handlers: dict[type[Message], Handler]) -> None:
         # Looked up by the type of whatever comes out of a queue; an envelope's is no key.
         self.all: dict[type, Call] = {}
         self.bare: dict[type, Call] = {}
         self.streams: dict[type, _StreamCall] = {}
+        self.aside = [kind for kind, handler in handlers.items() if not handler.in_turn]
         for kind, handler in handlers.items():
             # By name, since a subclass may override the method without marking it again.
             method = getattr(actor, handler.method)

@@ -83,6 +83,8 @@ class Incarnation:
         self.cell.mailbox.attend = None
         if self.timers is not None:
             self.timers.close()
+        if self.workers is not None:
+            self.workers.release()
         self.interrupt()
 
     def interrupt(self) -> None:
@@ -302,6 +304,8 @@ class Incarnation:
     def call(self, told: Told) -> Awaitable[object]:
         """Call the handler of a told message, and let the observers see it."""
         call = self._calls.all[type(told.message)](self.actor, told.message)
+        if self.cell.observer is None:
+            return call
         return self._observed(told.message, told.context, call)
 
     async def _observed(

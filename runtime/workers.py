@@ -20,7 +20,6 @@ from motet.protocols.messages import Message
 from motet.runtime.answer import WOKEN
 from motet.runtime.ask import Ask
 from motet.runtime.errors import unwrapped
-from motet.runtime.mailbox import Item
 from motet.runtime.stopping import cancel_at
 from motet.runtime.told import Told
 from motet.runtime.waits import Work, current_work
@@ -160,6 +159,15 @@ class Workers:
         # sender's context variables.
         self._context.run(self._begin, kind, handler.method)
 
+    def release(self) -> None:
+        """Let those that rest end: there will be nothing for them to do."""
+        for kind, resting in self._resting.items():
+            if resting:
+                self._busy[kind] = self._busy.get(kind, 0) + len(resting)  # until they have ended
+            for task in resting:
+                reschedule(task, WOKEN)
+            resting.clear()
+
     def _begin(self, kind: type[Message], method: str) -> None:
         cell = self._life.cell
         cell.parent.adopt(self._serve, kind, name=f"{cell.path} {method}")
@@ -192,19 +200,19 @@ class Workers:
                 continue
             mailbox.running_aside += 1
             try:
-                await self._handle(item, scope)
+                if isinstance(item, Ask):
+                    current_work.set(item.target)
+                    await self._life.answer(item, scope)
+                else:
+                    await self._handle(item)
             finally:
                 mailbox.running_aside -= 1
             if isinstance(item, Ask) and item.cancelled_at is not None:
                 return True
         return False
 
-    async def _handle(self, item: Item, scope: trio.CancelScope) -> None:
+    async def _handle(self, item: Message | Told) -> None:
         life = self._life
-        if isinstance(item, Ask):
-            current_work.set(item.target)
-            await life.answer(item, scope)
-            return
         current_work.set(Work(life.cell.path))
         told = item if isinstance(item, Told) else Told(item)
         try:
@@ -233,4 +241,4 @@ class Workers:
         self._busy[kind] -= 1
         if not self._busy[kind]:
             del self._busy[kind]
-        self._cancel_if_free()
+            self._cancel_if_free()
