@@ -160,6 +160,7 @@ class Incarnation:
             self.finish()
             if self.workers is not None:
                 await self.workers.end()
+                self.workers = None  # they know this life, and would make it garbage to be found
             self.is_over = True
 
     async def _start(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import WeakSet
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -146,6 +149,27 @@ async def test_a_temporary_actor_is_gone_after_its_crash() -> None:
         assert not anna.is_alive
         with pytest.raises(ActorDead):
             await anna.ask(Names())
+
+
+async def test_an_actor_that_has_ended_is_freed_at_once() -> None:
+    """It leaves no cycle that the collector would have to find."""
+
+    class Busy(Person):
+        async def on_start(self) -> None:
+            seen.add(self)
+            self.start_soon(trio.sleep_forever)
+
+    seen: WeakSet[Person] = WeakSet()
+    async with open_system() as system:
+        ref = await system.start(Busy, name="a")
+        await ref.ask(Spawn("child"))
+        gc.disable()
+        try:
+            await ref.stop()
+            await wait_all_tasks_blocked()
+            assert not seen
+        finally:
+            gc.enable()
 
 
 async def test_references_to_one_actor_are_equal() -> None:
