@@ -1,6 +1,7 @@
-"""The way of an input into the host: registered, stored and queued by its session, and waited for.
+"""The way of an input into the host: registered, stored and queued, and waited for.
 
-Invariant: a run is in the run table before anything of it is stored, so that a stop finds it.
+Invariants: a run is in the run table before anything of it is stored, so that a stop finds it; an
+input is acknowledged only when it is on disk (G15), and from then on it is in its session's queue.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -15,17 +17,21 @@ from motet.actors.agent import guard
 from motet.actors.agent.definition import AnyAgent
 from motet.actors.equipment import Equipment
 from motet.actors.rooms.access import check_session
+from motet.actors.sessions import lineup
 from motet.actors.sessions.arrivals import Arrival
+from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
-from motet.actors.sessions.session import Compact, Submit
+from motet.actors.sessions.session import Compact
 from motet.actors.sessions.table import Run
+from motet.actors.sessions.waking import wake
 from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation
-from motet.protocols.events import SessionCompacted
+from motet.protocols.events import InputAccepted, SessionCompacted
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
-from motet.protocols.sessions import LOCAL, Ack, Principal
+from motet.protocols.recovery import Given
+from motet.protocols.sessions import LOCAL, Accepted, AcceptInput, Ack, NewInput, Principal
 from motet.runtime import ActorDead
 from motet.runtime.outside import fresh_hex
 
@@ -153,7 +159,7 @@ class Intake:
                     await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
-        """Have the session's actor store and queue the input, which is nobody's from then on."""
+        """Store and queue the input, which is nobody's from then on."""
         run.durable = not run.only_enters
         return await self._deliver(run)
 
@@ -161,19 +167,41 @@ class Intake:
         table = self._tree.table
         table.admit(run)
         try:
-            while True:
-                session = table.actor(run.session)
-                if session is None:
-                    session = await self._tree.router.ask(Resolve(run.session))
-                try:
-                    return await session.ask(Submit(run.id))
-                except ActorDead:
-                    # Passivated in between, or the store has crashed: the input is not on disk. A
-                    # session that cannot be started makes Resolve raise, so this ends.
-                    await trio.lowlevel.checkpoint()
+            accepted = await self._store(run)
         except BaseException:
             table.refuse(run)
             raise
+        if accepted.duplicate:
+            table.refuse(run)
+            return Ack(accepted.run_id, "duplicate")
+        # It is on disk. From here on nothing waits, so that no cancellation comes in between.
+        way = table.enqueue(run)
+        slot = table.slot(run.session)
+        table.advance(slot)
+        ack = lineup.told(slot, run, way, table.runs)
+        if not wake(table, run.session) and not self._tree.router.is_alive:
+            raise ActorDead(self._tree.router.path, "no session is run any more")
+        return ack
+
+    async def _store(self, run: Run) -> Accepted:
+        """Make the input durable, and tell of it. Cancelled: it is not stored, or accepted."""
+        store, request = self._tree.store, AcceptInput(_input(run))
+        while True:
+            try:
+                accepted = await store.ask(request)
+                break
+            except ActorDead:  # the store has crashed, and the input is not on disk
+                if not store.is_alive:
+                    raise
+                await trio.lowlevel.checkpoint()
+        if not accepted.duplicate:
+            services = self._tree.services
+            event = InputAccepted(run.text, run.principal.user, run.key)
+            if not services.tell(run, event):
+                # It is accepted now: whoever is cancelled does not keep it from being queued.
+                with trio.CancelScope(shield=True):
+                    await services.emit(run, event)
+        return accepted
 
     async def compact(
         self, agent: AnyAgent, session: str, principal: Principal
@@ -207,3 +235,37 @@ class Intake:
     async def discard(self, dropped: Sequence[Run]) -> None:
         for run in dropped:
             await self._tree.router.tell(Discard(run.id))
+
+
+def _input(run: Run) -> NewInput:
+    """What is stored of a run before it starts."""
+    agent, key = run.agent.name, run.key
+    return NewInput(
+        run_id=run.id,
+        session=run.session,
+        agent=agent,
+        user=run.principal.user,
+        text=run.text,
+        key=key,
+        body_hash="" if key is None else body_hash(run.session, agent, run.text),
+        method=run.method,
+        parent=run.caller[0] if run.caller else None,
+        beside=run.beside,
+        given=_given(run),
+    )
+
+
+def _given(run: Run) -> str:
+    """What another host needs to go on with it; empty: it cannot."""
+    if not run.durable and run.key is None:
+        return ""
+    limits = None if run.limits is run.agent.limits else run.limits
+    given = Given(
+        role=run.principal.role,
+        limits=limits,
+        deps=run.deps is not None,
+        steers=run.steers,
+        sender=run.sender,
+        mode=run.mode,
+    )
+    return msgspec.json.encode(given).decode()

@@ -261,8 +261,8 @@ async def _plant(
     parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
     await _choices(table, stores)
     tree.interrupted = await _recover(tree.recovery, stores.traces)
-    await start_recoverer(system, tree.recovery, router)
-    await start_keeper(system, parking, router)
+    await start_recoverer(system, tree.recovery)
+    await start_keeper(system, parking)
     return tree
 
 

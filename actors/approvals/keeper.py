@@ -10,13 +10,12 @@ import trio
 from motet.actors.approvals.parked import Parked
 from motet.actors.approvals.parking import Parking
 from motet.actors.log import logger
-from motet.actors.sessions.router import Resolve, RouterMessage
-from motet.actors.sessions.session import TakeUp
 from motet.actors.sessions.table import Run
+from motet.actors.sessions.waking import wake
 from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
-from motet.runtime import Actor, ActorDead, ActorRef, handles
+from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
 
 ALL = 1_000
@@ -35,14 +34,8 @@ class PendingCount(Request[int], frozen=True, tag="approvals.pending"):
 class Keeper(Actor[PendingCount]):
     """``clock`` gives Unix seconds, by which approvals of before are known to expire."""
 
-    def __init__(
-        self,
-        parking: Parking,
-        router: ActorRef[RouterMessage],
-        clock: Callable[[], float] = wall_time,
-    ) -> None:
+    def __init__(self, parking: Parking, clock: Callable[[], float] = wall_time) -> None:
         self._parking = parking
-        self._router = router
         self._clock = clock
 
     async def on_start(self) -> None:
@@ -165,16 +158,12 @@ class Keeper(Actor[PendingCount]):
             parked.blocked = f"what is stored of it cannot be read: {error}"
             self._back(run, parked)
             return
+        table = self._parking.table
         if found is None:
-            self._parking.table.finish(run, run.ends_as("dropped", "it is not parked any more"))
-        while True:
-            session = await self._router.ask(Resolve(run.session))
-            try:
-                await session.ask(TakeUp(run.id))
-            except ActorDead:
-                await trio.lowlevel.checkpoint()  # passivated in between
-            else:
-                return
+            table.finish(run, run.ends_as("dropped", "it is not parked any more"))
+        else:
+            table.slot(run.session).starting.append(run)
+        wake(table, run.session)
 
     def _back(self, run: Run, parked: Parked) -> None:
         """It stays parked."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from motet.actors.approvals.keeper import Keeper
 from motet.actors.approvals.parking import Parking
 from motet.actors.approvals.store import ApprovalProtocol
-from motet.actors.sessions.router import RouterMessage
 from motet.protocols.approvals import WithdrawLeft
 from motet.runtime import ActorRef, System
 
@@ -31,8 +30,8 @@ async def load_parking(
     return parking
 
 
-async def start_keeper(system: System, parking: Parking, router: ActorRef[RouterMessage]) -> None:
+async def start_keeper(system: System, parking: Parking) -> None:
     """To be called when runs have been recovered: parked ones may go on from now on."""
     for info in await parking.approvals.ask(WithdrawLeft()):
         await parking.tell(info)
-    await system.start(lambda: Keeper(parking, router), name="approvals-keeper")
+    await system.start(lambda: Keeper(parking), name="approvals-keeper")

@@ -29,10 +29,9 @@ from motet.actors.recovery.plan import (
 from motet.actors.recovery.retelling import Retelling, completed
 from motet.actors.recovery.rows import LeftRun
 from motet.actors.sessions import store_rows as stored
-from motet.actors.sessions.router import Resolve, RouterMessage
-from motet.actors.sessions.session import TakeUp
 from motet.actors.sessions.store import SessionStoreMessage
 from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.waking import wake
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.transactions import Rows, Transaction
@@ -43,7 +42,7 @@ from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantin
 from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo
 from motet.protocols.storage import Row, Statement
-from motet.runtime import ActorDead, ActorRef
+from motet.runtime import ActorRef
 from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class Recovery:
 
     # When the host is open
 
-    async def attend(self, router: ActorRef[RouterMessage]) -> None:
+    async def attend(self) -> None:
         """Let sessions go on as their agents become known, until it is too late for the rest."""
         await self.opened.wait()
         deadline = trio.current_time() + self.config.resume_within
@@ -221,7 +220,7 @@ class Recovery:
                 while self._kept:
                     self.news = trio.Event()
                     known = [key for key in tuple(self._kept) if await self._is_known(key)]
-                    await self._release(known, router, nursery)
+                    await self._release(known, nursery)
                     if self._kept:
                         await self.news.wait()
             late = tuple(self._kept)
@@ -229,7 +228,7 @@ class Recovery:
                 why = f"the host ended during this run: {self.waits.get(session, '')}"
                 for one in self._kept[session]:
                     await self._interrupt(one, why)
-            await self._release(late, router, nursery)
+            await self._release(late, nursery)
 
     async def _is_known(self, session: str) -> bool:
         """Whether all agents of a session are; else it says who is missing."""
@@ -246,9 +245,7 @@ class Recovery:
         self.waits.pop(session, None)
         return True
 
-    async def _release(
-        self, sessions: Iterable[str], router: ActorRef[RouterMessage], nursery: trio.Nursery
-    ) -> None:
+    async def _release(self, sessions: Iterable[str], nursery: trio.Nursery) -> None:
         """Count the tries, interrupt what may not be repeated, and let the others begin."""
         statements: list[Statement] = []
         begins: dict[str, list[_Kept]] = {}
@@ -263,7 +260,7 @@ class Recovery:
             if fit:
                 nursery.start_soon(self._settle, session, [one.run for one in fit])
             self.table.held.discard(session)
-            nursery.start_soon(_begin, session, router)
+            wake(self.table, session)
 
     async def _fit(self, session: str) -> list[_Kept]:
         fit: list[_Kept] = []
@@ -354,13 +351,3 @@ class Recovery:
 async def _first(run: Run, scope: trio.CancelScope) -> None:
     await run.ended.wait()
     scope.cancel()
-
-
-async def _begin(session: str, router: ActorRef[RouterMessage]) -> None:
-    """Have a session look at its queue."""
-    while True:
-        actor = await router.ask(Resolve(session))
-        try:
-            return await actor.ask(TakeUp(""))
-        except ActorDead:
-            await trio.lowlevel.checkpoint()  # passivated in between

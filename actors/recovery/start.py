@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from motet.actors.recovery.recovery import Recovery
-from motet.actors.sessions.router import RouterMessage
 from motet.protocols.messages import Request
-from motet.runtime import Actor, ActorRef, System, handles
+from motet.runtime import Actor, System, handles
 
 
 class HeldSessions(Request[dict[str, str]], frozen=True, tag="recovery.held"):
@@ -15,12 +14,11 @@ class HeldSessions(Request[dict[str, str]], frozen=True, tag="recovery.held"):
 class Recoverer(Actor[HeldSessions]):
     """Its task lets sessions go on."""
 
-    def __init__(self, recovery: Recovery, router: ActorRef[RouterMessage]) -> None:
+    def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
-        self._router = router
 
     async def on_start(self) -> None:
-        self.start_soon(self._recovery.attend, self._router)
+        self.start_soon(self._recovery.attend)
 
     @handles(HeldSessions)
     async def held(self, _: HeldSessions) -> dict[str, str]:
@@ -30,7 +28,5 @@ class Recoverer(Actor[HeldSessions]):
         await self._recovery.settled()
 
 
-async def start_recoverer(
-    system: System, recovery: Recovery, router: ActorRef[RouterMessage]
-) -> None:
-    await system.start(lambda: Recoverer(recovery, router), name="recovery")
+async def start_recoverer(system: System, recovery: Recovery) -> None:
+    await system.start(lambda: Recoverer(recovery), name="recovery")

@@ -1,21 +1,19 @@
 """Carries out the rules of :mod:`~motet.actors.sessions.queueing` on the runs of a session.
 
-Nothing here awaits. Invariant: what is taken out of a queue is handed back or has ended, so that
-whoever sent it is told once.
+Nothing here awaits. Invariant: what is taken out of a queue is handed back, or is in the slot's
+``dropped``, so that whoever sent it is told once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
-
-import attrs
 
 from motet.actors.sessions import queueing
 from motet.actors.sessions.keys import parse_key
 from motet.actors.sessions.queueing import Way
 from motet.protocols.queueing import QueueConfig
-from motet.protocols.sessions import QueueFull, SessionBusy
+from motet.protocols.sessions import Ack, QueueFull, SessionBusy
 
 if TYPE_CHECKING:
     from motet.actors.sessions.slot import Slot
@@ -26,14 +24,6 @@ ROOM_CHANNEL = "room"
 INTERRUPTED = "interrupted by a newer input"
 SUPERSEDED = "a newer input has taken its place"
 TOO_LATE = "the run that it was for has ended"
-
-
-@attrs.frozen
-class Arrived:
-    """What has become of an input that is on disk. ``drops`` have left the queue for it."""
-
-    way: Way
-    drops: tuple[Run, ...] = ()
 
 
 def is_group(session: str) -> bool:
@@ -77,37 +67,32 @@ def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
         )
 
 
-def arrive(slot: Slot, run: Run, rules: QueueConfig, most: int, now: float) -> Arrived:
+def arrive(slot: Slot, run: Run, rules: QueueConfig, most: int, now: float) -> Way:
     """Queue an input that is on disk, or let it enter a run; ``most``: that may go on at once."""
     shared = False
     if run.pause and run.steers is None:
         run.burst = queueing.held_with(slot.queue, run, now, run.pause)
         shared = run.burst.began < now or any(one.burst is run.burst for one in slot.queue)
     slot.queue.append(run)
-    drops: tuple[Run, ...] = ()
     if over := queueing.surplus(slot.queue, rules):
-        drops = _dropped(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
-        if run in drops:
-            return Arrived("drop", drops)
+        _drop(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
+        if run in over:
+            return "drop"
     if run.burst is not None and queueing.is_held(run, now):
-        return Arrived("join" if shared else "wait", drops)
-    way, more = _place(slot, run, most)
-    return Arrived(way, drops + more)
+        return "join" if shared else "wait"
+    return _place(slot, run, most)
 
 
-def ripen(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
-    """Place what has been held long enough; what it takes the place of."""
-    drops: tuple[Run, ...] = ()
-    for run in [one for one in slot.queue if one.burst and not one.placed]:
+def ripen(slot: Slot, held: Iterable[Run], most: int, now: float) -> None:
+    """Place what has been held long enough."""
+    for run in held:
         if run in slot.queue and not queueing.is_held(run, now):
-            drops += _place(slot, run, most)[1]
-    return drops
+            _place(slot, run, most)
 
 
-def strays(slot: Slot, live: Container[str | None]) -> tuple[Run, ...]:
-    """Take out of the queue what was only to enter a run which is not ``live`` any more."""
-    lost = [run for run in slot.queue if run.only_enters and run.steers not in live]
-    return _dropped(slot, lost, TOO_LATE)
+def drop_strays(slot: Slot, live: Container[str | None]) -> None:
+    """Drop what was only to enter a run which is not ``live`` any more."""
+    _drop(slot, [r for r in slot.queue if r.only_enters and r.steers not in live], TOO_LATE)
 
 
 def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
@@ -128,24 +113,37 @@ def target(slot: Slot, author: str) -> Run | None:
     return own[-1] if own else None
 
 
-def _place(slot: Slot, run: Run, most: int) -> tuple[Way, tuple[Run, ...]]:
+def told(slot: Slot, run: Run, way: Way, live: Container[str | None]) -> Ack:
+    """What has become by now of an input that came ``way``."""
+    if way == "drop":
+        return Ack(run.id, "dropped")
+    if run not in slot.queue:
+        return Ack(run.id, "accepted" if run.state == "running" else "collected")
+    waiting = [one for one in slot.queue if one.steers not in live]
+    if run not in waiting:
+        return Ack(run.id, "steered")
+    position = waiting.index(run) + 1
+    return Ack(run.id, "collected" if way == "join" else "queued", position)
+
+
+def _place(slot: Slot, run: Run, most: int) -> Way:
     run.placed = True
     if run.steers is not None:
-        return "enter", ()
+        return "enter"
     placed = queueing.place(run, slot.queue, slot.running, most)
     if placed.into is not None:
         run.steers = placed.into.id
         run.deps = placed.into.deps if run.deps is None else run.deps
     for one in placed.frees:
         one.steers = None
-    drops = _dropped(slot, placed.drops, SUPERSEDED) if placed.drops else ()
+    _drop(slot, placed.drops, SUPERSEDED)
     for one in placed.ends:
         one.cancel(INTERRUPTED)
-    return placed.way, drops
+    return placed.way
 
 
-def _dropped(slot: Slot, runs: Sequence[Run], reason: str) -> tuple[Run, ...]:
+def _drop(slot: Slot, runs: Iterable[Run], reason: str) -> None:
     for run in runs:
         slot.queue.remove(run)
         run.cancel(reason)
-    return tuple(runs)
+        slot.dropped.append(run)

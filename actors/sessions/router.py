@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import trio
 
@@ -11,7 +11,7 @@ from motet.actors.services import Services
 from motet.actors.sessions.session import Session, SessionMessage, drop
 from motet.actors.sessions.watchdog import watch
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
+from motet.runtime import Actor, ActorDead, ActorRef, Supervision, Terminated, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
@@ -42,7 +42,7 @@ class Retire(Request[None], frozen=True, tag="router.retire"):
     session: str
 
 
-RouterMessage: TypeAlias = Resolve | Discard | Retire
+RouterMessage: TypeAlias = Resolve | Discard | Retire | Terminated
 
 
 class Router(Actor[RouterMessage]):
@@ -60,11 +60,10 @@ class Router(Actor[RouterMessage]):
         self.start_soon(self._sweep)
         if self.stalled:
             self.start_soon(watch, self.services, self.stalled)
-        # After a crash: what was queued is still there, and perhaps nothing else will ever come.
-        for key, slot in tuple(self.services.table.slots.items()):
-            if slot.queue:
-                await self._started(key)
         self.services.table.opener = self._opened
+        # After a crash: what was queued is still there, and perhaps nothing else will ever come.
+        for key in tuple(self.services.table.slots):
+            self._open(key)
 
     async def on_stop(self) -> None:
         self.services.table.opener = None
@@ -82,6 +81,17 @@ class Router(Actor[RouterMessage]):
     @handles(Retire)
     async def retire(self, message: Retire) -> None:
         await self.stop_child(actor_name(message.session))
+        self._open(message.session)  # it may have been told of something that it did not get to
+
+    @handles(Terminated)
+    async def ended(self, message: Terminated) -> None:
+        self._open(unquote(message.path.rpartition("/")[2]))
+
+    def _open(self, key: str) -> None:
+        """Begin the actor of a session if there is something for it to do."""
+        slot = self.services.table.slots.get(key)
+        if slot is not None and slot.waits:
+            self._opened(key)
 
     async def _started(self, key: str) -> ActorRef[SessionMessage]:
         """The actor of a session, alive."""
@@ -103,6 +113,7 @@ class Router(Actor[RouterMessage]):
             except ActorDead:  # the router is ending
                 return None
         elif not session.is_alive:
+            self.watch(session)  # so that the next one begins when it has ended
             return None
         self._note(key, session)
         return session

@@ -1,7 +1,7 @@
-"""One actor per session: it makes inputs durable and runs them one after the other.
+"""One actor per session: it runs its inputs one after the other.
 
-Guarantees: an input is acknowledged only when it is on disk (G15); two runs never write one
-transcript at once, because only this actor starts them; a stop fences what is still arriving.
+Invariants: two runs never write one transcript at once, because only this actor begins them; what
+it has to do is in its slot, so that it does it whenever it looks, also after a crash.
 """
 
 from __future__ import annotations
@@ -17,33 +17,21 @@ from motet.actors.agent.transcript import close_calls
 from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
-from motet.actors.sessions.digest import body_hash
-from motet.actors.sessions.lineup import strays
-from motet.actors.sessions.queueing import Way, wakes
-from motet.actors.sessions.slot import Slot
+from motet.actors.sessions.queueing import wakes
 from motet.actors.sessions.summarise import Summariser
 from motet.actors.sessions.table import Run
+from motet.actors.sessions.waking import Pump
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
 from motet.protocols.messages import Request
 from motet.protocols.queueing import JoinInputs
-from motet.protocols.sessions import Accepted, AcceptInput, Ack, FinishRun, NewInput
+from motet.protocols.sessions import FinishRun
 from motet.runtime import Actor, handles
 
 JOIN_BUDGET = 5.0
 """Seconds to put on record which inputs are answered together, also while being cancelled."""
-
-
-class Submit(Request[Ack], frozen=True, tag="session.submit"):
-    """Store the input of a run that is registered in the run table, and queue it.
-
-    Cancelling the asker before the input is on its way to disk withdraws it; after that it is
-    accepted all the same, and a resend with its key finds it.
-    """
-
-    run_id: str
 
 
 class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compact"):
@@ -55,13 +43,7 @@ class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compac
     run_id: str
 
 
-class TakeUp(Request[None], frozen=True, tag="session.take_up"):
-    """Go on with a run that was parked, if it is in the run table; else with what is queued."""
-
-    run_id: str
-
-
-SessionMessage: TypeAlias = Submit | Compact | TakeUp
+SessionMessage: TypeAlias = Pump | Compact
 
 
 class Session(Actor[SessionMessage]):
@@ -71,82 +53,29 @@ class Session(Actor[SessionMessage]):
 
     def __init__(self, key: str, services: Services) -> None:
         self.key = key
+        self.slot = services.table.slot(key)
         self.services = services
         self.last: Run | None = None
         self.summariser = Summariser(key, services.store)
         self._alarm = inf
 
-    @property
-    def slot(self) -> Slot:
-        return self.services.table.slot(self.key)
-
     async def on_start(self) -> None:
         self._pump()
 
-    @handles(Submit, concurrent=16)
-    async def submit(self, message: Submit) -> Ack:
-        table = self.services.table
-        run = table.runs[message.run_id]
-        accepted = await self._store(run)  # else the asker refuses it, or asks once more
-        if accepted.duplicate:
-            table.refuse(run)
-            return Ack(accepted.run_id, "duplicate")
-        arrived = table.enqueue(run)
-        if arrived is None:
-            # A stop overtook it on its way to disk: on record as dropped, never run.
-            self._drop(run)
-            return Ack(run.id, "dropped")
-        self._drop(*arrived.drops)
+    @handles(Pump)
+    async def pump(self, _: Pump) -> None:
         self._pump()
-        return self._ack(run, arrived.way)
-
-    def _ack(self, run: Run, way: Way) -> Ack:
-        """What has become of an input by now."""
-        if way == "drop":
-            return Ack(run.id, "dropped")
-        if run not in self.slot.queue:
-            return Ack(run.id, "accepted" if run.state == "running" else "collected")
-        waiting = [one for one in self.slot.queue if one.steers not in self.services.table.runs]
-        if run not in waiting:
-            return Ack(run.id, "steered")
-        position = waiting.index(run) + 1
-        return Ack(run.id, "collected" if way == "join" else "queued", position)
-
-    async def _store(self, run: Run) -> Accepted:
-        new = NewInput(
-            run_id=run.id,
-            session=run.session,
-            agent=run.agent.name,
-            user=run.principal.user,
-            text=run.text,
-            key=run.key,
-            body_hash=body_hash(run.session, run.agent.name, run.text)
-            if run.key is not None
-            else "",
-            method=run.method,
-            parent=run.caller[0] if run.caller else None,
-            beside=run.beside,
-            given=run.given,
-        )
-        # Not shielded, or a store that crashed would wait for this before it is started again: an
-        # ask that is cancelled is withdrawn, or gives its outcome.
-        accepted = await self.services.store.ask(AcceptInput(new))
-        if not accepted.duplicate:
-            # It is accepted now: whoever is cancelled does not keep it from being queued.
-            with trio.CancelScope(shield=True):
-                await self._announce(run)
-        return accepted
-
-    async def _announce(self, run: Run) -> None:
-        await self.services.emit(run, events.InputAccepted(run.text, run.principal.user, run.key))
 
     def _pump(self) -> None:
-        """Place what is held no more, start what may start, and look again when there is more."""
-        table = self.services.table
-        self._drop(*table.ripen(self.key), *strays(self.slot, table.runs))
-        while (run := table.start_next(self.key)) is not None:
+        """Begin what is to start, put on record what was dropped, and look again in time."""
+        slot = self.slot
+        self.services.table.advance(slot)
+        while slot.dropped:
+            self.start_soon(drop, slot.dropped.popleft(), self.services)
+        while slot.starting:
+            run = slot.starting.popleft()
             self.start_soon(self._execute, run, name=run.id)
-        at = wakes(self.slot.queue, trio.current_time())
+        at = wakes(slot.queue, trio.current_time()) if slot.queue else inf
         if at < self._alarm:
             self._alarm = at
             self.start_soon(self._wake, at)
@@ -171,14 +100,6 @@ class Session(Actor[SessionMessage]):
         if runner.thinker.is_long and run.caller is None:  # a child's session has no next run
             self.start_soon(self._tidy, Chore.after(runner))
 
-    @handles(TakeUp, concurrent=4)
-    async def take_up(self, message: TakeUp) -> None:
-        run = self.services.table.runs.get(message.run_id)
-        if run is None:
-            self._pump()
-        else:
-            self.start_soon(self._execute, run, name=run.id)
-
     def _drop_steering(self, ended: Run) -> None:
         """What its sender had enter a run that was stopped is stopped with it."""
         for run in self.slot.steering(ended.id):
@@ -187,11 +108,7 @@ class Session(Actor[SessionMessage]):
                 continue
             self.slot.queue.remove(run)
             run.cancel(ended.stop_reason)
-            self._drop(run)
-
-    def _drop(self, *runs: Run) -> None:
-        for run in runs:
-            self.start_soon(drop, run, self.services)
+            self.slot.dropped.append(run)
 
     async def _join(self, run: Run) -> None:
         """Put on record which inputs a run answers beside its own; they have left the queue."""
@@ -214,6 +131,7 @@ class Session(Actor[SessionMessage]):
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:
+        self._pump()
         run = self.services.table.runs[message.run_id]
         run.model = self.services.model_of(run)
         prepared = await self.services.workbench.prepare(

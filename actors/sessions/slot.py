@@ -21,6 +21,8 @@ class Slot:
     """What a host knows of one session while it is busy.
 
     Attributes:
+        starting: those of ``running`` that its actor has not begun yet.
+        dropped: inputs that have left the queue, to be put on record by its actor.
         chores: what is still being done for it after its runs, such as a summary.
         unsaved: finished runs whose rows could not be stored yet, oldest first.
         running: its runs that go on, the newest last; several in a ``group``.
@@ -32,6 +34,8 @@ class Slot:
     session: str
     queue: deque[Run] = attrs.field(factory=deque["Run"])
     running: list[Run] = attrs.field(factory=list["Run"])
+    starting: deque[Run] = attrs.field(factory=deque["Run"])
+    dropped: deque[Run] = attrs.field(factory=deque["Run"])
     group: bool = False
     arriving: int = 0
     chores: int = 0
@@ -62,6 +66,11 @@ class Slot:
         return self.running[-1] if self.running else None
 
     @property
+    def waits(self) -> bool:
+        """Whether there is something that its actor has to begin."""
+        return bool(self.queue or self.starting or self.dropped)
+
+    @property
     def idle(self) -> bool:
-        busy = self.queue or self.running or self.arriving or self.chores
+        busy = self.running or self.arriving or self.chores or self.waits
         return not (busy or self.unsaved)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
-import msgspec
 import trio
 
 from motet.actors.agent.budget import Budget
@@ -31,15 +30,13 @@ from motet.actors.sessions.stops import Stop
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
 from motet.protocols.queueing import QueueConfig, QueueMode
-from motet.protocols.recovery import Given
 from motet.protocols.sessions import Principal, RunStatus, ShuttingDown
 
 if TYPE_CHECKING:
     from motet.actors.approvals.parked import Parked
     from motet.actors.children.family import Family, StartSoon
     from motet.actors.equipment import Equipment
-    from motet.actors.sessions.lineup import Arrived
-    from motet.actors.sessions.queueing import Burst
+    from motet.actors.sessions.queueing import Burst, Way
     from motet.actors.sessions.session import SessionMessage
     from motet.protocols.approvals import Resumption
     from motet.runtime import ActorRef
@@ -162,22 +159,6 @@ class Run:
         return self.agent.name, self.principal.user
 
     @property
-    def given(self) -> str:
-        """What another host needs to go on with it; empty: it cannot."""
-        if not self.durable and self.key is None:
-            return ""
-        limits = None if self.limits is self.agent.limits else self.limits
-        given = Given(
-            role=self.principal.role,
-            limits=limits,
-            deps=self.deps is not None,
-            steers=self.steers,
-            sender=self.sender,
-            mode=self.mode,
-        )
-        return msgspec.json.encode(given).decode()
-
-    @property
     def kin(self) -> object:
         """What inputs must have in common to be answered as one."""
         return self.talk, self.principal.role, self.limits, id(self.deps), self.extra, self.caller
@@ -292,7 +273,7 @@ class RunTable:
         return run.kit if run is not None else None
 
     def actor(self, session: str) -> ActorRef[SessionMessage] | None:
-        """The session's actor if it is known and alive; else the router is to be asked."""
+        """The session's actor if it is known and alive."""
         slot = self.slots.get(session)
         found = slot.actor if slot is not None else None
         return found if found is not None and found.is_alive else None
@@ -300,9 +281,8 @@ class RunTable:
     def opened(self, session: str) -> ActorRef[SessionMessage] | None:
         """The session's actor, which begins now if it does not live; it takes mail at once.
 
-        If it cannot start, that mail is settled with the reason, and an ``ActorDead`` there means
-        what it means after ``Resolve``. None when it cannot be had without waiting, as its router
-        is not there or the one before is still ending: then the router is to be asked.
+        None while its router is not there or the one before is ending: who sees to that opens it
+        if something waits. If it cannot start, what it was sent is settled with the reason.
         """
         found = self.actor(session)
         if found is None and self.opener is not None:
@@ -338,30 +318,39 @@ class RunTable:
             run.end(run.ends_as("dropped", "the input was not stored"))
             self.runs.pop(run.id, None)
 
-    def enqueue(self, run: Run) -> Arrived | None:
+    def enqueue(self, run: Run) -> Way:
         """Queue a run whose input is on disk, or let it enter a run, as its mode says.
 
-        None when a stop came while the input was on its way: then it is not queued.
+        One that a stop has overtaken on its way is dropped.
         """
         slot = self.slot(run.session)
         slot.arriving -= 1
         run.state = "queued"
         if run.stop_reason:
-            return None
-        arrived = lineup.arrive(slot, run, self.rules, self._most(slot), trio.current_time())
+            slot.dropped.append(run)
+            return "drop"
+        way = lineup.arrive(slot, run, self.rules, self._most(slot), trio.current_time())
         self._nudge(run)
-        return arrived
+        return way
 
-    def ripen(self, session: str) -> tuple[Run, ...]:
-        """Place inputs that were held, in case their senders type on; what they supersede."""
-        slot = self.slot(session)
+    def advance(self, slot: Slot) -> None:
+        """Decide what is held no more, what is dropped and what starts; its actor carries it out.
+
+        So that holds from now on, whenever the actor gets to it.
+        """
+        if slot.queue:
+            self._ripen(slot)
+            lineup.drop_strays(slot, self.runs)
+            while (run := self.start_next(slot)) is not None:
+                slot.starting.append(run)
+
+    def _ripen(self, slot: Slot) -> None:
+        """Place inputs that were held, in case their senders type on."""
         held = [run for run in slot.queue if run.burst and not run.placed]
-        if not held:
-            return ()
-        drops = lineup.ripen(slot, self._most(slot), trio.current_time())
-        for run in held:
-            self._nudge(run)
-        return drops
+        if held:
+            lineup.ripen(slot, held, self._most(slot), trio.current_time())
+            for run in held:
+                self._nudge(run)
 
     def _most(self, slot: Slot) -> int:
         """Runs that may go on at once; one that is parked has its place."""
@@ -373,13 +362,12 @@ class RunTable:
         if steered is not None and steered.family is not None:
             steered.family.nudge()
 
-    def start_next(self, session: str) -> Run | None:
+    def start_next(self, slot: Slot) -> Run | None:
         """The next queued run, now at work; None when none waits, or enough are at work.
 
         Inputs that it answers too have ended, as far as this table knows.
         """
-        slot = self.slot(session)
-        if not slot.queue or session in self.held:
+        if not slot.queue or slot.session in self.held:
             return None
         if self.draining.is_set() and not any(map(_is_part, slot.queue)):
             return None

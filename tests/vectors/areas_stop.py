@@ -226,7 +226,7 @@ async def _in_table(steps: list[tuple[str, str]]) -> Facts:
         else:
             table.cancel_run(runs[name], "over")
             table.finish(runs[name], runs[name].ends_as("cancelled", "over"))
-        table.start_next("s")
+        table.start_next(table.slot("s"))
         for ended in runs.values():
             if ended.state == "ended":
                 table.finish(ended, ended.ends_as("completed", "late"))

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.sessions import router
-from motet.actors.sessions.session import Session, SessionMessage, TakeUp
+from motet.actors.sessions.session import Compact, Session, SessionMessage
 from motet.protocols.chat import UserMessage
 from motet.runtime import ActorDead, ActorRef
 from tests.scripted import Scripted, say
@@ -95,19 +95,18 @@ async def test_a_session_opens_without_being_waited_for(host: Host) -> None:
     session = opened(host)
     assert session is not None
     assert opened(host) == session
-    await session.ask(TakeUp("nothing"))
+    await wait_all_tasks_blocked()
     assert session.path == "/host/router/s"
 
 
 async def test_a_session_that_is_ending_opens_when_it_has_ended(host: Host) -> None:
     session = opened(host)
     assert session is not None
-    await session.ask(TakeUp("nothing"))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(session.stop)
-        await trio.lowlevel.checkpoint()
-        assert not session.is_alive
-        assert opened(host) is None
+    await wait_all_tasks_blocked()
+    assert host.system.inject(session.path, "kill")
+    assert not session.is_alive
+    assert opened(host) is None
+    await wait_all_tasks_blocked()
     again = opened(host)
     assert again is not None
     assert again.is_alive
@@ -134,4 +133,4 @@ async def test_whoever_waits_for_a_session_that_does_not_start_is_told(
     session = opened(host)
     assert session is not None
     with pytest.raises(ActorDead, match="no luck"):
-        await session.ask(TakeUp("nothing"))
+        await session.ask(Compact("nothing"))

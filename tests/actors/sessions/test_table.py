@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from motet.actors.agent.definition import Agent
 from motet.actors.host import open_host
-from motet.actors.sessions.lineup import Arrived
-from motet.actors.sessions.router import Resolve, Router
-from motet.actors.sessions.session import SessionMessage
+from motet.actors.sessions.session import Session
 from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
-from motet.runtime import ActorRef, handles
 
 AGENT = Agent("a")
 
@@ -29,15 +26,15 @@ async def test_a_run_goes_from_arriving_over_queued_and_running_to_ended() -> No
     one, two = run(1), run(2)
     for item in (one, two):
         table.admit(item)
-    assert table.enqueue(one) == Arrived("wait")
-    assert table.start_next("s") is one
-    assert table.enqueue(two) == Arrived("wait")
-    assert table.start_next("s") is None
+    assert table.enqueue(one) == "wait"
+    assert table.start_next(table.slot("s")) is one
+    assert table.enqueue(two) == "wait"
+    assert table.start_next(table.slot("s")) is None
 
     table.finish(one, one.ends_as("completed", ""))
 
     assert one.ended.is_set()
-    assert table.start_next("s") is two
+    assert table.start_next(table.slot("s")) is two
 
 
 async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
@@ -45,8 +42,9 @@ async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
     late = run(1)
     table.admit(late)
     table.cancel(["s"], "stopped")
-    assert table.enqueue(late) is None
-    assert table.start_next("s") is None
+    assert table.enqueue(late) == "drop"
+    assert list(table.slot("s").dropped) == [late]
+    assert table.start_next(table.slot("s")) is None
 
 
 async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor() -> None:
@@ -56,9 +54,9 @@ async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor(
         table.admit(item)
         table.enqueue(item)
     assert one.generation < two.generation
-    table.start_next("s")
+    table.start_next(table.slot("s"))
     table.finish(one, one.ends_as("cancelled", "stopped"))
-    assert table.start_next("s") is two
+    assert table.start_next(table.slot("s")) is two
 
     table.finish(one, one.ends_as("completed", "late"))
 
@@ -72,7 +70,7 @@ async def test_a_stop_does_not_fence_what_comes_after_it() -> None:
     table.admit(early)
     table.cancel(["s"], "stopped")
     table.admit(late)
-    assert (table.enqueue(early), table.enqueue(late)) == (None, Arrived("wait"))
+    assert (table.enqueue(early), table.enqueue(late)) == ("drop", "wait")
 
 
 async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> None:
@@ -82,8 +80,9 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
     table.admit(other)
     stop = table.cancel_run(late, "stopped")
     assert (stop.runs, stop.dropped) == ([late], [])
-    assert table.enqueue(late) is None
-    assert table.enqueue(other) == Arrived("wait")
+    assert table.enqueue(late) == "drop"
+    assert list(table.slot("s").dropped) == [late]
+    assert table.enqueue(other) == "wait"
 
 
 async def test_inputs_on_their_way_count_against_the_queue() -> None:
@@ -126,13 +125,15 @@ def test_no_order_of_events_loses_a_run_or_starts_two(steps: list[tuple[str, int
             active = [item for item in seen if item.state == "running"]
             assert len(active) <= 1
         for item in seen:
-            if item.state == "arriving" and table.enqueue(item) is None:
+            if item.state == "arriving" and table.enqueue(item) == "drop":
                 table.finish(item, item.ends_as("dropped", ""))
         table.close("over")
         assert all(item.ended.is_set() and item.result for item in seen)
         assert table.runs == {}
         slot = table.slot("s")
         slot.queue.clear()
+        assert all(item.ended.is_set() for item in slot.dropped)
+        slot.dropped.clear()
         assert slot.idle
 
     trio.run(play)
@@ -147,14 +148,14 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
             return
         seen.append(fresh)
     elif step == "start":
-        table.start_next("s")
+        table.start_next(table.slot("s"))
     elif step == "stop":
         for item in table.cancel(["s"], "stopped").dropped:
             table.finish(item, item.ends_as("dropped", ""))
     elif target is None:
         return
     elif step == "enqueue" and target.state == "arriving":
-        if table.enqueue(target) is None:
+        if table.enqueue(target) == "drop":
             table.finish(target, target.ends_as("dropped", ""))
     elif step == "finish" and target.state == "running":
         table.finish(target, target.ends_as("completed", ""))
@@ -165,21 +166,20 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
             table.finish(item, item.ends_as("dropped", ""))
 
 
-async def test_a_session_is_resolved_once_while_its_actor_lives() -> None:
-    asked: list[str] = []
+async def test_a_session_is_begun_once_while_its_actor_lives() -> None:
+    begun: list[str] = []
 
-    class Counting(Router):
-        @handles(Resolve)
-        async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
-            asked.append(message.session)
-            return await super().resolve(message)
+    class Counting(Session):
+        async def on_start(self) -> None:
+            begun.append(self.key)
+            await super().on_start()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("motet.actors.tree.Router", Counting)
+        patch.setattr("motet.actors.sessions.router.Session", Counting)
         async with open_host(agents=[Agent("helper", model="demo")]) as host:
             await host.run("helper", "hello", session="s")
             await host.run("helper", "hello", session="s")
-            assert asked == ["s"]
+            assert begun == ["s"]
             await host.delete("s")
             await host.run("helper", "hello", session="s")
-            assert asked == ["s", "s"]
+            assert begun == ["s", "s"]
