@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import outcome
 import trio
-from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.answer import WOKEN, Answer
 from motet.runtime.ask import Ask, Result
+from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.fanout import Cut, Done, Failed, Settled
 from motet.runtime.observe import asking
 from motet.runtime.ref import ActorRef, cell_of
@@ -71,16 +72,18 @@ class Asks(Generic[R]):
     gives each outcome as it comes, until none is under way. One ask's failure changes no other.
 
     Leaving the block early, or being cancelled in it, withdraws what still waits, cancels every
-    handler that runs and waits for their ends (G1). ``results`` says what became of each, by index,
-    at every moment; :class:`Cut` without an outcome. At ``deadline``, on Trio's clock, all are cut.
+    handler that runs and waits for their ends (G1). Iterating after the block gives the outcomes
+    that were not seen in it, without waiting. ``results`` has them by index at every moment, and
+    :class:`Cut` for what has none. At ``deadline``, on Trio's clock, all are cut.
     """
 
     def __init__(self, *, deadline: float = math.inf) -> None:
         self.results: list[Settled[R]] = []
         self._deadline = deadline
         self._work = current_work.get()
-        self._task = current_task()
+        self._task: Task | None = None  # within the block
         self._parked = False
+        self._paused = False
         self._under_way: dict[_OneOfMany, None] = {}  # in their order, since a cut goes by it
         self._ended: deque[int] = deque()  # what the iteration has not given yet
         self._late: list[_OneOfMany] = []  # found too late by their handlers
@@ -94,6 +97,10 @@ class Asks(Generic[R]):
 
         What an ask raises, ActorDead and AskCycle (G11) included, is an outcome: :class:`Failed`.
         """
+        if self._task is None:
+            raise MotetRuntimeError(
+                "asks are begun in the block of `async with`, which waits for them"
+            )
         index = len(self.results)
         self.results.append(Cut(started=False))
         told = self._deadline if self._work is None else min(self._deadline, self._work.deadline)
@@ -101,9 +108,18 @@ class Asks(Generic[R]):
         self._begin(index, cell_of(ref), message, told)
         return index
 
+    def pause(self) -> None:
+        """Have the iteration end where it would wait, in any task: there may be more to begin.
+
+        Nothing that is under way is changed by it; another ``async for`` goes on.
+        """
+        self._paused = True
+        self._wake()
+
     # ------------------------------------------------------------------ waiting
 
     async def __aenter__(self) -> Self:
+        self._task = current_task()
         return self
 
     def __aiter__(self) -> Self:
@@ -112,12 +128,13 @@ class Asks(Generic[R]):
     async def __anext__(self) -> tuple[int, Settled[R]]:
         """The next outcome, in the order of their ends. A checkpoint only if it has to wait."""
         while not self._ended:
-            if self._late:
-                await self._ask_again(self._late.pop())
-            elif self._under_way:
-                await self._park(self._abort)
-            else:
+            if self._paused or not len(self):
+                self._paused = False
                 raise StopAsyncIteration
+            if self._late:
+                await self._ask_again()
+            else:
+                await self._park(self._abort)
         index = self._ended.popleft()
         return index, self.results[index]
 
@@ -125,6 +142,7 @@ class Asks(Generic[R]):
         self._cut()
         while self._under_way:
             await self._park(_refuse)  # the wait of G1, as long as the clean-ups take
+        self._task = None
 
     async def _park(self, abort: Callable[[RaiseCancelT], Abort]) -> None:
         self._parked = True
@@ -143,6 +161,9 @@ class Asks(Generic[R]):
                 self.end(ask, Cut(started=False))
             elif ask.cancelled_at is None:
                 ask.cancel()
+        for late in self._late:
+            self._note(late.index, Cut(started=False))
+        self._late.clear()
 
     # ------------------------------------------------------------------ one ask
 
@@ -162,6 +183,7 @@ class Asks(Generic[R]):
             ask.timer = cell.system.timers.start(self._deadline, ask.time_out)
 
     def _sent(self, index: int, cell: Cell, message: Message, told: float) -> _OneOfMany:
+        assert self._task is not None
         mailbox, target = cell.mailbox, cell.work_for(type(message))
         if self._work is not None:
             refuse_cycle(self._work, target)
@@ -195,7 +217,10 @@ class Asks(Generic[R]):
             self._late.append(ask)
         else:
             self._note(ask.index, became)
-        if self._parked:
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._parked and self._task is not None:
             self._parked = False
             reschedule(self._task, WOKEN)
 
@@ -203,10 +228,11 @@ class Asks(Generic[R]):
         self.results[index] = became
         self._ended.append(index)
 
-    async def _ask_again(self, late: _OneOfMany) -> None:
+    async def _ask_again(self) -> None:
         """Unless the checkpoint raises Cancelled: somebody moved the deadline."""
-        late.cell.system.timers.fire_due()
+        self._late[-1].cell.system.timers.fire_due()
         await trio.lowlevel.checkpoint()
+        late = self._late.pop()
         self._begin(late.index, late.cell, late.message, self._deadline)
 
 

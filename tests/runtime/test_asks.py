@@ -23,6 +23,7 @@ from motet.runtime import (
     Done,
     Failed,
     MailboxSpec,
+    MotetRuntimeError,
     Settled,
     ask_each,
     current_deadline,
@@ -195,6 +196,47 @@ async def test_leaving_the_block_early_cuts_what_is_under_way(autojump_clock: Mo
         assert asks.results == [Done(0), Cut(True), Done(4), Cut(True), Cut(False)]
 
 
+async def test_what_ended_unseen_can_be_had_after_the_block(autojump_clock: MockClock) -> None:
+    log = Log()
+    seen: list[tuple[int, Settled[int]]] = []
+    async with open_system() as system:
+        ref = await system.start(lambda: Squarer(log, []), name="squarer")
+        asks = Asks[int]()
+        with trio.move_on_after(1):
+            async with asks:
+                for request in (Slowly(0, 2, stubborn=True), Slowly(1), Square(2, 9)):
+                    asks.begin(ref, request)
+                async for _ in asks:
+                    pytest.fail("none has ended")
+
+        seen = [pair async for pair in asks]
+        with pytest.raises(MotetRuntimeError, match="in the block"):
+            asks.begin(ref, Slowly(3))
+
+    assert seen == [(1, Cut(False)), (2, Cut(True)), (0, Done(0))]
+    assert len(asks) == 0
+
+
+async def test_the_iteration_can_be_paused_from_outside(autojump_clock: MockClock) -> None:
+    rounds: list[list[int]] = []
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
+
+        async def pause(asks: Asks[int], seconds: float) -> None:
+            await trio.sleep(seconds)
+            asks.pause()
+
+        async with Asks[int]() as asks:
+            for seconds in (2, 4):
+                asks.begin(ref, Square(0, seconds))
+            for seconds in (1, 3):
+                nursery.start_soon(pause, asks, seconds)
+            while len(asks):
+                rounds.append([index async for index, _ in asks])
+
+    assert rounds == [[], [0], [1]]
+
+
 async def test_a_deadline_cuts_what_runs_and_what_waits(autojump_clock: MockClock) -> None:
     log = Log()
     requests = [Slowly(0, 1), Slowly(1, 2, stubborn=True), Slowly(2, 1), Slowly(3, 1)]
@@ -338,3 +380,27 @@ async def test_a_limit_below_one_is_refused() -> None:
         with pytest.raises(ValueError, match=">= 1, not 0"):
             await ask_each(ref, [], limit=0)
         assert await ask_each(ref, [], limit=1) == []
+
+
+async def test_a_paused_iteration_ends_and_another_goes_on(autojump_clock: MockClock) -> None:
+    """Who iterates may be told by another task that there is more to begin."""
+    del autojump_clock
+    async with open_system() as system, trio.open_nursery() as nursery:
+        ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
+        seen: list[int] = []
+        async with Asks[int]() as asks:
+            asks.begin(ref, Square(2, 5.0))
+
+            async def pause() -> None:
+                await trio.sleep(1)
+                asks.pause()
+
+            nursery.start_soon(pause)
+            async for index, _ in asks:
+                seen.append(index)
+            assert (seen, len(asks)) == ([], 1)
+            asks.begin(ref, Square(3, 1.0))
+            async for index, _ in asks:
+                seen.append(index)
+        assert seen == [1, 0]
+        assert asks.results == [Done(4), Done(9)]
