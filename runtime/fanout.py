@@ -1,8 +1,8 @@
 """Many calls at once: results by index, and no call changes another's (G8).
 
 Invariant: every call has one entry, at its own index. Calls begin in their order, at most ``limit``
-run at once, and one that has begun has ended when the fan-out returns. Each has a task; where a call
-is no more than an ask, ``asks.py`` needs none.
+run at once, and one that has begun has ended when the fan-out returns. If more than one may run,
+each has a task; where a call is no more than an ask, ``asks.py`` needs none.
 """
 
 from __future__ import annotations

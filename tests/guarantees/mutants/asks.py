@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import trio
 from trio.lowlevel import Abort, RaiseCancelT
 
 from motet.runtime.ask import Ask, Result, TakingAsk
+from motet.runtime.asks import Asks, _OneOfMany
 from motet.runtime.errors import ActorDead
+from motet.runtime.fanout import Settled
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
 from motet.runtime.replies import Taken
@@ -20,6 +23,8 @@ from motet.runtime.waits import Work
 from tests.guarantees.law import Mutant
 
 __all__ = ["MUTANTS"]
+
+_Many = Asks[Any]  # of which type the answers are does not matter to a defect
 
 
 class _Cancellation:
@@ -78,6 +83,36 @@ def _keep_deadlines_to_oneself() -> list[Patch]:
         return math.inf
 
     return [(Work, "deadline", property(only_own))]
+
+
+def _leave_many_running() -> list[Patch]:
+    """Who has asked many and is cancelled, cancels their handlers and goes on at once."""
+    end = _Many.end
+
+    async def leave(many: _Many, *_: object) -> None:
+        many._cut()
+        many._task = None
+        many._under_way.clear()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def end_those_left(many: _Many, ask: _OneOfMany, became: Settled[Any] | None) -> None:
+        if ask in many._under_way:
+            end(many, ask, became)
+
+    return [(Asks, "__aexit__", leave), (Asks, "end", end_those_left)]
+
+
+def _leave_many_queued() -> list[Patch]:
+    """Who has asked many and leaves cancels what runs, and what still waits is done."""
+
+    def cancel_the_running(many: _Many) -> None:
+        for ask in tuple(many._under_way):
+            if ask.home is not None:
+                del many._under_way[ask]
+            elif ask.cancelled_at is None:
+                ask.cancel()
+
+    return [(Asks, "_cut", cancel_the_running), _leave_many_running()[1]]
 
 
 def _wait_a_bounded_time() -> list[Patch]:
@@ -202,6 +237,8 @@ def _task_per_request() -> list[Patch]:
 MUTANTS = (
     Mutant("G1", "cancels only the waiter", _cancel_only_the_waiter),
     Mutant("G1", "does not wait for the handler", _do_not_wait),
+    Mutant("G1", "does not wait for many handlers", _leave_many_running),
+    Mutant("G1", "does not withdraw many", _leave_many_queued),
     Mutant("G1", "waits a bounded time", _wait_a_bounded_time),
     Mutant("G1", "does not withdraw", _do_not_withdraw),
     Mutant("G1", "begins after the deadline", _begin_late),

@@ -19,7 +19,9 @@ from motet.runtime import (
     Actor,
     ActorDead,
     ActorRef,
+    Asks,
     AskTimeout,
+    Failed,
     MailboxSpec,
     Replies,
     StartFailed,
@@ -123,7 +125,9 @@ class Node(Actor[Work | Aside | Flow]):
 
     async def _ask_later(self, asker: int, route: int, deadline: float) -> None:
         chosen = [node for index, node in enumerate(self.later) if route >> index & 1]
-        if route >> 8 & 1 and len(chosen) > 1:
+        if route >> 9 & 1:
+            await ask_all(chosen, asker, route, deadline)
+        elif route >> 8 & 1 and len(chosen) > 1:
             async with trio.open_nursery() as nursery:
                 for node in chosen:
                     nursery.start_soon(ask, self.sim, node, asker, route, deadline)
@@ -154,6 +158,18 @@ async def ask(
                     if route >> 6 & 1:
                         return asker
             return items.result
+
+
+async def ask_all(refs: Sequence[Ref], asker: int, route: int, inherited: float) -> None:
+    """Ask all of them twice, in one task; raise what fails first."""
+    deadline = min(trio.current_effective_deadline(), inherited)
+    kind = Aside if route >> 4 & 1 else Work
+    async with Asks[int]() as asks:
+        for ref in (*refs, *refs):
+            asks.begin(ref, kind(asker, route & 0x1F, deadline))
+        async for _, became in asks:
+            if isinstance(became, Failed):
+                raise became.error
 
 
 class Taking:
@@ -189,7 +205,7 @@ async def _asker(sim: Simulation, asker: int, ref: Ref) -> None:
     with sim.may_cancel(f"asker {asker}"), sim.asks.asking(asker):
         with trio.move_on_after(sim.random.choice((2, 5, math.inf))):
             try:
-                route = sim.random.randrange(1 << 9)
+                route = sim.random.randrange(1 << 10)
                 sim.asks.answered(asker, await ask(sim, ref, asker, route))
             except* Refused as refused:  # several, from a handler that asked several
                 for error in _leaves(refused):
