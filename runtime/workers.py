@@ -74,14 +74,14 @@ class Workers:
 
     # ------------------------------------------------------------------ all of them
 
-    def _scope(self) -> trio.CancelScope:
-        """The scope of the current task, in place of the one it had before."""
-        scope = self._scopes[current_task()] = trio.CancelScope(deadline=self._until)
+    def _scope(self, task: trio.lowlevel.Task) -> trio.CancelScope:
+        """A scope for ``task``, in place of the one it had before."""
+        scope = self._scopes[task] = trio.CancelScope(deadline=self._until)
         return scope
 
-    def _leave(self) -> None:
-        """The current task ends with this step."""
-        self._scopes.pop(current_task(), None)
+    def _leave(self, task: trio.lowlevel.Task) -> None:
+        """This is the last step of ``task``."""
+        self._scopes.pop(task, None)
         self._begun -= 1
         if not self._begun and self._none_left is not None:
             self._none_left.set()
@@ -95,17 +95,14 @@ class Workers:
     async def end(self) -> None:
         """Let the concurrent handlers finish, cancel the rest, and wait until none is left."""
         self._closing = True
-        self._cancel_if_free()
+        if not self._busy:
+            self.cancel_at(-math.inf)
         while self._begun:
             self._none_left = trio.Event()
             # Shielded without a limit, as the end of any nursery: what it waits for is cancelled
             # at the time that was ordered.
             with trio.CancelScope(shield=True):
                 await self._none_left.wait()
-
-    def _cancel_if_free(self) -> None:
-        if self._closing and not self._busy:
-            self.cancel_at(-math.inf)
 
     # ------------------------------------------------------------------ background tasks
 
@@ -120,15 +117,16 @@ class Workers:
     async def _in_background(
         self, fn: Callable[[*Ts], Awaitable[object]], args: tuple[*Ts]
     ) -> None:
+        task = current_task()
         try:
             current_work.set(None)  # what it waits for, the turn does not
-            with self._scope():
+            with self._scope(task):
                 await fn(*args)
         except Exception as error:
             self._life.crash(unwrapped(error))
         finally:
             self._background -= 1
-            self._leave()
+            self._leave(task)
 
     # ------------------------------------------------------------------ concurrent handlers
 
@@ -175,19 +173,22 @@ class Workers:
 
     async def _serve(self, kind: type[Message]) -> None:
         """A worker: a task that handles one message of ``kind`` after the other, and rests."""
+        task = current_task()
         try:
             needed = True
             while needed:
                 # As the turn's: one scope for all messages, until one of them is cancelled in it.
-                with self._scope() as scope:
-                    needed = await self._work(kind, scope)
+                with self._scope(task) as scope:
+                    needed = await self._work(kind, task, scope)
         except Exception as error:
             self._life.crash(unwrapped(error))
         finally:
             self._is_free(kind)
-            self._leave()
+            self._leave(task)
 
-    async def _work(self, kind: type[Message], scope: trio.CancelScope) -> bool:
+    async def _work(
+        self, kind: type[Message], task: trio.lowlevel.Task, scope: trio.CancelScope
+    ) -> bool:
         """Handle messages until ``scope`` is used up, or the worker is not needed: False."""
         mailbox = self._life.cell.mailbox
         while not (self._life.finishing or self._life.cell.paused):
@@ -196,7 +197,7 @@ class Workers:
             if item is None:
                 if len(self._resting.setdefault(kind, [])) == RESTING:
                     return False
-                await self._rest(kind)
+                await self._rest(kind, task)
                 continue
             mailbox.running_aside += 1
             try:
@@ -222,9 +223,8 @@ class Workers:
             raise
         life.cell.mailbox.handled += 1
 
-    async def _rest(self, kind: type[Message]) -> None:
+    def _rest(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
         """Wait for ``attend``: waking a task is much cheaper than to start and end one."""
-        task = current_task()
         resting = self._resting[kind]
 
         def abort(_: RaiseCancelT) -> Abort:
@@ -234,11 +234,12 @@ class Workers:
 
         resting.append(task)
         self._is_free(kind)
-        await wait_task_rescheduled(abort)
+        return wait_task_rescheduled(abort)
 
     def _is_free(self, kind: type[Message]) -> None:
         """A worker has nothing to do any more."""
         self._busy[kind] -= 1
         if not self._busy[kind]:
             del self._busy[kind]
-            self._cancel_if_free()
+            if self._closing and not self._busy:
+                self.cancel_at(-math.inf)
