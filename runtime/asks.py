@@ -131,10 +131,11 @@ class Asks(Generic[R]):
             if self._paused or not len(self):
                 self._paused = False
                 raise StopAsyncIteration
-            if self._late:
-                await self._ask_again()
-            else:
+            # Parked as long as anything is under way: only there a cancellation reaches it at once.
+            if self._under_way:
                 await self._park(self._abort)
+            else:
+                await self._ask_again()
         index = self._ended.popleft()
         return index, self.results[index]
 
