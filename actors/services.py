@@ -147,12 +147,12 @@ class Services:
         log = self.log.info if finding.level == "info" else self.log.warning
         log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
 
-    async def provider(self, model: str, run: Run | None = None) -> ActorRef[Generate]:
+    async def provider(self, model: str, generation: int | None = None) -> ActorRef[Generate]:
         """The actor that speaks to a model; asked for once, and again when it has ended.
 
-        ``run``: as was configured when it began.
+        ``generation``: as was configured then; None: now.
         """
-        generation = self.generation if run is None else self.of(run).generation
+        generation = self.generation if generation is None else generation
         known = self._providers.get((model, generation))
         if known is None or not known.is_alive:
             known = await self.models.ask(Provide(model, generation))

@@ -36,6 +36,8 @@ def incomplete(response: ModelResponse) -> frozenset[str]:
 
 def with_unique_ids(response: ModelResponse) -> ModelResponse:
     """The same answer; calls that share an id, or have none, get one of their own."""
+    if not response.calls:
+        return response
     ids = [call.id for call in response.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return response

@@ -107,9 +107,10 @@ def prune(
     if not how.enabled or window <= 0:
         return rows
     estimated = estimate(rows) + around if estimated is None else estimated
-    work = _Work(rows, window, estimated, calibration)
-    if work.share < how.trim_at or how.waits(work.share, idle):
+    share = calibration.tokens(estimated) / window
+    if share < how.trim_at or how.waits(share, idle):
         return rows
+    work = _Work(rows, window, estimated, calibration)
     places = prunable(rows, how.keep_assistants)
     for at in places:
         work.shorten(at, trimmed(rows[at].text, how))

@@ -7,7 +7,6 @@ stored and the one terminal event goes out also when the whole host is being can
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from motet.actors.agent.act import Batch
 from motet.actors.agent.budget import OverBudget
 from motet.actors.agent.definition import AnyAgent
-from motet.actors.agent.ending import terminal
+from motet.actors.agent.finishing import conclude, end_trace, result_of, tell_end
 from motet.actors.agent.leaving import Leaving
 from motet.actors.agent.loops import Loops
 from motet.actors.agent.output.run import RunOutput
@@ -29,8 +28,9 @@ from motet.actors.agent.voice import Voice
 from motet.actors.children.hearing import Hearing
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.redact import redact_text
+from motet.actors.errors.tracker import any_failed
 from motet.actors.hooks.turn import RunHooks
-from motet.actors.memory.turn import recall, remember
+from motet.actors.memory.turn import recall
 from motet.actors.result import RunResult
 from motet.actors.services import Services
 from motet.actors.sessions.slot import Slot
@@ -41,7 +41,6 @@ from motet.protocols.errors import AgentError, Internal
 from motet.protocols.hooks import Continue
 from motet.protocols.models import ModelResponse
 from motet.protocols.sessions import (
-    FinishRun,
     GetSession,
     HandOver,
     LoadTranscript,
@@ -90,14 +89,14 @@ class TurnRunner:
         self.leaving = Leaving(run, services, self.turn, self.voice, self.trace)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
-        self._batch: Batch | None = None
+        self.batch: Batch | None = None
         self._next: Decision | None = None
         self._ended_beside = 0
         if (left := run.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
             self._next = take_up(self.turn, self.voice, self.trace, left)
             if isinstance(self._next, RunCalls):
-                self._batch = self._new_batch(self._next)
+                self.batch = self._new_batch(self._next)
             run.resumption = None
 
     @property
@@ -121,31 +120,31 @@ class TurnRunner:
                     await self.hearing.end()
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
-            if finish.status == "waiting" and not await self.leaving.leave(self._batch):
+            if finish.status == "waiting" and not await self.leaving.leave(self.batch):
                 finish = self._stop()  # also what was stopped while it was leaving
                 deadline = trio.current_time() + FINISH_BUDGET
             with trio.CancelScope(shield=True, deadline=deadline):
                 if finish.status == "interrupted":
                     await self.leaving.hand_on()
                 if not self.leaving.done:
-                    await self._conclude(finish)
+                    await conclude(self, finish)
             if self.hooks.watch_end and not self.leaving.done:
                 # Those who watch have a budget of their own, so that they cost no transcript.
                 with trio.CancelScope(shield=True):
-                    await self._tell_end(finish)
-            self._end_trace(finish)
-            result = self._result(finish)
+                    await tell_end(self, finish)
+            end_trace(self, finish)
+            result = result_of(self, finish)
             self.services.table.finish(self.run, result)
             self.leaving.left()
         return result
 
     async def _bounded(self) -> Finish:
         """The turn under its scope, which a stop cancels, and the wall time if it has one."""
-        run, wall = self.run, self.run.limits.wall
+        run = self.run
         with run.scope:
-            async with run.among or nullcontext():
-                if wall is not None:
-                    run.scope.deadline = self.turn.budget.started + wall
+            if run.among is None:
+                return await self._drive()
+            async with run.among:
                 return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self.voice.partial, self._known())
@@ -153,18 +152,20 @@ class TurnRunner:
 
     def _stop(self) -> Finish:
         """End the turn at once, and say in its last row who or what has ended it."""
-        if self.leaving.is_due(self._batch):
+        if self.leaving.is_due(self.batch):
             return Finish("waiting")
         if self.run.is_for_the_next and self.turn.state != "ended":
-            return Finish("interrupted", detail=self._why)
-        cause = "" if self.run.by_user else self._why
+            return Finish("interrupted", detail=self.why)
+        cause = "" if self.run.by_user else self.why
         return self.turn.stop(self.voice.partial, self._known(), cause)
 
     @property
-    def _why(self) -> str:
+    def why(self) -> str:
         return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
+        if (wall := self.run.limits.wall) is not None:
+            self.run.scope.deadline = self.turn.budget.started + wall
         decision = self._next or await self._begin()
         if self._next is not None:
             await self._load()
@@ -173,8 +174,6 @@ class TurnRunner:
         await self._prepare()
         self.thinker.recalled = await recall(self.services, self.run)
         self.turn.failures = await self._failures()
-        if self._next is not None:
-            self.turn.failures = counted(self.turn.failures, self.turn.rows)
         while True:
             match decision:
                 case CallModel() if self.run.soft_stop:
@@ -184,7 +183,7 @@ class TurnRunner:
                     decision = await self._think(decision)
                 case RunCalls():
                     results = await self._act(decision)
-                    if self._batch is not None:
+                    if self.batch is not None:
                         return Finish("waiting")
                     decision = await self._observe(results)
                     if self.run.next_agent is not None and isinstance(decision, CallModel):
@@ -258,23 +257,30 @@ class TurnRunner:
         self._ended_beside = self.slot.ended
         async with self.slot.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
-            late = tuple(row for end in self.slot.unsaved for row in end.rows)
-        self.thinker.view = self.thinker.view.rebased(found.rows + late, found.summary)
+            rows = found.rows + self._late if self.slot.unsaved else found.rows
+        self.thinker.view = self.thinker.view.rebased(rows, found.summary)
 
-    async def _failures(self) -> Failures:
-        """What the session's transcript counts against this run.
+    @property
+    def _late(self) -> tuple[ChatMessage, ...]:
+        """The rows of earlier runs that could not be stored yet."""
+        return tuple(row for end in self.slot.unsaved for row in end.rows)
+
+    async def _failures(self) -> Failures | None:
+        """What the session's transcript counts against this run, with what its own rows do.
 
         What nobody has answered yet counts, also when its rows have a summary by now.
         """
         rows, summary, needs_review = self.history, self.thinker.view.summary, False
+        if not (summary or self._next or any_failed(rows)):
+            return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
         if summary or "escalated" in notes:
             session = await self.services.store.ask(GetSession(self.run.session))
             needs_review = session is not None and session.needs_review
         if summary and needs_review:
-            late = tuple(row for end in self.slot.unsaved for row in end.rows)
-            rows = await self.services.store.ask(LoadTranscript(self.run.session)) + late
-        return failures_before(rows, self.run.limits, needs_review=needs_review)
+            rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
+        failures = failures_before(rows, self.run.limits, needs_review=needs_review)
+        return failures if self._next is None else counted(failures, self.turn.rows)
 
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
@@ -294,12 +300,14 @@ class TurnRunner:
         if not response.calls:
             await self.steering.admit()
             self.steering.offer()
-        last = self.turn.is_last(response)
-        whole = replace(response, text=self.turn.draft + response.text) if last else response
-        passed = await self.hooks.output(whole) if last else response
+        if not self.turn.is_last(response):
+            return await self._take(response, whole=False)
+        draft = self.turn.draft
+        whole = replace(response, text=draft + response.text) if draft else response
+        passed = await self.hooks.output(whole)
         if isinstance(passed, Continue):
             return await self._go_on(response, passed.text)
-        return await self._take(await self.output.passed(passed) if last else passed, whole=last)
+        return await self._take(await self.output.passed(passed))
 
     async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
         """Go on with an answer; one that was cut off is said when it is whole."""
@@ -307,9 +315,9 @@ class TurnRunner:
         self.steering.offer()
         decision = self.turn.answered(response, whole=whole)
         await self.steering.record()
-        self.voice.before = self.turn.draft
+        self.voice.before = draft = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
-        if heard and not self.turn.draft:
+        if heard and not draft:
             await self.voice.say("assistant", self.run.agent.name, heard)
         return await self._entered(decision)
 
@@ -368,16 +376,16 @@ class TurnRunner:
         await self.voice.emit(events.Activity("tool", self.turn.iteration))
         intent = self.turn.rows[-1]
         assert isinstance(intent, AssistantMessage)
-        self._batch = self._batch or self._new_batch(decision)
-        results = await self._batch.execute(intent)
-        if self._batch.standing.left:
+        self.batch = self.batch or self._new_batch(decision)
+        results = await self.batch.execute(intent)
+        if self.batch.standing.left:
             return []
         await self.steering.admit()
-        self._batch = None
+        self.batch = None
         return list(results)
 
     def _known(self) -> list[CallResult]:
-        return self._batch.results if self._batch else []
+        return self.batch.results if self.batch else []
 
     def _failed(self, error: AgentError) -> Finish:
         self.failure, self.error_id = error, self.error_id or self.output.error_id
@@ -396,95 +404,3 @@ class TurnRunner:
         internal = Internal(f"internal error: {type(error).__name__}{where}")
         internal.__cause__ = error
         return internal
-
-    async def _conclude(self, finish: Finish) -> None:
-        """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
-        if self._batch:
-            await self._batch.tell_cut()
-        self.hearing.conclude()
-        last = self.turn.rows[-1] if self.turn.rows else None
-        if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
-            await self.voice.say("assistant", self.run.agent.name, last.text)
-        end = terminal(
-            self.run.id,
-            finish,
-            self.turn.spent,
-            why=self._why,
-            failure=self.failure,
-            error_id=self.error_id,
-        )
-        pending = await self.leaving.pending()
-        await self._flush(finish, end)
-        await self.leaving.withdrawn(pending)
-        if finish.status == "completed":
-            await remember(self.services, self.run, self.turn.rows)
-            await self._count_turn()
-        await self.voice.emit(end)
-
-    async def _count_turn(self) -> None:
-        """The files for a user's first conversation go after some turns."""
-        run = self.run
-        problem = await self.services.workbench.turn_ended(
-            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
-        )
-        if problem:
-            await self.services.warn(run, "bootstrap", problem, grave=False)
-
-    def _end_trace(self, finish: Finish) -> None:
-        error = type(self.failure).__name__ if self.failure else ""
-        self.trace.finish(finish.status, finish.output, error=error, error_id=self.error_id)
-
-    async def _tell_end(self, finish: Finish) -> None:
-        detail = self._detail(finish)
-        if self.failure is not None:
-            await self.hooks.failed(type(self.failure).__name__, detail, self.error_id)
-        await self.hooks.end(finish.status, finish.output, detail, self.turn.spent)
-
-    async def _flush(self, finish: Finish, end: events.Terminal) -> None:
-        """Store what earlier runs could not, then this run; keep what still can't be stored."""
-        run, turn = self.run, self.turn
-        last = FinishRun(
-            run_id=run.id,
-            status=finish.status,
-            rows=tuple(turn.rows),
-            usage=turn.spent,
-            detail=self._detail(finish),
-            escalation=finish.escalation,
-            withdraw=run.asked,
-            event=end,
-        )
-        unsaved = self.slot.unsaved
-        unsaved.append(last)
-        try:
-            async with self.slot.storing():
-                while unsaved:
-                    await self.services.store.ask(unsaved[0])
-                    del unsaved[0]
-        except Exception as error:
-            if last in unsaved:
-                # It will have been told when a later run stores this one.
-                unsaved[unsaved.index(last)] = replace(last, event=None)
-            message = f"the transcript could not be stored and is kept in memory: {error}"
-            await self.services.warn(run, "transcript", message)
-
-    def _detail(self, finish: Finish) -> str:
-        return self._why if finish.status == "cancelled" else finish.detail
-
-    def _result(self, finish: Finish) -> RunResult[Any]:
-        run, turn = self.run, self.turn
-        return RunResult(
-            run_id=run.id,
-            session=run.session,
-            agent=run.agent.name,
-            status=finish.status,
-            text=finish.output,
-            usage=turn.spent,
-            limit=finish.detail if finish.status == "limited" else "",
-            detail=self._detail(finish),
-            error=self.failure,
-            errors=tuple(result for result in turn.results if result.outcome == "failed"),
-            rows=tuple(turn.rows),
-            approvals=self.leaving.approvals,
-            structured=self.output.declared,
-            value=self.output.value(finish),
-        )

@@ -19,6 +19,8 @@ _SYMBOLS = frozenset("`~^<>|+=$")
 
 def is_silent(text: str) -> bool:
     """Whether the reply is to be stored, marked, and shown to nobody."""
+    if NO_REPLY not in text.upper():
+        return False
     match = SilenceMatch()
     return match.goes_on(text) and match.whole
 
@@ -36,13 +38,12 @@ class SilenceMatch:
 
     def goes_on(self, text: str) -> bool:
         """Whether it may still become one with this behind it; once False, it never will."""
-        return all(map(self._takes, text))
-
-    def _takes(self, letter: str) -> bool:
-        if not self.whole and letter.upper() == NO_REPLY[self._found]:
-            self._found += 1
-            return True
-        return self._found in (0, len(NO_REPLY)) and is_decoration(letter)
+        for letter in text:
+            if letter.upper() == NO_REPLY[self._found : self._found + 1]:
+                self._found += 1
+            elif self._found not in (0, len(NO_REPLY)) or not is_decoration(letter):
+                return False
+        return True
 
 
 def is_decoration(letter: str) -> bool:

@@ -45,7 +45,7 @@ class Steering:
 
         What they do not let pass as a text becomes a run of its own, which they then decide on.
         """
-        if not self._hooks.guard_input:
+        if not self._slot.queue or not self._hooks.guard_input:
             return
         for one in self._slot.steering(self._run.id):
             if one.id not in self._admitted:
@@ -64,6 +64,8 @@ class Steering:
 
     def offer(self) -> None:
         """Let the turn have what has come in and was let pass; what was dropped is taken back."""
+        if not self._offered and not self._slot.queue:
+            return
         turn, before = self._turn, {id(message) for _, message in self._offered}
         turn.waiting = [message for message in turn.waiting if id(message) not in before]
         runs = self._slot.steering(self._run.id)

@@ -34,24 +34,24 @@ class StreamFilter:
         ahead = self._pieces.ahead
         new = (decided + ahead)[self._ahead :]
         self._ahead = len(ahead)
-        return self._unless_silent(new)
+        return new if self._silence is None else self._unless_silent(new, self._silence)
 
     def close(self) -> str:
         """What can be shown now that the answer has ended."""
-        rest = self._unless_silent(_visible(self._pieces.close())[self._ahead :])
+        rest = _visible(self._pieces.close())[self._ahead :]
+        if self._silence is not None:
+            rest = self._unless_silent(rest, self._silence)
         if self._silence is None or self._silence.whole:
             return rest
         return "".join(self._held).strip()
 
-    def _unless_silent(self, text: str) -> str:
-        if self._silence is None:
-            return text
+    def _unless_silent(self, text: str, silence: SilenceMatch) -> str:
         self._held.append(text)
-        if self._silence.goes_on(text):
+        if silence.goes_on(text):
             return ""
         self._silence = None
         return "".join(self._held).lstrip()
 
 
 def _visible(pieces: list[Piece]) -> str:
-    return "".join(p.text for p in pieces if p.kind not in ("thinking", "final"))
+    return "".join([p.text for p in pieces if p.kind not in ("thinking", "final")])

@@ -19,7 +19,6 @@ from motet.actors.agent.view import Plan, Sent, View
 from motet.actors.agent.voice import Voice
 from motet.actors.agents.briefing import Occasion, prompt_input
 from motet.actors.agents.prompts import Written
-from motet.actors.agents.workbench import Prepared
 from motet.actors.children.names import CHILD_TOOLS
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
@@ -60,9 +59,10 @@ class Thinker:
     ) -> None:
         self.view = View(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
-        self.prepared = Prepared(services.workbench.root)
+        self.prepared = services.workbench.bare
         self._run = run
         self._services = services
+        self._kit = services.of(run)
         self._hooks = hooks
         self._turn = turn
         self._voice = voice
@@ -146,8 +146,7 @@ class Thinker:
         """
         if not response.calls:
             return response
-        policy = self._services.of(self._run).policy
-        calls = policy.called(self._run.agent.name, response.calls)
+        calls = self._kit.policy.called(self._run.agent.name, response.calls)
         if calls is not response.calls:
             response = replace(response, calls=calls)
         used = {
@@ -173,7 +172,7 @@ class Thinker:
                 if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
                     self._voice.part(part)
 
-            provider = await self._services.provider(self._full_name, self._run)
+            provider = await self._services.provider(self._full_name, self._kit.generation)
             response = await provider.stream_to(Generate(request), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
@@ -194,8 +193,7 @@ class Thinker:
     def _system(self, tools: tuple[ToolSpec, ...]) -> str:
         """The system prompt, made anew only when other tools are offered."""
         if self._prompt is None or self._prompt.tools is not tools:
-            run, agent = self._run, self._run.agent
-            kit = self._services.of(run)
+            run, agent, kit = self._run, self._run.agent, self._kit
             occasion = Occasion(
                 agent=agent.name,
                 instructions=agent.instructions,
@@ -204,7 +202,7 @@ class Thinker:
                 today=self._services.today(),
                 session=run.session,
                 user=run.principal.user,
-                model=run.model_name,
+                model=self._full_name,
                 tools=tools,
                 memory=agent.memory,
                 recalled=self.recalled,
@@ -219,9 +217,8 @@ class Thinker:
     def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
         """The tools the model may call, and a line for each that is taken out for a while."""
         name = self._run.agent.name
-        services = self._services
-        out = services.breakers.taken_out(name)
-        kit = services.of(self._run)
+        out = self._services.breakers.taken_out(name)
+        kit = self._kit
         specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
         specs = kit.mcp.shown(self._run, specs, self.view.history)
         if self._turn.budget.too_deep():

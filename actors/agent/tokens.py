@@ -31,7 +31,11 @@ def estimate_text(text: str) -> int:
 
 def estimate(rows: Iterable[ChatMessage]) -> int:
     """Tokens of these rows, as far as characters tell."""
-    return sum([chars_of(row) // CHARS_PER_TOKEN for row in rows])
+    tokens = 0
+    for row in rows:
+        chars = chars_of(row) if isinstance(row, AssistantMessage) else len(row.text)
+        tokens += chars // CHARS_PER_TOKEN
+    return tokens
 
 
 def overhead(system: str, tools: Sequence[ToolSpec]) -> int:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from motet.actors.agent import closing, hints
 from motet.actors.agent.answers import CONTINUATIONS, incomplete, is_cut, with_unique_ids
-from motet.actors.agent.budget import Budget
+from motet.actors.agent.budget import NOTHING, Budget
 from motet.actors.agent.guard import clip, cut
 from motet.actors.agent.loops import Finding, Loops
 from motet.actors.agent.transcript import close_calls, gap
@@ -78,10 +78,6 @@ def _own_budget(turn: Turn) -> Budget:
     return Budget(turn.limits)
 
 
-def _none_before(turn: Turn) -> Failures:
-    return failures_before((), turn.limits)
-
-
 @attrs.define
 class Turn:
     """One user input to one final answer.
@@ -91,7 +87,7 @@ class Turn:
         budget: what the run may spend, of its own and of the runs above it.
         loops: what shows that the run goes in circles.
         usage: sum over this run's model requests.
-        failures: the session's failed calls so far; set them before the first results.
+        failures: the session's failed calls so far; set them before the first results. None: none.
         waiting: messages that came in and have not entered the rows; after the end, too late.
         verbatim: answers are data: nothing is taken out of them, and none means silence.
     """
@@ -101,9 +97,9 @@ class Turn:
     rows: list[ChatMessage] = attrs.field(factory=list[ChatMessage])
     budget: Budget = attrs.field(default=attrs.Factory(_own_budget, takes_self=True))
     loops: Loops = attrs.field(factory=Loops)
-    usage: Usage = attrs.field(factory=Usage)
+    usage: Usage = NOTHING
     results: list[CallResult] = attrs.field(factory=list[CallResult])
-    failures: Failures = attrs.field(default=attrs.Factory(_none_before, takes_self=True))
+    failures: Failures | None = None
     waiting: list[UserMessage] = attrs.field(factory=list[UserMessage])
     verbatim: bool = False
     _closing: str = ""
@@ -271,7 +267,8 @@ class Turn:
     def _think(self, first: str = "", finding: Finding | None = None) -> Decision:
         if (spent := self.budget.exhausted()) is not None:
             return self._end(self._closing or spent, self.draft)
-        self._enter()
+        if self.waiting:
+            self._enter()
         self.state = "model"
         turns, iteration = self.limits.turns, self.budget.spend_turn()
         if iteration == turns and iteration > 1:
@@ -302,20 +299,20 @@ class Turn:
 
     def _enter(self) -> None:
         """Let in what is waiting; not in the middle of an answer, and not behind a user's row."""
-        if self.waiting and not self._drafting and not isinstance(self.rows[-1], UserMessage):
+        if not self._drafting and not isinstance(self.rows[-1], UserMessage):
             self.rows.append(closing.injected_row(self.waiting))
             self.waiting = []
 
     def _take_draft(self) -> str:
-        draft = self.draft
-        if self._drafting:
-            self._drafting = False
-            self.rows.pop()
-        return draft
+        if not self._drafting:
+            return ""
+        self._drafting = False
+        return self.rows.pop().text
 
     def _may_go_on(self, response: ModelResponse) -> bool:
-        left = self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
-        return is_cut(response) and left
+        if not is_cut(response):
+            return False
+        return self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
 
     def _more_came_in(self) -> bool:
         return bool(self.waiting) and not self._closing and not self.budget.exhausted()
@@ -350,9 +347,8 @@ class Turn:
         self, call: Call, result: CallResult, now: float
     ) -> tuple[CallResult, Escalation | None]:
         """Count a result, here and nowhere else, and put the advice it earns behind its text."""
-        self.failures, advice = self.failures.ended(
-            call, result.outcome, result.text, result.kind, now
-        )
+        before = self.failures or failures_before((), self.limits)
+        self.failures, advice = before.ended(call, result.outcome, result.text, result.kind, now)
         if advice:
             result = replace(result, text=f"{result.text}\n{advice}")
         return result, self.failures.tracker.escalation

@@ -109,8 +109,8 @@ class View(msgspec.Struct, frozen=True):
 
     def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The conversation behind the summary, with errors in short."""
-        front = (self.pinned,) if self.pinned else ()
-        return (*front, *as_sent((*self.history, *rows))[self.covered :])
+        shown = as_sent((*self.history, *rows))[self.covered :]
+        return (self.pinned, *shown) if self.pinned else shown
 
     def count(self, rows: Sequence[ChatMessage]) -> int:
         """How many rows :meth:`shown` gives."""
@@ -121,7 +121,11 @@ class View(msgspec.Struct, frozen=True):
 
         ``idle``: seconds since the request before, for a provider's cache; None: there was none.
         """
-        limited = (*pair(self.summary), *last_turns(self.shown(rows), self.turns))
+        limited: Sequence[ChatMessage] = self.shown(rows)
+        if self.turns:
+            limited = last_turns(limited, self.turns)
+        if self.summary:
+            limited = (*pair(self.summary), *limited)
         estimated = estimate(limited) + around
         pruned = prune(
             limited,

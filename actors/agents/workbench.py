@@ -46,16 +46,21 @@ class Prepared:
     problems: tuple[str, ...] = ()
 
 
+def _nothing(workbench: Workbench) -> Prepared:
+    return Prepared(workbench.root)
+
+
 @attrs.frozen
 class Workbench:
     """The folders below the workspace of one host, and the skills of its agents.
 
-    ``write`` makes a new file.
+    ``write`` makes a new file. ``bare`` is what is found where there is nothing.
     """
 
     root: Path
     write: seeding.Write = seeding.create
     shelf: Shelf = attrs.field(factory=Shelf)
+    bare: Prepared = attrs.field(default=attrs.Factory(_nothing, takes_self=True), init=False)
 
     async def prepare(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
@@ -67,6 +72,8 @@ class Workbench:
         of a user's own cannot be made.
         """
         if _is_bare(profile) and not self.shelf.places(profile):
+            if profile.team is None:
+                return self.bare
             files = with_team((), profile, mode_of(profile, session))
             return Prepared(self.root, files, team=profile.team)
         place = self._place(agent, profile, user, session)

@@ -87,10 +87,11 @@ class Hearing:
     def conclude(self) -> None:
         """Let the last row tell of those whose end the model has not been shown."""
         family, rows = self._run.family, self._turn.rows
+        if family is None and not self._earlier:
+            return
         beside = family.members.values() if family is not None else ()
         children = (*self._earlier, *map(ended, beside))
-        if children:
-            rows[:] = closed(rows, untold(rows, children))
+        rows[:] = closed(rows, untold(rows, children))
 
 
 def ended(child: Child) -> Ended:

@@ -158,6 +158,8 @@ class McpDirectory:
 
     async def prepare(self, agent: str) -> tuple[str, ...]:
         """Wait until the servers of an agent have said what they offer; why some have not."""
+        if not self.servers:
+            return ()
         unknown = [
             source.removeprefix(MCP)
             for source in self._catalog.sources(agent)
@@ -181,7 +183,7 @@ class McpDirectory:
     def shown(self, run: Run, specs: Specs, history: Iterable[ChatMessage]) -> Specs:
         """What of its tools a run's model is shown; the same object for the same tools."""
         name = run.agent.name
-        if not self._catalog.sources(name):
+        if not self.servers or not self._catalog.sources(name):
             return specs
         if not is_small(foreign(specs)):
             run.found |= called(history)
@@ -194,7 +196,7 @@ class McpDirectory:
     def listed(self, run: Run) -> tuple[PromptTool, ...]:
         """All the tools of servers that a run may call, for its prompt."""
         name = run.agent.name
-        if not self._catalog.sources(name):
+        if not self.servers or not self._catalog.sources(name):
             return ()
         return foreign(self.policy.offered(run.subjects, self._catalog.specs(name)))
 

@@ -87,7 +87,18 @@ class Pieces:
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are decided now that the text goes on with this."""
         self._text, self._at = self._text[self._at :] + text, 0
-        return list(self._decided())
+        decided: list[Piece] = []
+        while self._at < len(self._text):
+            if self._thinking:
+                piece = self._next_thinking(self._thinking)
+            elif self._fence:
+                piece = self._next_fenced(self._fence)
+            else:
+                piece = self._next_open()
+            if piece is None:
+                break
+            decided.append(piece)
+        return decided
 
     def close(self) -> list[Piece]:
         """What is left, now that the text has ended."""
@@ -97,24 +108,12 @@ class Pieces:
     @property
     def ahead(self) -> str:
         """What of the undecided text is neither reasoning nor a tag, however the text goes on."""
-        if self._thinking:
+        if self._thinking or self._at == len(self._text):
             return ""
         if self._fence:
             return self._text[self._at :]
         tag = _TAG.search(self._text, self._at)
         return self._text[self._at : tag.start() if tag else None]
-
-    def _decided(self) -> Iterator[Piece]:
-        while self._at < len(self._text):
-            if self._thinking:
-                piece = self._next_thinking(self._thinking)
-            elif self._fence:
-                piece = self._next_fenced(self._fence)
-            else:
-                piece = self._next_open()
-            if piece is None:
-                return
-            yield piece
 
     def _next_open(self) -> Piece | None:
         sign = _SIGN.search(self._text, self._at)
