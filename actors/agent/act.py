@@ -17,12 +17,14 @@ from motet.actors.mcp.offer import PREFIX as FOREIGN
 from motet.actors.services import Services
 from motet.actors.sessions.table import Run
 from motet.actors.tools.arguments import preview
-from motet.actors.tools.batch import BEFORE_START, run_batch
+from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
+from motet.actors.tracing.spans import OpenSpan
 from motet.protocols import events
 from motet.protocols.approvals import Mark, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
+from motet.runtime.fanout import Cut, Failed, Settled
 
 PREVIEW = 1_000
 ARGUMENT_PREVIEW = 500
@@ -48,6 +50,7 @@ class Batch:
         self.calls = calls
         self.step = step
         self.record: list[CallResult] = []
+        self._spans: dict[int, OpenSpan] = {}
         in_order = services.of(run).catalog.in_order(run.agent.name, calls)
         self.standing = Standing(run, calls, step, in_order, suspended)
         left, run.resumption = run.resumption, None
@@ -76,15 +79,25 @@ class Batch:
         The calls are on disk before the first one starts: a crash then shows as ``unknown``.
         """
         await self._store_intent(intent)
-        with self.services.desk.standing(self.standing):
-            return await run_batch(
-                self.calls,
-                self._call,
-                limit=self.run.limits.parallel,
-                serial=self.standing.in_order,
-                record=self.record,
-                admit=self.standing.admit if self.standing.in_order else None,
-            )
+        run, standing, standings = self.run, self.standing, self.services.desk.standings
+        limit, may_begin = run.limits.parallel, None
+        if standing.in_order:
+            limit, may_begin = len(self.calls), standing.may_begin
+        batch = RunningBatch(
+            self.calls,
+            self.services.tools,
+            self,
+            limit=limit,
+            may_begin=may_begin,
+            record=self.record,
+        )
+        if standing.in_order:
+            standing.look = batch.look_again
+        standings[run.id] = standing
+        try:
+            return await batch.run()
+        finally:
+            del standings[run.id]
 
     async def tell_cut(self) -> None:
         """Tell the end of calls that were cut; part of a run's clean-up.
@@ -113,30 +126,46 @@ class Batch:
                 settled[call.id] = result
         return marks(self.step, self.calls, settled)
 
-    async def _call(self, index: int, call: Call) -> CallResult:
-        try:
-            return await self._result(index, call)
-        finally:
-            if call.id not in self.standing.left:
-                self.standing.end(call.id)
+    # Around each call
 
-    async def _result(self, index: int, call: Call) -> CallResult:
+    async def begin(self, index: int) -> ExecuteCall | CallResult:
+        run, call = self.run, self.calls[index]
         if (result := self._known.get(call.id)) is not None:
-            self.record[index] = result
             if call.id not in self._told:
                 await self._announce(index, call)
                 await self._tell_end(result, index)
+            self.standing.end(call.id)
             return result
+        self._spans[index] = self.services.tracer.of(run.id).tool(call)
         await self._announce(index, call)
-        with self.services.tracer.of(self.run.id).tool(call) as span:
-            result = self.record[index] = await self._ask(call)
-            span.returned(result)
+        return ExecuteCall(run.id, run.session, run.agent.name, run.principal.user, call)
+
+    def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
+        call, span = self.calls[index], self._spans.pop(index)
+        if call.id not in self.standing.left:
+            self.standing.end(call.id)
+        if isinstance(became, Cut):
+            span.cut()
+            return None
+        if isinstance(became, Failed):
+            # The executor answers every call: this is a bug in it, or its death. Still one result,
+            # and nobody knows whether the call has had its effect.
+            self.services.log.error("tool executor failed", run=self.run.id, exc_info=became.error)
+            result = unknown(call, became.error)
+        else:
+            result = became.value
+            if result.name in guard.WEB_TOOLS or result.name.startswith(FOREIGN):
+                result = self._screened(result)
+        span.returned(result)
+        span.end()
+        return result
+
+    async def tell(self, index: int, result: CallResult) -> None:
         if result.kind == LATER:
-            return result
+            return
         row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
         await self.services.note(self.run, self.step + 1 + index, row)
         await self._tell_end(result, index)
-        return result
 
     async def _announce(self, index: int, call: Call) -> None:
         self._open.add(index)
@@ -145,22 +174,8 @@ class Batch:
         args = preview(call.arguments, ARGUMENT_PREVIEW)
         await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
 
-    async def _ask(self, call: Call) -> CallResult:
-        run = self.run
-        request = ExecuteCall(run.id, run.session, run.agent.name, run.principal.user, call)
-        try:
-            return self._screened(await self.services.tools.ask(request))
-        except Exception as error:
-            # The executor answers every call: this is a bug in it, or its death. Still one result,
-            # and nobody knows whether the call has had its effect.
-            self.services.log.error("tool executor failed", run=run.id, exc_info=error)
-            text = f"Nobody knows how this call ended ({error}); check before repeating it."
-            return CallResult(call.id, call.name, text, "unknown", kind="unknown")
-
     def _screened(self, result: CallResult) -> CallResult:
         """What came from the web or a server, with a warning in front if it reads like orders."""
-        if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
-            return result
         finding = guard.find(result.text, self.services.guard, "result")
         if finding is None:
             return result

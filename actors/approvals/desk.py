@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
 
 
+def _nobody() -> None:
+    """Nobody waits for them."""
+
+
 async def _unheard(_run: Run, _event: AnyEvent) -> None:
     """There is no host that could tell."""
 
@@ -43,6 +47,7 @@ class Standing:
         began: ids of calls whose work has begun.
         held: ids of calls that wait for a person, each with its approval.
         left: ids of calls that are for later.
+        look: called when another of them may come forward.
     """
 
     run: Run
@@ -54,6 +59,7 @@ class Standing:
     began: set[str] = attrs.field(factory=set[str])
     held: dict[str, str] = attrs.field(factory=dict[str, str])
     left: set[str] = attrs.field(factory=set[str])
+    look: Callable[[], None] = _nobody
     _ended: set[str] = attrs.field(factory=set[str])
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
@@ -73,16 +79,16 @@ class Standing:
         """For those that work now."""
         return tuple(self.mark(call) for call in self.calls if call.id in self.began - self._ended)
 
-    async def admit(self, index: int) -> None:
-        """Wait until a call may come forward: the one before it has ended, or waits for a person.
+    def may_begin(self, index: int) -> bool:
+        """In a batch that runs in order, whether a call may come forward: the one before it has
+        ended, or waits for a person.
 
         Those behind one that is for later come forward too, so that they are asked for as well.
         """
-        if not self.in_order or not index:
-            return
+        if not index:
+            return True
         before = self.calls[index - 1].id
-        while not (before in self._ended or before in self.held or before in self.left):
-            await self._changed.wait()
+        return before in self._ended or before in self.held or before in self.left
 
     async def turn(self, call_id: str) -> bool:
         """In a batch that runs in order, wait until it may do its work; False: it is for later, as
@@ -112,13 +118,15 @@ class Standing:
 
     def end(self, call_id: str) -> None:
         self._ended.add(call_id)
-        self._tell()
+        if self.in_order:
+            self._tell()
 
     def _tell(self) -> None:
         if not self.in_order:
             return  # nobody waits for it
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+        self.look()
 
 
 @attrs.define(eq=False)
@@ -152,15 +160,6 @@ class Desk:
 
     def __repr__(self) -> str:
         return f"<Desk waiting={len(self._waiters)} pending={len(self.deadlines)}>"
-
-    @contextmanager
-    def standing(self, standing: Standing) -> Generator[None]:
-        """The batch of a run, for as long as it runs."""
-        self.standings[standing.run.id] = standing
-        try:
-            yield
-        finally:
-            del self.standings[standing.run.id]
 
     @contextmanager
     def awaiting(self, approval: str) -> Generator[Waiter]:

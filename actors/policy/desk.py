@@ -79,7 +79,7 @@ class PolicyDesk:
 
     def ruling(self, subjects: tuple[Subject, ...], tool: Tool) -> Ruling:
         """May the last subject call it? The others have to be allowed to, as well."""
-        if self.is_open:
+        if not self.engines and self.rules.is_open:
             return _OPEN
         facts = self.facts(tool, subjects[-1].agent)
         found = self._rulings.get((subjects, facts))
@@ -120,7 +120,7 @@ class PolicyDesk:
     def called(self, agent: str, calls: tuple[Call, ...]) -> tuple[Call, ...]:
         """The calls of a model, by the names of the agent's tools; the same object if they are."""
         known = self.catalog.names(agent)
-        if all(call.name in known for call in calls):
+        if {call.name for call in calls}.issubset(known):
             return calls
         return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
 

@@ -91,7 +91,9 @@ def whole(value: object, limit: int = INLINE_LIMIT) -> Inlined | None:
         binaries.append(data)
         return ""
 
-    text = storable(well_formed(text_without_binary(value, found)))
+    text = well_formed(text_without_binary(value, found))
+    if "\x00" in text:
+        text = storable(text)
     size = len(text.encode())
     return Inlined(text, size) if size <= limit and not binaries else None
 

@@ -1,5 +1,6 @@
 """Run the calls of one answer: side by side or in order, results always by call index (G8).
 
+One task asks for all of them and takes each result as it comes.
 Invariant: the record tells the truth at every step. It holds one result per call from the
 beginning: "cancelled before start", from a call's first step on "cancelled while running", from
 its end on its result. So a cancelled batch needs no clean-up to be accounted for.
@@ -7,96 +8,144 @@ its end on its result. So a cancelled batch needs no clean-up to be accounted fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.protocols.chat import Call, Outcome
-from motet.protocols.tools import CallResult
-from motet.runtime.fanout import gather_ordered
-
-Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
-OnStart: TypeAlias = Callable[[int, Call], None]
-OnEnd: TypeAlias = Callable[[int, CallResult], None]
-Admit: TypeAlias = Callable[[int], Awaitable[None]]
+from motet.protocols.chat import Call
+from motet.protocols.tools import CallResult, ExecuteCall
+from motet.runtime import ActorRef
+from motet.runtime.asks import Asks
+from motet.runtime.fanout import Failed, Settled
 
 BEFORE_START = "Cancelled before it started: nothing was done."
 WHILE_RUNNING = "Cancelled while it was running: part of its effect may have happened."
 
 
-def _nothing(_index: int, _what: Call | CallResult) -> None:
-    pass
+class Around(Protocol):
+    """What is done about each call of a batch, besides asking for it."""
+
+    async def begin(self, index: int) -> ExecuteCall | CallResult:
+        """A call begins: what to ask for it, or its result where there is nothing to ask.
+
+        An exception is what becomes of it, as one of the ask is.
+        """
+        ...
+
+    def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
+        """Once for each call, unless its result was known. Its result; None if it was cut."""
+        ...
+
+    async def tell(self, index: int, result: CallResult) -> None:
+        """Tell of the result of a call that was asked for."""
+        ...
 
 
-async def run_batch(
-    calls: Sequence[Call],
-    execute: Execute,
-    *,
-    limit: int,
-    serial: bool,
-    record: list[CallResult] | None = None,
-    on_start: OnStart = _nothing,
-    on_end: OnEnd = _nothing,
-    admit: Admit | None = None,
-) -> list[CallResult]:
-    """Run every call once and return the results by call index, whatever ends first.
+class RunningBatch:
+    """Calls that are run once each, with what is ``around`` them.
 
-    Calls start in call order, at most ``limit`` at once, one at a time when ``serial``. A failure
-    or the cancellation of one call changes no other entry: an exception of ``execute`` becomes a
-    result with outcome ``unknown``, since the call may have had its effect.
-
-    Cancellation: running calls are cancelled and waited for, no further one starts; a call that
-    finishes nevertheless keeps its result. ``record``, emptied first, then holds one result per
-    call. ``on_start`` and ``on_end`` are called in pairs, also around a call that is cancelled.
-
-    ``admit``, awaited before a call starts, keeps the order of a ``serial`` batch in its own way.
+    They start in call order, at most ``limit`` at once, each when ``may_begin`` says that it may.
+    What becomes of one changes no other entry of ``record``: what an ask for it raises is a result,
+    since the call may have had its effect.
     """
-    results: list[CallResult] = [] if record is None else record
-    results[:] = [_cancelled(call, "cancelled_before_start", BEFORE_START) for call in calls]
-    batch = _Batch(execute, results, on_start, on_end, admit)
-    # A call's failure is in its result; what fails here is the accounting, and that ends the batch.
-    in_order = 1 if admit is None else len(calls)
-    limit = in_order if serial else max(1, limit)
-    await gather_ordered(batch.calls(calls), limit=limit, isolate=False)
-    return results
 
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        tools: ActorRef[ExecuteCall],
+        around: Around,
+        *,
+        limit: int,
+        may_begin: Callable[[int], bool] | None = None,
+        record: list[CallResult] | None = None,
+    ) -> None:
+        self.record: list[CallResult] = [] if record is None else record
+        self.record[:] = [
+            CallResult(call.id, call.name, BEFORE_START, "cancelled_before_start", "cancelled")
+            for call in calls
+        ]
+        self._calls = calls
+        self._tools = tools
+        self._around = around
+        self._limit = limit
+        self._may_begin = may_begin
+        self._asks: Asks[CallResult] | None = None
+        self._begun = 0
+        self._under_way = 0
+        self._asked: list[tuple[int, float]] = []  # of each ask: its call, and when
 
-@attrs.define
-class _Batch:
-    execute: Execute
-    record: list[CallResult]
-    on_start: OnStart
-    on_end: OnEnd
-    admit: Admit | None
+    def look_again(self) -> None:
+        """It may be the turn of another call, although none has ended. A plain call."""
+        if self._asks is not None:
+            self._asks.pause()
 
-    def calls(self, calls: Sequence[Call]) -> list[Callable[[], Awaitable[None]]]:
-        return [partial(self._run, index, call) for index, call in enumerate(calls)]
+    async def run(self) -> list[CallResult]:
+        """Run them all and give the results by call index, whatever ends first.
 
-    async def _run(self, index: int, call: Call) -> None:
-        if self.admit is not None:
-            await self.admit(index)
-        self.record[index] = _cancelled(call, "cancelled_while_running", WHILE_RUNNING)
-        started = trio.current_time()
-        self.on_start(index, call)
+        Cancellation: running calls are cancelled and waited for, no further one starts; a call that
+        finishes nevertheless keeps its result.
+        """
+        asks = self._asks = Asks[CallResult]()
         try:
-            self.record[index] = await self.execute(index, call)
-        except Exception as error:
-            self.record[index] = _unknown(call, error)
+            async with asks:
+                while await self._begin(asks):
+                    async for number, became in asks:
+                        index = self._settle(number, became)
+                        if index is not None:
+                            await self._around.tell(index, self.record[index])
+                        if self._begun < len(self._calls):
+                            await self._begin(asks)
         finally:
-            if not self.record[index].ms:
-                ms = (trio.current_time() - started) * 1000
-                self.record[index] = replace(self.record[index], ms=ms)
-            self.on_end(index, self.record[index])
+            # What has ended meanwhile, in spite of a cancellation.
+            late = [self._settle(number, became) async for number, became in asks]
+            for index in late:
+                if index is not None:
+                    await self._around.tell(index, self.record[index])
+        return self.record
+
+    async def _begin(self, asks: Asks[CallResult]) -> bool:
+        """Begin those whose turn it is; whether there is anything to wait for."""
+        now, may_begin = trio.current_time(), self._may_begin
+        while self._begun < len(self._calls) and self._under_way < self._limit:
+            if may_begin is not None and not may_begin(self._begun):
+                break
+            # A call that finished in spite of a cancellation must not be followed by another one.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            index, self._begun = self._begun, self._begun + 1
+            await self._ask(asks, index, now)
+        return self._under_way > 0
+
+    async def _ask(self, asks: Asks[CallResult], index: int, now: float) -> None:
+        call = self._calls[index]
+        self.record[index] = CallResult(
+            call.id, call.name, WHILE_RUNNING, "cancelled_while_running", "cancelled"
+        )
+        try:
+            request = await self._around.begin(index)
+        except Exception as error:
+            request = self._around.end(index, Failed(error)) or self.record[index]
+        if isinstance(request, CallResult):
+            self.record[index] = request
+        else:
+            self._under_way += 1
+            self._asked.append((index, now))
+            asks.begin(self._tools, request)
+
+    def _settle(self, number: int, became: Settled[CallResult]) -> int | None:
+        """Which call it is that has a result now; None for one that was cut."""
+        self._under_way -= 1
+        index, started = self._asked[number]
+        result = self._around.end(index, became)
+        self.record[index] = result or self.record[index]
+        if not self.record[index].ms:
+            ms = (trio.current_time() - started) * 1000
+            self.record[index] = replace(self.record[index], ms=ms)
+        return index if result is not None else None
 
 
-def _cancelled(call: Call, outcome: Outcome, text: str) -> CallResult:
-    return CallResult(call.id, call.name, text, outcome, "cancelled")
-
-
-def _unknown(call: Call, error: Exception) -> CallResult:
-    text = f"Nobody knows how this call ended ({type(error).__name__}); check before repeating it."
-    return CallResult(call.id, call.name, text, "unknown", "unknown")
+def unknown(call: Call, error: Exception) -> CallResult:
+    """Of a call that nobody has answered: it may have had its effect."""
+    text = f"Nobody knows how this call ended ({error}); check before repeating it."
+    return CallResult(call.id, call.name, text, "unknown", kind="unknown")

@@ -182,10 +182,15 @@ class ToolExecutor(Actor[ExecuteCall]):
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            work = self._begun(request)
+            kit, context = self._kit_of(request.run_id), self._context(request)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
+        catalog = self._catalog if kit is None else kit.catalog
+        policy = self._policy if kit is None else kit.policy
+        who = context.principal
+        subjects = (*context.lineage, Subject(context.agent, who.user, who.role, context.session))
+        work = _Work(request, context, catalog, policy, subjects, trio.current_time())
         result: CallResult | None = None
         try:
             result = await self._shown(work, await self._settle(work))
@@ -197,14 +202,6 @@ class ToolExecutor(Actor[ExecuteCall]):
         if work.later or not self._hooks.any_at("after_tool"):
             return ended
         return await self._passed(work, ended)
-
-    def _begun(self, request: ExecuteCall) -> _Work:
-        kit, ctx = self._kit_of(request.run_id), self._context(request)
-        catalog = self._catalog if kit is None else kit.catalog
-        policy = self._policy if kit is None else kit.policy
-        who = ctx.principal
-        subjects = (*ctx.lineage, Subject(ctx.agent, who.user, who.role, ctx.session))
-        return _Work(request, ctx, catalog, policy, subjects, trio.current_time())
 
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""

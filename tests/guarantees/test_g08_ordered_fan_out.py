@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.tools.batch import run_batch
 from motet.actors.tools.tool import tool
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult, ExecuteCall
+from tests.actors.tools.batches import Watched, answering, run_batch
 from tests.actors.tools.stage import AGENT, Stage, on_stage
 from tests.guarantees.laws import holds, is_found, mutants_of
 
@@ -101,64 +101,48 @@ def test_any_completion_order_gives_the_sequential_vector(plans: list[Plan], lim
                 running.remove(index)
                 return result
 
-            parallel = await run_batch(calls, execute, limit=limit, serial=False)
+            async with answering(execute) as tools:
+                parallel = await run_batch(calls, tools, limit=limit)
             one_by_one = [await executed(stage, call) for call in calls]
             assert vector(parallel) == vector(one_by_one)
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-@given(PLANS, st.integers(1, 8))
-def test_a_serial_batch_keeps_the_models_order(plans: list[Plan], limit: int) -> None:
-    """Law: call i + 1 starts when call i has ended, whatever the limit."""
+@given(PLANS)
+def test_a_serial_batch_keeps_the_models_order(plans: list[Plan]) -> None:
+    """Law: call i + 1 starts when call i has ended."""
 
     async def main() -> None:
-        log: list[tuple[str, int]] = []
+        watched = Watched(calls_of(plans), AGENT)
         async with on_stage(*WORK) as stage:
-
-            async def execute(index: int, call: Call) -> CallResult:
-                log.append(("start", index))
-                result = await executed(stage, call)
-                log.append(("end", index))
-                return result
-
-            await run_batch(calls_of(plans), execute, limit=limit, serial=True)
-        assert log == [(what, index) for index in range(len(plans)) for what in ("start", "end")]
+            await run_batch(watched.calls, stage.executor, limit=1, watched=watched)
+        assert watched.log == [
+            (what, index) for index in range(len(plans)) for what in ("start", "end")
+        ]
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-@given(PLANS, st.integers(1, 8), st.booleans(), st.integers(0, 60))
+@given(PLANS, st.integers(1, 8), st.integers(0, 60))
 def test_a_batch_cut_at_any_time_accounts_for_every_call(
-    plans: list[Plan], limit: int, serial: bool, seconds: int
+    plans: list[Plan], limit: int, seconds: int
 ) -> None:
     """Law: after a cut at t, entry i is the sequential result of call i if it had ended by t, else
-    it says whether call i had started; callbacks come in pairs."""
+    it says whether call i had started; each that starts ends, and its result is told."""
 
     async def main() -> None:
         async with on_stage(*WORK) as stage:
             calls, record = calls_of(plans), list[CallResult]()
             whole = [await executed(stage, call) for call in calls]
-            begun, ended, finished = list[int](), list[int](), set[int]()
-
-            async def execute(index: int, call: Call) -> CallResult:
-                result = await executed(stage, call)
-                finished.add(index)
-                return result
-
+            watched = Watched(calls, AGENT)
             with trio.move_on_after(seconds + 0.5):
-                await run_batch(
-                    calls,
-                    execute,
-                    limit=limit,
-                    serial=serial,
-                    record=record,
-                    on_start=lambda index, _: begun.append(index),
-                    on_end=lambda index, _: ended.append(index),
-                )
-            assert begun == sorted(begun) == sorted(ended)
+                await run_batch(calls, stage.executor, limit=limit, watched=watched, record=record)
+            begun = watched.begun
+            assert begun == sorted(begun) == sorted(watched.ended)
+            assert sorted(watched.told) == sorted(watched.finished)
             for index, entry in enumerate(record):
-                if index in finished:
+                if index in watched.finished:
                     assert vector([entry]) == vector([whole[index]])
                 else:
                     running = "cancelled_while_running"

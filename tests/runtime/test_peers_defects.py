@@ -8,7 +8,6 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.tools.batch import run_batch
 from motet.protocols.chat import Call
 from motet.protocols.messages import Message, Request
 from motet.protocols.tools import CallResult
@@ -22,6 +21,7 @@ from motet.runtime import (
     open_system,
 )
 from motet.runtime.testing import Simulation, explore
+from tests.actors.tools.batches import answering, run_batch
 from tests.guarantees.worlds.looking import tasks_of
 
 
@@ -286,7 +286,8 @@ async def test_results_of_parallel_calls_come_in_the_order_of_the_calls(
         await trio.sleep(len(calls) - index)
         return CallResult(call.id, call.name, str(index))
 
-    results = await run_batch(calls, last_one_first, limit=12, serial=False)
+    async with answering(last_one_first) as tools:
+        results = await run_batch(calls, tools, limit=12)
 
     assert [result.call_id for result in results] == [call.id for call in calls]
     assert [result.text for result in results] == [str(index) for index in range(12)]

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.tools.batch import run_batch
 from motet.protocols.chat import Call
-from motet.protocols.tools import CallResult
+from motet.protocols.tools import CallResult, ExecuteCall
+from tests.actors.tools.batches import RunningBatch, Watched, answering, run_batch
 
 CALLS = [Call(f"call_{index}", "work") for index in range(4)]
 
@@ -38,34 +38,39 @@ class Bench:
 
 
 async def test_no_calls_give_no_results() -> None:
-    assert await run_batch([], Bench().execute, limit=8, serial=False) == []
+    async with answering(Bench().execute) as tools:
+        assert await run_batch([], tools, limit=8) == []
 
 
 async def test_at_most_limit_calls_run_at_once_and_start_in_call_order() -> None:
-    bench, ended = Bench(), list[int]()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(
-            lambda: run_batch(
-                CALLS,
-                bench.execute,
-                limit=2,
-                serial=False,
-                on_end=lambda index, _: ended.append(index),
-            )
-        )
+    bench, watched = Bench(), Watched(CALLS)
+    async with answering(bench.execute) as tools, trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run_batch(CALLS, tools, limit=2, watched=watched))
         for index in (1, 2, 3, 0):
             await wait_all_tasks_blocked()
             bench.gates[index].set()
     assert bench.order == [0, 1, 2, 3]
     assert bench.most == 2
-    assert ended == [1, 2, 3, 0]
+    assert watched.ended == watched.told == [1, 2, 3, 0]
+
+
+async def test_the_end_of_a_call_is_told_when_it_ends() -> None:
+    bench, watched = Bench(), Watched(CALLS)
+    async with answering(bench.execute) as tools, trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run_batch(CALLS, tools, limit=8, watched=watched))
+        for number, index in enumerate((2, 0, 3, 1)):
+            await wait_all_tasks_blocked()
+            assert len(watched.told) == number
+            bench.gates[index].set()
+    assert watched.told == [2, 0, 3, 1]
 
 
 async def test_a_serial_batch_runs_one_call_after_the_other() -> None:
     bench = Bench()
     for gate in bench.gates:
         gate.set()
-    results = await run_batch(CALLS, bench.execute, limit=8, serial=True)
+    async with answering(bench.execute) as tools:
+        results = await run_batch(CALLS, tools, limit=1)
     assert bench.most == 1
     assert [result.text for result in results] == ["text 0", "text 1", "text 2", "text 3"]
 
@@ -76,47 +81,95 @@ async def test_an_exception_of_one_call_is_its_own_result() -> None:
             raise ConnectionError("the executor is gone")
         return CallResult(call.id, call.name, "fine")
 
-    results = await run_batch(CALLS, execute, limit=8, serial=False)
+    async with answering(execute) as tools:
+        results = await run_batch(CALLS, tools, limit=8)
     assert outcomes(results) == ["done", "unknown", "done", "done"]
-    assert "ConnectionError" in results[1].text
+    assert "the executor is gone" in results[1].text
+
+
+async def test_a_call_that_cannot_begin_has_a_result_too() -> None:
+    class Clumsy(Watched):
+        async def begin(self, index: int) -> ExecuteCall:
+            if index == 1:
+                raise RuntimeError("no words for it")
+            return await super().begin(index)
+
+    bench = Bench()
+    for gate in bench.gates:
+        gate.set()
+    async with answering(bench.execute) as tools:
+        results = await run_batch(CALLS, tools, limit=8, watched=Clumsy(CALLS))
+    assert outcomes(results) == ["done", "unknown", "done", "done"]
+
+
+async def test_a_result_that_is_known_is_not_asked_for() -> None:
+    class Resumed(Watched):
+        async def begin(self, index: int) -> ExecuteCall | CallResult:  # type: ignore[override]
+            known = CallResult(CALLS[index].id, "work", "from before")
+            return known if index % 2 else await super().begin(index)
+
+    bench = Bench()
+    for gate in bench.gates:
+        gate.set()
+    async with answering(bench.execute) as tools:
+        results = await run_batch(CALLS, tools, limit=1, watched=Resumed(CALLS))
+    texts = ["text 0", "from before", "text 2", "from before"]
+    assert [result.text for result in results] == texts
+
+
+async def test_a_call_whose_turn_comes_while_another_runs_begins_when_that_is_told() -> None:
+    """As one does that waits for a person: those behind it come forward."""
+
+    bench, watched, allowed = Bench(), Watched(CALLS), 0
+    async with answering(bench.execute) as tools, trio.open_nursery() as nursery:
+        batch = RunningBatch(
+            CALLS, tools, watched, limit=4, may_begin=lambda index: index <= allowed
+        )
+        batch.look_again()  # before it runs there is nothing to look at
+        nursery.start_soon(batch.run)
+        for allowed in range(4):
+            batch.look_again()
+            await wait_all_tasks_blocked()
+            assert bench.order == list(range(allowed + 1))
+        for gate in bench.gates:
+            gate.set()
+    assert outcomes(batch.record) == ["done"] * 4
 
 
 @pytest.mark.parametrize("serial", [False, True])
 async def test_a_cancelled_batch_says_of_every_call_how_far_it_came(serial: bool) -> None:
-    bench, record, begun, ended = Bench(), list[CallResult](), list[int](), list[int]()
+    bench, record, watched = Bench(), list[CallResult](), Watched(CALLS)
     bench.gates[0].set()
-    with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                lambda: run_batch(
-                    CALLS,
-                    bench.execute,
-                    limit=2,
-                    serial=serial,
-                    record=record,
-                    on_start=lambda index, _: begun.append(index),
-                    on_end=lambda index, _: ended.append(index),
+    limit = 1 if serial else 2
+    async with answering(bench.execute) as tools:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(
+                    lambda: run_batch(CALLS, tools, limit=limit, record=record, watched=watched)
                 )
-            )
-            await wait_all_tasks_blocked()
-            scope.cancel()
+                await wait_all_tasks_blocked()
+                scope.cancel()
     assert scope.cancelled_caught
     running = ["cancelled_while_running"] * (1 if serial else 2)
     waiting = ["cancelled_before_start"] * (2 if serial else 1)
     assert outcomes(record) == ["done", *running, *waiting]
-    assert sorted(ended) == begun == list(range(1 + len(running)))
+    assert sorted(watched.ended) == watched.begun == list(range(1 + len(running)))
+    assert watched.told == [0]
 
 
 async def test_a_call_that_finishes_in_spite_of_the_cancellation_keeps_its_result() -> None:
-    record: list[CallResult] = []
-    with trio.CancelScope() as scope:
+    record, watched = list[CallResult](), Watched(CALLS)
+    scope = trio.CancelScope()
 
-        async def execute(index: int, call: Call) -> CallResult:
-            scope.cancel()
-            return CallResult(call.id, call.name, f"finished {index}")
+    async def execute(index: int, call: Call) -> CallResult:
+        scope.cancel()
+        return CallResult(call.id, call.name, f"finished {index}")
 
-        await run_batch(CALLS, execute, limit=1, serial=True, record=record)
+    async with answering(execute) as tools:
+        with scope:
+            await run_batch(CALLS, tools, limit=1, record=record, watched=watched)
     assert outcomes(record) == ["done", *["cancelled_before_start"] * 3]
+    assert watched.told == [0]
 
 
 async def test_the_time_of_a_call_is_measured(autojump_clock: MockClock) -> None:
@@ -126,7 +179,8 @@ async def test_the_time_of_a_call_is_measured(autojump_clock: MockClock) -> None
         await trio.sleep(index + 1)
         return CallResult(call.id, call.name, "")
 
-    results = await run_batch(CALLS, execute, limit=8, serial=False)
+    async with answering(execute) as tools:
+        results = await run_batch(CALLS, tools, limit=8)
     assert [round(result.ms) for result in results] == [1000, 2000, 3000, 4000]
 
 
@@ -138,8 +192,9 @@ async def test_nothing_starts_in_a_scope_that_is_cancelled(cancel_first: bool) -
         started.append(index)
         return CallResult(call.id, call.name, "")
 
-    with trio.CancelScope() as scope:
-        if cancel_first:
-            scope.cancel()
-        await run_batch(CALLS, execute, limit=8, serial=False)
+    async with answering(execute) as tools:
+        with trio.CancelScope() as scope:
+            if cancel_first:
+                scope.cancel()
+            await run_batch(CALLS, tools, limit=8)
     assert started == ([] if cancel_first else [0, 1, 2, 3])
