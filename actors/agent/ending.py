@@ -14,11 +14,10 @@ def terminal(
     finish: Finish,
     usage: Usage,
     *,
-    why: str,
     failure: AgentError | None,
     error_id: str | None,
 ) -> events.Terminal:
-    """``why`` it was cancelled, if it was; ``failure`` by which it has failed, if it has."""
+    """``failure``: by which it has failed, if it has."""
     match finish.status:
         case "completed":
             return events.RunCompleted(usage)
@@ -32,4 +31,4 @@ def terminal(
             kind = type(failure).__name__ if failure else "Internal"
             return events.RunFailed(usage, kind, finish.detail, error_id)
         case _:
-            return events.RunCancelled(usage, why)
+            return events.RunCancelled(usage, finish.detail)

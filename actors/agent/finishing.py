@@ -17,6 +17,7 @@ from motet.actors.result import RunResult
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.sessions import FinishRun
+from motet.protocols.tools import CallResult
 
 if TYPE_CHECKING:
     from motet.actors.agent.run import TurnRunner
@@ -31,17 +32,11 @@ async def conclude(runner: TurnRunner, finish: Finish) -> None:
     last = turn.rows[-1] if turn.rows else None
     if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
         await runner.voice.say("assistant", run.agent.name, last.text)
-    end = terminal(
-        run.id,
-        finish,
-        turn.spent,
-        why=runner.why,
-        failure=runner.failure,
-        error_id=runner.error_id,
-    )
+    end = terminal(run.id, finish, turn.spent, failure=runner.failure, error_id=runner.error_id)
     pending = await leaving.pending() if run.asked else ()
     await _flush(runner, finish, end)
-    await leaving.withdrawn(pending)
+    if pending:
+        await leaving.withdrawn(pending)
     if finish.status == "completed":
         await remember(runner.services, run, turn.rows)
         await _count_turn(runner)
@@ -50,10 +45,10 @@ async def conclude(runner: TurnRunner, finish: Finish) -> None:
 
 async def tell_end(runner: TurnRunner, finish: Finish) -> None:
     """Show the end to the hooks that watch for it."""
-    failure, hooks, detail = runner.failure, runner.hooks, _detail(runner, finish)
+    failure, hooks = runner.failure, runner.hooks
     if failure is not None:
-        await hooks.failed(type(failure).__name__, detail, runner.error_id)
-    await hooks.end(finish.status, finish.output, detail, runner.turn.spent)
+        await hooks.failed(type(failure).__name__, finish.detail, runner.error_id)
+    await hooks.end(finish.status, finish.output, finish.detail, runner.turn.spent)
 
 
 def end_trace(runner: TurnRunner, finish: Finish) -> None:
@@ -73,9 +68,9 @@ def result_of(runner: TurnRunner, finish: Finish) -> RunResult[Any]:
         text=finish.output,
         usage=turn.spent,
         limit=finish.detail if finish.status == "limited" else "",
-        detail=_detail(runner, finish),
+        detail=finish.detail,
         error=runner.failure,
-        errors=tuple([result for result in turn.results if result.outcome == "failed"]),
+        errors=tuple(filter(_has_failed, turn.results)),
         rows=tuple(turn.rows),
         approvals=runner.leaving.approvals,
         structured=runner.output.declared,
@@ -91,7 +86,7 @@ async def _flush(runner: TurnRunner, finish: Finish, end: events.Terminal) -> No
         status=finish.status,
         rows=tuple(turn.rows),
         usage=turn.spent,
-        detail=_detail(runner, finish),
+        detail=finish.detail,
         escalation=finish.escalation,
         withdraw=run.asked,
         event=end,
@@ -110,6 +105,10 @@ async def _flush(runner: TurnRunner, finish: Finish, end: events.Terminal) -> No
         await runner.services.warn(run, "transcript", message)
 
 
+def _has_failed(result: CallResult) -> bool:
+    return result.outcome == "failed"
+
+
 async def _count_turn(runner: TurnRunner) -> None:
     """The files for a user's first conversation go after some turns."""
     run = runner.run
@@ -118,7 +117,3 @@ async def _count_turn(runner: TurnRunner) -> None:
     )
     if problem:
         await runner.services.warn(run, "bootstrap", problem, grave=False)
-
-
-def _detail(runner: TurnRunner, finish: Finish) -> str:
-    return runner.why if finish.status == "cancelled" else finish.detail

@@ -155,12 +155,13 @@ class TurnRunner:
         if self.leaving.is_due(self.batch):
             return Finish("waiting")
         if self.run.is_for_the_next and self.turn.state != "ended":
-            return Finish("interrupted", detail=self.why)
-        cause = "" if self.run.by_user else self.why
-        return self.turn.stop(self.voice.partial, self._known(), cause)
+            return Finish("interrupted", detail=self._why)
+        cause = "" if self.run.by_user else self._why
+        finish = self.turn.stop(self.voice.partial, self._known(), cause)
+        return replace(finish, detail=self._why)
 
     @property
-    def why(self) -> str:
+    def _why(self) -> str:
         return self.run.stop_reason or "the host is closing"
 
     async def _drive(self) -> Finish:
@@ -210,7 +211,7 @@ class TurnRunner:
         """``again``: after another host, or after it was parked."""
         run = self.run
         if run.heard is False or not again:
-            await self.voice.emit(events.RunStarted(run.agent.name, run.model_name))
+            await self.voice.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
         if again:
             await self.voice.emit(events.RunResumed(self.voice.messages))
 
@@ -270,7 +271,8 @@ class TurnRunner:
 
         What nobody has answered yet counts, also when its rows have a summary by now.
         """
-        rows, summary, needs_review = self.history, self.thinker.view.summary, False
+        view, needs_review = self.thinker.view, False
+        rows, summary = view.history, view.summary
         if not (summary or self._next or any_failed(rows)):
             return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
@@ -355,7 +357,7 @@ class TurnRunner:
         self.thinker.change_agent()
         await self._prepare()
         self.thinker.recalled = await recall(self.services, run)
-        await self.voice.emit(events.AgentChanged(agent.name, run.model_name, before))
+        await self.voice.emit(events.AgentChanged(agent.name, self.thinker.full_name, before))
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""

@@ -44,6 +44,7 @@ class Thinker:
         view: what the run shows it of the conversation.
         recalled: what the memory has found, for the system prompt.
         prepared: the folder and the files of the agent and its user.
+        full_name: of the model, provider first.
         model: the provider's own name of it.
         around: estimated tokens of the system prompt and the tools.
     """
@@ -72,7 +73,7 @@ class Thinker:
         self._trace = services.tracer.of(run.id)
         self._prompt: Written | None = None
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
-        self._full_name = self.model = ""
+        self.full_name = self.model = ""
         self._name_model()
 
     def change_agent(self) -> None:
@@ -84,8 +85,8 @@ class Thinker:
         )
 
     def _name_model(self) -> None:
-        self._full_name = self._run.model_name
-        self.model = self._full_name.partition(":")[2] or self._full_name
+        self.full_name = self._run.model_name
+        self.model = self.full_name.partition(":")[2] or self.full_name
 
     async def answer(self, decision: CallModel) -> ModelResponse:
         """The model's answer. A conversation that is too long is compacted, before or after.
@@ -135,7 +136,8 @@ class Thinker:
             budget.release(expected)
         if asked is request:
             self.view = self.view.counted(sent, response.usage.input_tokens)
-        response = self._told_apart(response, decision.iteration)
+        if response.calls:
+            response = self._told_apart(response, decision.iteration)
         if unchecked := budget.warning():
             await self._services.warn(self._run, "limits", unchecked, grave=False)
         return response
@@ -144,8 +146,6 @@ class Thinker:
         """Its calls by the names of the tools that it means, with ids that the conversation has
         not had; some servers count them anew.
         """
-        if not response.calls:
-            return response
         calls = self._kit.policy.called(self._run.agent.name, response.calls)
         if calls is not response.calls:
             response = replace(response, calls=calls)
@@ -155,7 +155,8 @@ class Thinker:
             if isinstance(row, AssistantMessage)
             for call in row.calls
         }
-        if all(call.id not in used and len(call.id) <= LENGTH for call in response.calls):
+        new = [call.id for call in response.calls]
+        if used.isdisjoint(new) and max(map(len, new)) <= LENGTH:
             return response
         return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
 
@@ -163,7 +164,7 @@ class Thinker:
         """Stream the answer out as it comes, unless a gate may refuse it; spend what it used."""
         shown = not self._hooks.guard_answers
         hidden = TextPart if self._output.withheld else ()
-        with self._trace.model(self._full_name, request, iteration=self._turn.iteration) as span:
+        with self._trace.model(self.full_name, request, iteration=self._turn.budget.turns) as span:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
 
@@ -172,7 +173,7 @@ class Thinker:
                 if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
                     self._voice.part(part)
 
-            provider = await self._services.provider(self._full_name, self._kit.generation)
+            provider = await self._services.provider(self.full_name, self._kit.generation)
             response = await provider.stream_to(Generate(request), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
@@ -202,7 +203,7 @@ class Thinker:
                 today=self._services.today(),
                 session=run.session,
                 user=run.principal.user,
-                model=self._full_name,
+                model=self.full_name,
                 tools=tools,
                 memory=agent.memory,
                 recalled=self.recalled,
@@ -249,7 +250,7 @@ class Thinker:
         """What the model makes of the rows; None when it fails, which costs a warning."""
         why = f"no answer within {DEADLINE:g} s"
         with trio.move_on_after(DEADLINE):
-            ask = self._services.asking(self._full_name, self._trace, "summary", self._turn)
+            ask = self._services.asking(self.full_name, self._trace, "summary", self._turn)
             try:
                 return await ask(plan.request(self.model))
             except (Llm, OverBudget) as error:

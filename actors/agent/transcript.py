@@ -7,6 +7,7 @@ row are exactly the results of its calls, in call order. Pure functions, no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from motet.protocols.chat import (
     AssistantMessage,
@@ -43,7 +44,7 @@ def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMess
     for head, results in _blocks(rows):
         if head is not None:
             closed.append(head)
-        if isinstance(head, AssistantMessage):
+        if isinstance(head, AssistantMessage) and head.calls:
             found: dict[str, ToolMessage] = {}
             for result in results:
                 found.setdefault(result.call_id, result)
@@ -86,18 +87,17 @@ def _mismatch(at: int, calls: Sequence[Call], results: Sequence[ToolMessage]) ->
         yield f"row {at}: results {got} do not match calls {asked}"
 
 
-def _blocks(
-    rows: Iterable[ChatMessage],
-) -> Iterator[tuple[UserMessage | AssistantMessage | None, list[ToolMessage]]]:
+_Block: TypeAlias = tuple[UserMessage | AssistantMessage | None, list[ToolMessage]]
+
+
+def _blocks(rows: Iterable[ChatMessage]) -> list[_Block]:
     """Each user or assistant row with the tool rows behind it; orphans in front come with None."""
-    head: UserMessage | AssistantMessage | None = None
-    results: list[ToolMessage] = []
+    blocks: list[_Block] = []
     for row in rows:
-        if isinstance(row, ToolMessage):
-            results.append(row)
-            continue
-        if head is not None or results:
-            yield head, results
-        head, results = row, []
-    if head is not None or results:
-        yield head, results
+        if not isinstance(row, ToolMessage):
+            blocks.append((row, []))
+        elif blocks:
+            blocks[-1][1].append(row)
+        else:
+            blocks.append((None, [row]))
+    return blocks

@@ -147,7 +147,8 @@ class Turn:
         """Whether the turn would end with this answer, which is :attr:`draft` and its text."""
         if response.calls:
             return bool(self._closing)
-        return not self._may_go_on(response) and not self._more_came_in()
+        goes_on = is_cut(response) and self._may_continue()
+        return not goes_on and not self._more_came_in()
 
     def may_wait(self, response: ModelResponse) -> bool:
         """Whether what comes in before the turn ends with this answer would let it go on."""
@@ -177,12 +178,18 @@ class Turn:
         calls = [call for call in self._open_calls() if call.id not in self._not_run]
         if [result.call_id for result in results] != [call.id for call in calls]:
             raise TurnStateError(f"results {results!r} do not match calls {calls!r}")
-        judged = [self._judge(*pair, now) for pair in zip(calls, results, strict=True)]
-        self._observe([result for result, _ in judged])
-        escalation = next((found for _, found in judged if found), None)
-        if escalation:
+        judged: list[CallResult] = []
+        advised: set[str] = set()
+        escalation: Escalation | None = None
+        for call, result in zip(calls, results, strict=True):
+            told, found = self._judge(call, result, now)
+            judged.append(told)
+            escalation = escalation or found
+            if told is not result:
+                advised.add(told.name)
+        self._observe(judged)
+        if escalation is not None:
             return self._escalate(escalation)
-        advised = {new.name for (new, _), old in zip(judged, results, strict=True) if new != old}
         return self._think(finding=self._circle(calls, results, advised))
 
     def continued(self, response: ModelResponse, text: str) -> Decision:
@@ -278,10 +285,10 @@ class Turn:
 
     def _said(self, response: ModelResponse, text: str) -> Decision:
         """An answer without calls: the last one, unless it was cut off or something came in."""
-        if self._may_go_on(response):
-            self._cuts += 1
-            return self._go_on(text)
         if is_cut(response):
+            if self._may_continue():
+                self._cuts += 1
+                return self._go_on(text)
             self._closing = self._closing or "length"
         if not self._more_came_in():
             return self._conclude(text)
@@ -309,9 +316,8 @@ class Turn:
         self._drafting = False
         return self.rows.pop().text
 
-    def _may_go_on(self, response: ModelResponse) -> bool:
-        if not is_cut(response):
-            return False
+    def _may_continue(self) -> bool:
+        """Whether the model may go on with an answer that was cut off."""
         return self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
 
     def _more_came_in(self) -> bool:
@@ -362,7 +368,9 @@ class Turn:
         """
         failing = self.limits.tool_errors is self.limits.total_errors is None
         pairs = zip(calls, results, strict=True)
-        finding = self.loops.batch(one for one in pairs if failing or one[1].outcome != "failed")
+        finding = self.loops.batch(
+            pairs if failing else [one for one in pairs if one[1].outcome != "failed"]
+        )
         if finding and finding.level == "critical":
             self._closing = "tool_loop"
         elif finding and finding.detector != "reads" and finding.tool in advised:

@@ -46,7 +46,8 @@ class Voice:
         """Tell of something. Waits for room when it is durable."""
         while self._late:
             await self._services.emit(self._run, self._late.pop(0))
-        await self._services.emit(self._run, event)
+        if not self._services.tell(self._run, event):
+            await self._services.emit(self._run, event)
 
     async def say(self, role: events.Role, author: str, text: str) -> None:
         """A whole message."""

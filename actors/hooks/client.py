@@ -43,9 +43,7 @@ class HooksClient:
 
     def any_blocks_at(self, *points: Point) -> bool:
         """Whether one of the hooks there blocks when it fails."""
-        return self.any_at(*points) and any(
-            hook.on_error == "block" for point in points for hook in self.hooks.at(point)
-        )
+        return any(hook.on_error == "block" for point in points for hook in self.hooks.at(point))
 
     async def ask(self, event: AnyHookEvent) -> Verdict:
         """The merged verdict; Allow at once, without a checkpoint, when no hook matches.

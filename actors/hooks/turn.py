@@ -62,6 +62,9 @@ class RunHooks:
     @property
     def guard_answers(self) -> bool:
         """Whether an answer may not be shown before it has been let pass."""
+        points = self._hooks.points
+        if "after_model" not in points and "before_output" not in points:
+            return False
         return self._client.any_blocks_at("after_model", "before_output")
 
     @property

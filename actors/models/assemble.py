@@ -54,7 +54,8 @@ class Assembler:
                 call.id = call.id or id
                 call.name = call.name or name
             case CallArguments(index, text):
-                self._call(index).arguments.append(text)
+                call = self._calls.get(index) or self._call(index)
+                call.arguments.append(text)
             case UsageReport(usage):
                 self._usage = usage
             case Finished(reason):
@@ -84,8 +85,10 @@ class Assembler:
         parts = [self._calls[index] for index in sorted(self._calls)]
         ids = unique_ids([part.id for part in parts])
         return tuple(
-            Call(id=id, name=part.name, arguments="".join(part.arguments) or "{}")
-            for id, part in zip(ids, parts, strict=True)
+            [
+                Call(id=id, name=part.name, arguments="".join(part.arguments) or "{}")
+                for id, part in zip(ids, parts, strict=True)
+            ]
         )
 
 
