@@ -180,6 +180,7 @@ class Intake:
         table.advance(slot)
         ack = lineup.told(slot, run, way, table.runs)
         if not wake(table, run.session) and not self._tree.router.is_alive:
+            table.finish(run, run.ends_as("interrupted", "no session is run any more"))
             raise ActorDead(self._tree.router.path, "no session is run any more")
         return ack
 

@@ -81,7 +81,6 @@ class Router(Actor[RouterMessage]):
     @handles(Retire)
     async def retire(self, message: Retire) -> None:
         await self.stop_child(actor_name(message.session))
-        self._open(message.session)  # it may have been told of something that it did not get to
 
     @handles(Terminated)
     async def ended(self, message: Terminated) -> None:
