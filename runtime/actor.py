@@ -61,6 +61,13 @@ class Actor(Generic[P_contra]):
         ``on_start`` did not return.
         """
 
+    def on_child_end(self, name: str, error: Exception | None) -> None:
+        """Runs in the step in which a child has ended for ever, so that its name is free.
+
+        ``error``: why it did not start, if it never did. Must not wait. A failure here is a crash
+        of this actor. Not called while this actor itself ends.
+        """
+
     @property
     def ref(self) -> ActorRef[P_contra]:
         """The reference others hold; the same across restarts."""

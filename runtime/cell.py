@@ -270,7 +270,9 @@ class Cell:
             raise ActorDead(self.path, "it is ending, so it starts no children")
         if self.supervisor is None:
             spec = self.life.actor.supervision
-            self.supervisor = Supervisor(self.system, self.path, spec, self.life.crash, self.finish)
+            self.supervisor = Supervisor(
+                self.system, self.path, spec, self.life.crash, self.finish, self.life.child_ended
+            )
             self.parent.adopt(self.supervisor.run, name=f"{self.path} (supervisor)")
         return self.supervisor
 

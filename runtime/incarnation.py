@@ -122,6 +122,16 @@ class Incarnation:
             self.failure = error
         self._end_at_once()
 
+    def child_ended(self, child: Cell) -> None:
+        """Tell the actor of it; what fails then is not the child's."""
+        if self.finishing:
+            return
+        try:
+            error = None if child.was_ready else child.failed_with
+            self.actor.on_child_end(child.name, error)
+        except Exception as error:
+            self.crash(unwrapped(error))
+
     def _end_at_once(self) -> None:
         self.cancel_at(-math.inf)
         self.finish()

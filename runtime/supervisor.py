@@ -45,6 +45,7 @@ class Supervisor:
         supervision: Supervision,
         escalate: Callable[[Exception], None],
         wind_up: Callable[[], None],
+        tell_end: Callable[[Cell], None] | None = None,
     ) -> None:
         self.path = path
         self.cells: dict[str, Cell] = {}  # in start order
@@ -54,6 +55,7 @@ class Supervisor:
         self._system = system
         self._escalate = escalate
         self._wind_up = wind_up
+        self._tell_end = tell_end
         self._table = ChildTable(supervision)
         self._exits: deque[tuple[Cell, int]] = deque()
         self._due: dict[str, float] = {}  # restarts to come, by name
@@ -306,12 +308,15 @@ class Supervisor:
         self._bury(cell, "it did not start")
 
     def _bury(self, cell: Cell, reason: str) -> None:
-        if self.cells.get(cell.name) is cell:
+        present = self.cells.get(cell.name) is cell
+        if present:
             del self.cells[cell.name]
             self._due.pop(cell.name, None)
             self._table.remove(cell.name)
             self._let_follow(cell.name, reason)
         cell.bury(reason)
+        if present and not self.closing and self._tell_end is not None:
+            self._tell_end(cell)
 
     def _let_follow(self, name: str, reason: str) -> None:
         heir = self._heirs.pop(name, None)

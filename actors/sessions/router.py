@@ -11,7 +11,7 @@ from motet.actors.services import Services
 from motet.actors.sessions.session import Session, SessionMessage, drop
 from motet.actors.sessions.watchdog import watch
 from motet.protocols.messages import Message, Request
-from motet.runtime import Actor, ActorDead, ActorRef, Supervision, Terminated, handles
+from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
@@ -42,7 +42,7 @@ class Retire(Request[None], frozen=True, tag="router.retire"):
     session: str
 
 
-RouterMessage: TypeAlias = Resolve | Discard | Retire | Terminated
+RouterMessage: TypeAlias = Resolve | Discard | Retire
 
 
 class Router(Actor[RouterMessage]):
@@ -62,15 +62,24 @@ class Router(Actor[RouterMessage]):
             self.start_soon(watch, self.services, self.stalled)
         self.services.table.opener = self._opened
         # After a crash: what was queued is still there, and perhaps nothing else will ever come.
-        for key in tuple(self.services.table.slots):
-            self._open(key)
+        for key, slot in tuple(self.services.table.slots.items()):
+            if slot.waits:
+                self._opened(key)
 
     async def on_stop(self) -> None:
-        self.services.table.opener = None
+        table = self.services.table
+        table.opener = None
+        if self.ref.is_alive:
+            return  # for the next router there is what waits
+        for slot in tuple(table.slots.values()):
+            for run in slot.give_up(gone := "no session is run any more"):
+                table.finish(run, run.ends_as("cancelled", gone))
 
     @handles(Resolve)
     async def resolve(self, message: Resolve) -> ActorRef[SessionMessage]:
-        return await self._started(message.session)
+        while (session := self._open(message.session)) is None:
+            await self.stop_child(actor_name(message.session))
+        return session
 
     @handles(Discard)
     async def discard(self, message: Discard) -> None:
@@ -82,46 +91,37 @@ class Router(Actor[RouterMessage]):
     async def retire(self, message: Retire) -> None:
         await self.stop_child(actor_name(message.session))
 
-    @handles(Terminated)
-    async def ended(self, message: Terminated) -> None:
-        self._open(unquote(message.path.rpartition("/")[2]))
-
-    def _open(self, key: str) -> None:
-        """Begin the actor of a session if there is something for it to do."""
-        slot = self.services.table.slots.get(key)
-        if slot is not None and slot.waits:
-            self._opened(key)
-
-    async def _started(self, key: str) -> ActorRef[SessionMessage]:
-        """The actor of a session, alive."""
-        name = actor_name(key)
-        session: ActorRef[SessionMessage] | None = self.child(name)
-        if session is None or not session.is_alive:
-            await self.stop_child(name)  # one that is ending has its name until it has ended
-            session = await self.start_child(lambda: Session(key, self.services), name=name)
-        self._note(key, session)
-        return session
+    def on_child_end(self, name: str, error: Exception | None) -> None:
+        """What came too late for a session's actor is for its next one."""
+        slot = self.services.table.slots.get(unquote(name))
+        if slot is None or not slot.waits:
+            return
+        if error is None:
+            self._opened(slot.session)
+            return
+        for run in slot.give_up(f"its session did not start: {error!r}"):
+            self.start_soon(drop, run, self.services)
 
     def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
-        """What ``Resolve`` answers, if that takes no waiting: see ``RunTable.opened``."""
+        """See ``RunTable.opened``."""
+        try:
+            return self._open(key)
+        except ActorDead:  # the router is ending
+            return None
+
+    def _open(self, key: str) -> ActorRef[SessionMessage] | None:
+        """The actor of a session, which may have begun just now; None while one is ending."""
         name = actor_name(key)
         session: ActorRef[SessionMessage] | None = self.child(name)
         if session is None:
-            try:
-                session = self.spawn_child(lambda: Session(key, self.services), name=name)
-            except ActorDead:  # the router is ending
-                return None
+            session = self.spawn_child(lambda: Session(key, self.services), name=name)
         elif not session.is_alive:
-            self.watch(session)  # so that the next one begins when it has ended
             return None
-        self._note(key, session)
-        return session
-
-    def _note(self, key: str, session: ActorRef[SessionMessage]) -> None:
         table = self.services.table
         table.slot(key).actor = session
         if len(table.slots) > MOST:
             self._crowded.set()
+        return session
 
     async def _sweep(self) -> None:
         """Passivate sessions that have been idle for a while, or are too many.

@@ -151,8 +151,8 @@ class Session(Actor[SessionMessage]):
             slot.chores -= 1
 
     async def on_stop(self) -> None:
-        run = self.last
-        if run is not None:
+        run, self.last = self.last, None  # which knows this actor, and would keep it alive
+        if run is not None and self.services.hooks.any_at("session_end"):
             end = SessionEnd(run.id, run.session, run.agent.name, run.principal)
             with trio.move_on_after(END_BUDGET):
                 await self.services.hooks.ask(end)

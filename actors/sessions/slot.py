@@ -70,6 +70,15 @@ class Slot:
         """Whether there is something that its actor has to begin."""
         return bool(self.queue or self.starting or self.dropped)
 
+    def give_up(self, reason: str) -> list[Run]:
+        """Take out whatever waits: nobody will begin it."""
+        runs = [*self.dropped, *self.starting, *self.queue]
+        for waiting in (self.dropped, self.starting, self.queue):
+            waiting.clear()
+        for run in runs:
+            run.cancel(reason)
+        return runs
+
     @property
     def idle(self) -> bool:
         busy = self.running or self.arriving or self.chores or self.waits

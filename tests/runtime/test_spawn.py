@@ -232,6 +232,47 @@ async def test_children_whose_end_nobody_waits_for_end_side_by_side(
         owner.spawn_child(lambda: Child(log), name="a")
 
 
+async def test_an_owner_is_told_when_a_child_has_ended_for_ever_and_can_replace_it() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Parent(Owner):
+        def on_child_end(self, name: str, error: Exception | None) -> None:
+            told.append((name, repr(error)))
+            if name == "a":
+                self.spawn_child(lambda: Child([]), name="a")
+
+    owners: list[Owner] = []
+    async with open_system() as system:
+        await system.start(lambda: Parent(owners), name="owner")
+        owner = owners[0]
+        a = owner.spawn_child(lambda: Child([]), name="a")
+        await a.tell(Crash())
+        assert await a.ask(Who()) == "owner"
+        assert told == []  # it was restarted
+        await a.stop()
+        assert told == [("a", "None")]
+        assert owner.children["a"] != a
+        with pytest.raises(StartFailed):
+            await owner.start_child(lambda: Child([], fails=True), name="b")
+        assert told[1:] == [("b", "OSError('no start')")]
+    assert len(told) == 2  # what its own end ends is no news
+
+
+async def test_an_owner_that_fails_at_the_end_of_a_child_has_crashed() -> None:
+    class Parent(Owner):
+        def on_child_end(self, name: str, error: Exception | None) -> None:
+            raise LookupError(name)
+
+    owners: list[Owner] = []
+    async with open_system() as system:
+        ref = await system.start(lambda: Parent(owners), name="owner")
+        child = owners[0].spawn_child(lambda: Child([]), name="child")
+        await child.stop()
+        await wait_all_tasks_blocked()
+        assert len(owners) == 2
+        assert ref.statistics().restarts == 1
+
+
 async def test_only_the_living_object_starts_children() -> None:
     async with open_system() as system:
         owners: list[Owner] = []

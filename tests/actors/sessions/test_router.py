@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator
+from weakref import WeakSet
 
 import pytest
 import trio
@@ -134,3 +136,44 @@ async def test_whoever_waits_for_a_session_that_does_not_start_is_told(
     assert session is not None
     with pytest.raises(ActorDead, match="no luck"):
         await session.ask(Compact("nothing"))
+    ran = await host.run(motet.Agent("a", model=Scripted(say("yes"))), "hi", check=False)
+    assert ran.status == "dropped"
+    assert "no luck" in ran.detail
+
+
+@pytest.mark.parametrize("path", ["/host/router/s", "/host/router"])
+def test_a_kill_at_any_step_keeps_nobody_waiting(path: str) -> None:
+    def story(host: mt.SimulatedHost) -> None:
+        agent = motet.Agent("a", model=mt.ScriptedModel([mt.say("one"), mt.say("two")]))
+        for _ in range(2):
+            assert host.run(agent, "hi", session="s").output
+
+    report = mt.sweep(story, "kill", target=path)
+    assert not report.findings, report
+    assert report.struck > 40
+
+
+async def test_a_session_that_was_put_to_rest_is_freed_at_once(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """It leaves no cycle that the garbage collector would have to find."""
+    sessions: WeakSet[Session] = WeakSet()
+    on_start = Session.on_start
+
+    async def noted(session: Session) -> None:
+        sessions.add(session)
+        await on_start(session)
+
+    monkeypatch.setattr(router, "MOST", 0)
+    monkeypatch.setattr(Session, "on_start", noted)
+    agent = motet.Agent("a", model=Scripted(*[say("yes")] * 3))
+    async with motet.open_host(agents=[agent]) as host:
+        gc.disable()
+        try:
+            for number in range(3):
+                await host.run("a", "hi", session=f"s{number}")
+            assert len(sessions) == 3
+            await trio.sleep(2 * router.CROWDED_SWEEP)
+            assert not sessions
+        finally:
+            gc.enable()
