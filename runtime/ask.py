@@ -23,7 +23,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import msgspec
 import outcome
@@ -34,13 +34,13 @@ from motet.protocols.messages import Asked, Message
 from motet.runtime.answer import Answer
 from motet.runtime.errors import ActorDead, AskTimeout
 from motet.runtime.replies import Replies, Taken
-from motet.runtime.waits import Work, current_work, refuse_cycle
+from motet.runtime.waits import Work, current_work, is_overdue, refuse_cycle
 
 if TYPE_CHECKING:
     from motet.runtime.cell import Cell
     from motet.runtime.mailbox import Mailbox
 
-__all__ = ["Ask", "ItemsAsk", "Result", "TakingAsk", "ask"]
+__all__ = ["Ask", "ItemsAsk", "Result", "TakingAsk", "ask", "may_ask_again"]
 
 R = TypeVar("R")
 
@@ -57,6 +57,9 @@ class Ask(msgspec.Struct, eq=False):
 
     A Struct because one is made for every ask, in half the time that an ``__init__`` takes.
     """
+
+    # Whether the asker is parked in it as long as it lasts, so that its cancellation comes at once.
+    prompt: ClassVar[bool] = True
 
     mailbox: Mailbox
     message: Message
@@ -223,9 +226,18 @@ async def ask(
             # `handles` made the checkers compare the handler's type. No `cast`, here and above:
             # it would be a call for each ask.
             return result  # type: ignore[no-any-return]
-        # The deadline passed while the actor was busy, before Trio or our timers looked at the
-        # clock. Now they do, and the checkpoint raises Cancelled, unless somebody moved the
-        # deadline, or what asks is shielded: then ask again, with no deadline but the own.
-        cell.system.timers.fire_due()
-        await trio.lowlevel.checkpoint()
+        if not await may_ask_again(cell, work):
+            raise AskTimeout(mailbox.path, type(message), 0)
         told = limit
+
+
+async def may_ask_again(cell: Cell, work: Work | None) -> bool:
+    """After an ask was found too late: whether to ask again, with no deadline but the own.
+
+    The deadline passed while the actor was busy, before Trio or our timers looked at the clock. Now
+    they do, and the checkpoint raises Cancelled, unless somebody moved the deadline, or what asks
+    is shielded. False: its cancellation may be on the way still, and nothing may begin.
+    """
+    cell.system.timers.fire_due()
+    await trio.lowlevel.checkpoint()
+    return not is_overdue(work)

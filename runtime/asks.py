@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 import outcome
 import trio
@@ -21,7 +21,7 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, w
 
 from motet.protocols.messages import Asked, Message
 from motet.runtime.answer import WOKEN, Answer
-from motet.runtime.ask import Ask, Result
+from motet.runtime.ask import Ask, Result, may_ask_again
 from motet.runtime.errors import MotetRuntimeError
 from motet.runtime.fanout import Cut, Done, Failed, Settled
 from motet.runtime.observe import asking
@@ -131,11 +131,10 @@ class Asks(Generic[R]):
             if self._paused or not len(self):
                 self._paused = False
                 raise StopAsyncIteration
-            # Parked as long as anything is under way: only there a cancellation reaches it at once.
-            if self._under_way:
-                await self._park(self._abort)
-            else:
+            if self._late:
                 await self._ask_again()
+            else:
+                await self._park(self._abort)
         index = self._ended.popleft()
         return index, self.results[index]
 
@@ -230,11 +229,12 @@ class Asks(Generic[R]):
         self._ended.append(index)
 
     async def _ask_again(self) -> None:
-        """Unless the checkpoint raises Cancelled: somebody moved the deadline."""
-        self._late[-1].cell.system.timers.fire_due()
-        await trio.lowlevel.checkpoint()
+        may = await may_ask_again(self._late[-1].cell, self._work)
         late = self._late.pop()
-        self._begin(late.index, late.cell, late.message, self._deadline)
+        if may:
+            self._begin(late.index, late.cell, late.message, self._deadline)
+        else:
+            self._note(late.index, Cut(started=False))
 
 
 def _refuse(_: RaiseCancelT) -> Abort:
@@ -243,6 +243,8 @@ def _refuse(_: RaiseCancelT) -> Abort:
 
 class _OneOfMany(Ask, eq=False, kw_only=True):
     """The envelope of one: its outcome goes to the others', and resumes who waits for any."""
+
+    prompt: ClassVar[bool] = False
 
     cell: Cell
     asks: Asks[Any]

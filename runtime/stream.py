@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 import outcome
@@ -83,6 +83,8 @@ def _open_channel() -> _Channel:
 
 class StreamAsk(ItemsAsk, eq=False):
     """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
+
+    prompt: ClassVar[bool] = False
 
     channel: _Channel = msgspec.field(default_factory=_open_channel)
     ended: trio.Event = msgspec.field(default_factory=trio.Event)

@@ -14,9 +14,19 @@ import math
 from contextvars import ContextVar
 from typing import Protocol
 
+import trio
+
 from motet.runtime.errors import AskCycle
 
-__all__ = ["StartWait", "Wait", "Work", "current_deadline", "current_work", "refuse_cycle"]
+__all__ = [
+    "StartWait",
+    "Wait",
+    "Work",
+    "current_deadline",
+    "current_work",
+    "is_overdue",
+    "refuse_cycle",
+]
 
 
 class Wait(Protocol):
@@ -29,10 +39,17 @@ class Wait(Protocol):
 
 
 class Served(Protocol):
-    """A request that is being handled: by when, and whether its handler was cancelled."""
+    """A request that is being handled: by when, for whom, and whether its handler was cancelled.
+
+    ``prompt``: its handler is cancelled in the very step in which its asker is.
+    """
 
     until: float
+    task: trio.lowlevel.Task
     cancelled_at: float | None
+
+    @property
+    def prompt(self) -> bool: ...
 
 
 class Work:
@@ -81,6 +98,16 @@ def current_deadline() -> float:
     """
     work = current_work.get()
     return math.inf if work is None else work.deadline
+
+
+def is_overdue(work: Work | None) -> bool:
+    """Whether ``work`` is for an asker whose time is over, and who may not have noticed it yet."""
+    now = trio.current_time()
+    while work is not None and work.serves is not None and work.serves.cancelled_at is None:
+        if not work.serves.prompt and work.serves.until <= now:
+            return True
+        work = work.serves.task.context.get(current_work)
+    return False
 
 
 def refuse_cycle(work: Work, target: Work) -> None:

@@ -12,6 +12,7 @@ from motet.protocols.messages import Message, Request, StreamRequest
 from motet.runtime import (
     Actor,
     ActorRef,
+    Asks,
     AskTimeout,
     Replies,
     System,
@@ -188,3 +189,83 @@ async def test_an_asker_that_moves_its_deadline_is_not_held_to_the_old_one(
             # Asked at six, with a deadline of five: it is asked again without.
             assert await first.ask(Late(6)) == math.inf
         assert trio.current_time() == 6
+
+
+class Below(Request[float], frozen=True, tag="deadline.below"):
+    """Begins at once."""
+
+
+class LateFlow(StreamRequest[float, str], frozen=True, tag="deadline.late-flow"):
+    """Asks the one below after six seconds, and says what it got."""
+
+
+class LateAsk(Request[str], frozen=True, tag="deadline.late-ask"):
+    """The same, asked."""
+
+
+class Begun(Actor[Below]):
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    @handles(Below)
+    async def begin(self, _: Below) -> float:
+        self.at.append(trio.current_time())
+        return trio.current_time()
+
+
+class Latecomer(Actor[LateFlow | LateAsk]):
+    def __init__(self, below: ActorRef[Below]) -> None:
+        self.below = below
+        self.got: list[str] = []
+
+    @handles(LateFlow)
+    async def flow(self, _: LateFlow, replies: Replies[float]) -> str:
+        return await self._late()
+
+    @handles(LateAsk)
+    async def answer(self, _: LateAsk) -> str:
+        return await self._late()
+
+    async def _late(self) -> str:
+        await trio.sleep(6)
+        try:
+            self.got.append(f"begun at {await self.below.ask(Below())}")
+        except AskTimeout:
+            self.got.append("too late")
+        return self.got[-1]
+
+
+@pytest.mark.parametrize("how", ["stream", "asks"])
+async def test_nothing_begins_for_an_asker_that_has_not_noticed_its_deadline(
+    how: str, autojump_clock: MockClock
+) -> None:
+    """Given one that is busy, behind a shield, while what it asked for goes on."""
+    begun = Begun()
+    latecomers: list[Latecomer] = []
+
+    async def ask(ref: ActorRef[LateFlow | LateAsk]) -> None:
+        if how == "stream":
+            async with ref.stream(LateFlow()):
+                await _busy()
+        else:
+            async with Asks[str]() as asks:
+                asks.begin(ref, LateAsk())
+                await _busy()
+
+    async def _busy() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(20)
+
+    async with open_system() as system:
+        below = await system.start(lambda: begun, name="below")
+
+        def latecomer() -> Latecomer:
+            latecomers.append(Latecomer(below))
+            return latecomers[-1]
+
+        ref = await system.start(latecomer, name="latecomer")
+        with trio.move_on_after(5):
+            await ask(ref)
+
+    assert begun.at == []
+    assert latecomers[0].got == ["too late"]
