@@ -156,8 +156,6 @@ class Session(Actor[SessionMessage]):
             end = SessionEnd(run.id, run.session, run.agent.name, run.principal)
             with trio.move_on_after(END_BUDGET):
                 await self.services.hooks.ask(end)
-        if self.slot.waits:  # it was told of something that it did not get to
-            self.services.table.opened(self.key)
 
 
 async def drop(run: Run, services: Services) -> None:

@@ -282,7 +282,8 @@ class RunTable:
         """The session's actor, which begins now if it does not live; it takes mail at once.
 
         None while its router is not there or the one before is ending: who sees to that opens it
-        if something waits. If it cannot start, what it was sent is settled with the reason.
+        if something waits. If it cannot start, what it was sent is settled with the reason, and
+        what waits is dropped.
         """
         found = self.actor(session)
         if found is None and self.opener is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 import motet
 from motet.actors.sessions.router import Retire
@@ -120,17 +120,21 @@ async def test_what_a_retired_session_was_told_of_is_begun_by_the_next(
     del autojump_clock
 
 
-async def test_a_session_that_cannot_begin_leaves_its_input_for_the_next_time(
+async def test_a_session_that_cannot_begin_drops_its_input_and_says_why(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with motet.open_host(agents=[agent("one", "two")]) as host:
+    async def fail(_: Session) -> None:
+        raise LookupError("no luck")
+
+    async with motet.open_host(agents=[agent("one")]) as host:
         with monkeypatch.context() as broken:
-            broken.setattr(Session, "_pump", lambda _: 1 / 0)
+            broken.setattr(Session, "on_start", fail)
             first = await submit(host)
-            await wait_all_tasks_blocked()
+            dropped = await ended(host, first.run_id)
+        assert (first.status, dropped.status) == ("accepted", "dropped")
+        assert "no luck" in dropped.detail
         second = await submit(host)
-        assert (first.status, second.status) == ("accepted", "queued")
-        assert [await answer(host, ack.run_id) for ack in (first, second)] == ["one", "two"]
+        assert await answer(host, second.run_id) == "one"
     del autojump_clock
 
 
