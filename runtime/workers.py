@@ -139,7 +139,7 @@ class Workers:
             return
         mailbox.attend = self.attend
         for kind, stash in mailbox.stashes.items():
-            for _ in stash.copy():
+            for _ in stash:  # none leaves it before a worker takes its first step
                 self.attend(kind)
 
     def attend(self, kind: type[Message]) -> None:
