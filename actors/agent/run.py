@@ -65,12 +65,13 @@ class TurnRunner:
         self.run = run
         self.slot = slot
         self.services = services
+        self.kit = services.of(run)
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
             budget=run.budget or fresh_budget(run),
-            loops=Loops(services.of(run).catalog.kinds(run.agent.name)),
+            loops=Loops(self.kit.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
@@ -242,7 +243,7 @@ class TurnRunner:
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
             await self.services.warn(run, "bootstrap", problem, grave=False)
-        for problem in await self.services.of(run).mcp.prepare(run.agent.name):
+        for problem in await self.kit.mcp.prepare(run.agent.name):
             await self.services.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
@@ -352,7 +353,7 @@ class TurnRunner:
         except Exception as error:
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.warn(run, "transcript", message)
-        self.turn.loops.kinds = self.services.of(run).catalog.kinds(agent.name)
+        self.turn.loops.kinds = self.kit.catalog.kinds(agent.name)
         self.output.change_agent()
         self.thinker.change_agent()
         await self._prepare()

@@ -68,7 +68,7 @@ def prompt_input(run: Occasion) -> PromptInput:
         tools=_offered(run.tools) if hosted else (),
         programs=run.programs,
         skills=run.prepared.skills if USE_SKILL in names else (),
-        mcp=run.mcp if hosted or not is_small(run.mcp) else (),
+        mcp=run.mcp if hosted or (run.mcp and not is_small(run.mcp)) else (),
         files=run.prepared.files,
         soul=run.prepared.soul,
         workspace=str(run.prepared.workspace) if hosted and names else "",

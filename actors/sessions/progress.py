@@ -43,6 +43,7 @@ class Progress:
 
     def note(self, event: AnyEvent, now: float) -> None:
         """Something was heard of it."""
+        self.at, self.told = now, False
         match event:
             case events.TextDelta() | events.ThinkingDelta():
                 pass
@@ -58,7 +59,7 @@ class Progress:
                 self.people.discard(approval)
             case _:
                 pass
-        self.heard(now)
+        self.at, self.told = now, False
 
     def stalled(self, now: float, limit: float) -> float | None:
         """Seconds for which nothing was heard, if they are too many and nobody was told."""

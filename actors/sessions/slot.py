@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from motet.actors.sessions.table import Run
     from motet.protocols.sessions import FinishRun
     from motet.runtime import ActorRef
+
+_ALONE: Final = nullcontext()
+"""Has no state, so that one is enough."""
 
 
 @attrs.define(eq=False)
@@ -51,7 +54,7 @@ class Slot:
     def storing(self) -> AbstractAsyncContextManager[None]:
         """Held by who stores, or reads, what is unsaved: several runs may do so at once."""
         if not self.group:
-            return nullcontext()
+            return _ALONE
         if self._lock is None:
             self._lock = trio.Lock()
         return self._lock
