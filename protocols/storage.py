@@ -15,7 +15,8 @@ Row: TypeAlias = tuple[SqlValue, ...]
 class Statement(msgspec.Struct, frozen=True):
     """One SQL statement with its positional parameters.
 
-    ``expect`` is the number of rows it must return (None: any); when it returns another number the
+    ``expect`` is the number of rows it must return (None: any), ``changes`` the number that it must
+    insert, update or delete, which costs a third of having them returned. With any other number the
     whole transaction is rolled back and ``ExpectationFailed`` names the statement's index.
     ``each``: run it once for each of these parameters instead; its rows are then nobody's concern.
     """
@@ -24,6 +25,7 @@ class Statement(msgspec.Struct, frozen=True):
     params: tuple[SqlValue, ...] = ()
     expect: int | None = None
     each: tuple[tuple[SqlValue, ...], ...] = ()
+    changes: int | None = None
 
 
 class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.transact"):

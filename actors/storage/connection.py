@@ -10,15 +10,29 @@ import apsw
 from motet.protocols.storage import Row, SqlValue
 
 
+WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
 class Connection(apsw.Connection):
-    """Blocking; used by one thread at a time."""
+    """Blocking; used by one thread at a time.
+
+    All goes through one cursor, since all rows are fetched at once: a new one for each statement
+    costs as much as the shortest of them.
+    """
+
+    def __init__(self, filename: str, flags: int = WRITE, vfs: str | None = None) -> None:
+        super().__init__(filename, flags, vfs)
+        # Else a statement whose plan could depend on its parameters is compiled at each use.
+        self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        self._cursor = self.cursor()
 
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
         """Run statements to their end; all their rows. Raises ``apsw.Error``."""
         # apsw declares values as a union with Buffer, which is not in Python 3.11's typing.
-        return tuple(cast("list[Row]", self.execute(sql, params).fetchall()))  # pyright: ignore
+        found = cast("list[Row]", self._cursor.execute(sql, params).fetchall())  # pyright: ignore
+        return tuple(found)
 
     def run_each(self, sql: str, params: Sequence[Sequence[SqlValue]]) -> None:
         """Run one statement once for each of the parameters. Raises ``apsw.Error``."""
-        for _ in self.executemany(sql, params):  # pyright: ignore
+        for _ in self._cursor.executemany(sql, params):  # pyright: ignore
             pass

@@ -26,18 +26,17 @@ class ConstraintFailed(StorageError):
 
 
 class ExpectationFailed(StorageError):
-    """A statement returned another number of rows than it was declared to.
+    """A statement returned or changed another number of rows than it was declared to.
 
     Attributes:
         index: which statement of the transaction, from 0.
         expected: rows declared.
-        got: rows returned.
+        got: rows that it did return or change.
     """
 
-    def __init__(self, index: int, expected: int, got: int):
+    def __init__(self, index: int, expected: int, got: int, did: str = "returned"):
         super().__init__(
-            f"statement {index} returned {got} rows, not {expected}: "
-            "the transaction was rolled back"
+            f"statement {index} {did} {got} rows, not {expected}: the transaction was rolled back"
         )
         self.index = index
         self.expected = expected

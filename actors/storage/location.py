@@ -19,7 +19,7 @@ from uuid import uuid4
 import apsw
 import attrs
 
-from motet.actors.storage.connection import Connection
+from motet.actors.storage.connection import WRITE, Connection
 from motet.actors.storage.errors import StateInUse, StorageError, storage_error
 from motet.actors.storage.worker import InlineJobs, Jobs, JobThread, in_thread, inline
 
@@ -67,7 +67,7 @@ class Location:
         filename = f"file:/motet-{uuid4().hex}?vfs=memdb"
         # SQLite drops such a database with its last connection; this one keeps it over a
         # restart of the writer.
-        keeper = apsw.Connection(filename, flags=_WRITE | apsw.SQLITE_OPEN_URI)
+        keeper = apsw.Connection(filename, flags=WRITE | apsw.SQLITE_OPEN_URI)
         if image:
             _copy(image, keeper)
         name = "the database in memory"
@@ -83,9 +83,9 @@ class Location:
 
     def connect(self, *, read_only: bool = False) -> Connection:
         """A new connection. Blocking: call it through :meth:`run`. Raises ``StorageError``."""
-        mode = apsw.SQLITE_OPEN_READONLY if read_only else _WRITE
+        mode = apsw.SQLITE_OPEN_READONLY if read_only else WRITE
         try:
-            connection = Connection(self._filename, flags=mode | self._flags, vfs=self._vfs)
+            connection = Connection(self._filename, mode | self._flags, self._vfs)
             try:
                 self._configure(connection, read_only)
             except BaseException:
@@ -125,9 +125,6 @@ class Location:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
 
 def _copy(image: bytes, target: apsw.Connection) -> None:

@@ -81,6 +81,8 @@ def _execute(connection: Connection, transaction: Transaction) -> Rows:
         found = connection.run(statement.sql, statement.params)
         if statement.expect is not None and len(found) != statement.expect:
             raise ExpectationFailed(index, statement.expect, len(found))
+        if statement.changes is not None and (changed := connection.changes()) != statement.changes:
+            raise ExpectationFailed(index, statement.changes, changed, "changed")
         rows.append(found)
     return tuple(rows)
 

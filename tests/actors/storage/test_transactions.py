@@ -74,6 +74,19 @@ def test_a_transaction_that_fails_takes_nothing_else_with_it(writer: Connection)
     assert notes(writer) == ["a", "c"]
 
 
+def test_a_write_can_say_how_many_rows_it_must_change(writer: Connection) -> None:
+    both = "UPDATE notes SET text = text || '!'"
+    assert commit_group(writer, [(*add("a", "b"), Statement(both, changes=2))], "here") == [
+        ((), (), ())
+    ]
+    taken = Statement(ADD + " ON CONFLICT DO NOTHING", ("a!",), changes=1)
+    error = failed(writer, (*add("c"), taken))
+    assert isinstance(error, ExpectationFailed)
+    assert (error.index, error.expected, error.got) == (1, 1, 0)
+    assert str(error).startswith("statement 1 changed 0 rows, not 1")
+    assert notes(writer) == ["a!", "b!"]
+
+
 def test_an_expectation_that_fails_is_named_and_rolled_back(writer: Connection) -> None:
     error = failed(writer, (*add("a"), Statement("SELECT 1 UNION SELECT 2", expect=1)))
     assert isinstance(error, ExpectationFailed)
