@@ -195,10 +195,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         ``NotFound`` (a foreign session) and ``StorageError`` when the input could not be accepted.
         """
         run = await self._intake.new_run(agent, text, deps=deps, **options)
-        async with self._intake.owned(run) as ack:
-            if ack.status == "duplicate":
-                run = await self._intake.twin(ack.run_id, run)
-            await run.ended.wait()
+        run = await self._intake.answered(run)
         assert run.result is not None
         return run.result.check() if check else run.result
 

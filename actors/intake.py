@@ -145,18 +145,34 @@ class Intake:
             if finding.blocked:
                 raise InputValidation(finding.told)
 
+    async def answered(self, run: Run) -> Run:
+        """Have a run answer its input, to its end; of one that was sent before, the first run.
+
+        Cancelling ends it and waits for its clean-up. Raises as :meth:`motet.Host.run` always does.
+        """
+        try:
+            ack = await self._deliver(run)
+            twin = run if ack.status != "duplicate" else await self.twin(ack.run_id, run)
+            await twin.ended.wait()
+        finally:
+            await self._end(run)
+        return twin
+
     @asynccontextmanager
     async def owned(self, run: Run) -> AsyncGenerator[Ack]:
         """A run that belongs to this block: it has ended when the block is left."""
         try:
             yield await self._deliver(run)
         finally:
-            if run.generation and not run.ended.is_set():  # it was admitted, and goes on
-                # Waits while being cancelled, without limit: bounded waiting would break G1.
-                with trio.CancelScope(shield=True):
-                    stop = self._tree.table.cancel_run(run, "its caller has gone")
-                    await self.discard(stop.dropped)
-                    await run.ended.wait()
+            await self._end(run)
+
+    async def _end(self, run: Run) -> None:
+        if run.generation and not run.ended.is_set():  # it was admitted, and goes on
+            # Waits while being cancelled, without limit: bounded waiting would break G1.
+            with trio.CancelScope(shield=True):
+                stop = self._tree.table.cancel_run(run, "its caller has gone")
+                await self.discard(stop.dropped)
+                await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
         """Store and queue the input, which is nobody's from then on."""

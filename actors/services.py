@@ -214,7 +214,7 @@ class Services:
 
         Event failures are silent (seed 001): a host without a bus runs as well as one with it.
         """
-        hear(self.table.runs, run.id, event)
+        hear(self.table, run.id, event)
         feed = self.fanout.feed
         if feed is None or feed.closed:
             self.dropped += 1
@@ -228,7 +228,7 @@ class Services:
 
     async def publish(self, session: str, event: AnyEvent, run_id: str) -> None:
         """The same for a run of which only the names are known."""
-        hear(self.table.runs, run_id, event)
+        hear(self.table, run_id, event)
         await self._tell_when_room(session, event, run_id)
 
     async def _tell_when_room(self, session: str, event: AnyEvent, run_id: str) -> None:

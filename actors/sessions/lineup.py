@@ -92,7 +92,9 @@ def ripen(slot: Slot, held: Iterable[Run], most: int, now: float) -> None:
 
 def drop_strays(slot: Slot, live: Container[str | None]) -> None:
     """Drop what was only to enter a run which is not ``live`` any more."""
-    _drop(slot, [r for r in slot.queue if r.only_enters and r.steers not in live], TOO_LATE)
+    lost = [run for run in slot.queue if run.only_enters and run.steers not in live]
+    if lost:
+        _drop(slot, lost, TOO_LATE)
 
 
 def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
@@ -136,7 +138,8 @@ def _place(slot: Slot, run: Run, most: int) -> Way:
         run.deps = placed.into.deps if run.deps is None else run.deps
     for one in placed.frees:
         one.steers = None
-    _drop(slot, placed.drops, SUPERSEDED)
+    if placed.drops:
+        _drop(slot, placed.drops, SUPERSEDED)
     for one in placed.ends:
         one.cancel(INTERRUPTED)
     return placed.way

@@ -150,6 +150,8 @@ def next_batch(
     """What starts next, to be answered as one; empty when nothing may."""
     if not queue or len(running) >= limit:
         return ()
+    if not running and len(queue) == 1:
+        return () if is_held(queue[0], now) else (queue[0],)
     at_work = {one.id for one in running}
     waiting = [one for one in queue if one.steers not in at_work]
     passed_over = {one.author for one in running}  # whose later inputs must not come first

@@ -5,7 +5,6 @@ Invariant: it ends nothing and waits for nothing but time; a run that it tells o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,22 +13,22 @@ from motet.protocols.events import AnyEvent, RunStalled
 
 if TYPE_CHECKING:
     from motet.actors.services import Services
-    from motet.actors.sessions.table import Run
+    from motet.actors.sessions.table import RunTable
 
 CHECKS = 10
 """Looks in the time after which a run is stalled."""
 SOONEST, LATEST = 0.5, 30.0
 
 
-def hear(runs: Mapping[str, Run], run_id: str, event: AnyEvent) -> None:
+def hear(table: RunTable, run_id: str, event: AnyEvent) -> None:
     """An event of a run is a sign of it, and of those who wait for it."""
-    if isinstance(event, RunStalled):
+    run = table.runs.get(run_id)
+    if run is None or isinstance(event, RunStalled):
         return
-    now, run = trio.current_time(), runs.get(run_id)
-    if run is not None:
-        run.progress.note(event, now)
+    now = table.now()
+    run.progress.note(event, now)
     while run is not None and run.caller is not None:
-        run = runs.get(run.caller[0])
+        run = table.runs.get(run.caller[0])
         if run is not None:
             run.progress.heard(now)
 
