@@ -21,6 +21,8 @@ Note: TypeAlias = Callable[[bytes], str]
 
 RUN_LENGTH = 256
 """Shorter runs of base64 stay: hashes, keys and tokens look like them."""
+_LINE = 60
+"""Of base64 that is wrapped; shorter ones are not wrapped so."""
 _DEPTH = 64
 
 # A run begins where no character of its alphabet stands before it: that keeps the search linear.
@@ -30,7 +32,7 @@ _DATA_URI = re.compile(
     re.IGNORECASE,
 )
 _WRAPPED = re.compile(
-    r"(?<![0-9A-Za-z+/])(?:[0-9A-Za-z+/]{60,76}\r?\n){3,}[0-9A-Za-z+/]{0,76}={0,2}"
+    rf"(?<![0-9A-Za-z+/])(?:[0-9A-Za-z+/]{{{_LINE},76}}\r?\n){{3,}}[0-9A-Za-z+/]{{0,76}}={{0,2}}"
 )
 _RUN = re.compile(rf"(?<![0-9A-Za-z+/_-])[0-9A-Za-z+/_-]{{{RUN_LENGTH},}}={{0,2}}")
 _UPPER, _LOWER, _DIGIT = (re.compile(f"[{letters}]") for letters in ("A-Z", "a-z", "0-9"))
@@ -87,8 +89,8 @@ def text_without_binary(text: str, note: Note) -> str:
     """The text with a note for each ``data:`` URI and each long run of base64 in it."""
     if ";base64," in text.lower():
         text = _DATA_URI.sub(lambda found: note(_payload(found["data"])), text)
-    if len(text) < RUN_LENGTH:
-        return text
+    if len(text) < RUN_LENGTH or max(map(len, text.split()), default=0) < _LINE:
+        return text  # it is a quarter of the work to see that there is no long word
     text = _WRAPPED.sub(lambda found: _replaced(found.group(), note), text)
     return _RUN.sub(lambda found: _replaced(found.group(), note), text)
 

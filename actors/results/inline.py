@@ -8,7 +8,7 @@ section 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import cast
 
@@ -53,22 +53,60 @@ class Inlined(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Readable(msgspec.Struct, frozen=True):
+    """A value as a model could read it.
+
+    Attributes:
+        value: in JSON's types, with bytes.
+        text: with a note without an id for each binary.
+        size: bytes of the text.
+        binaries: what the notes are for, by checksum.
+    """
+
+    value: object
+    text: str
+    size: int
+    binaries: Mapping[str, bytes]
+
+    def fits(self, limit: int) -> bool:
+        """Whether the text is all of it, so that nothing has to be stored."""
+        return self.size <= limit and not self.binaries
+
+
+def readable(value: object) -> Readable:
+    """Read text, bytes, or anything with a JSON form. Raises nothing."""
+    binaries: dict[str, bytes] = {}
+
+    def found(data: bytes) -> str:
+        binaries[checksum(data)] = data
+        return omitted(data)
+
+    if isinstance(value, str):
+        text = well_formed(text_without_binary(value, found))
+    else:
+        value = _builtins(value)
+        text = result_text(without_binary(value, found))
+    text = storable(text)
+    return Readable(value, text, len(text.encode()), binaries)
+
+
 async def inline(
     store: ActorRef[ResultProtocol] | None,
     *,
     session: str,
     tool: str,
-    value: object,
+    read: Readable,
     limit: int = INLINE_LIMIT,
 ) -> Inlined:
-    """Decide what a model is given of ``value``: text, bytes, or anything with a JSON form.
+    """Decide what a model is given of a value: its text where that :meth:`~Readable.fits`.
 
     ``store`` None: what does not fit is cut. Raises nothing; cancellation passes, and then
     nothing that was not shown needs an id.
     """
-    shelf = _Shelf(store, session, tool)
-    text = storable(result_text(await _cleaned(shelf, value)))
-    size = len(text.encode())
+    shelf, text, size = _Shelf(store, session, tool), read.text, read.size
+    if read.binaries and store is not None:
+        text = await _with_ids(shelf, read)
+        size = len(text.encode())
     ids = tuple(shelf.ids.values())
     if size <= limit:
         return Inlined(text, size, None, ids, shelf.problem)
@@ -79,23 +117,6 @@ async def inline(
         return Inlined(_cut(pieces, size, limit, shelf.problem), size, None, ids, shelf.problem)
     head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
     return Inlined(head, size, result_id, ids, shelf.problem)
-
-
-def whole(value: object, limit: int = INLINE_LIMIT) -> Inlined | None:
-    """What :func:`inline` gives of a text that it would only look at; None for all else."""
-    if not isinstance(value, str) or len(value) > limit:
-        return None
-    binaries: list[bytes] = []
-
-    def found(data: bytes) -> str:
-        binaries.append(data)
-        return ""
-
-    text = well_formed(text_without_binary(value, found))
-    if "\x00" in text:
-        text = storable(text)
-    size = len(text.encode())
-    return Inlined(text, size) if size <= limit and not binaries else None
 
 
 @attrs.define
@@ -131,21 +152,11 @@ class _Shelf:
         return omitted(data, self.ids.get(checksum(data)))
 
 
-async def _cleaned(shelf: _Shelf, value: object) -> object:
-    """The value with a note for each of its binaries, which are stored first."""
-    value = _builtins(value)
-    found: dict[str, bytes] = {}
-
-    def collect(data: bytes) -> str:
-        found[checksum(data)] = data
-        return shelf.note(data)
-
-    cleaned = without_binary(value, collect)
-    if not found or shelf.store is None:
-        return cleaned
-    for data in list(found.values())[:BINARIES_STORED]:
+async def _with_ids(shelf: _Shelf, read: Readable) -> str:
+    """The text with an id in the note for each binary, which are stored first."""
+    for data in list(read.binaries.values())[:BINARIES_STORED]:
         await shelf.put_binary(data)
-    return without_binary(value, shelf.note)
+    return storable(result_text(without_binary(read.value, shelf.note)))
 
 
 def _builtins(value: object) -> object:

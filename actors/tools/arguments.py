@@ -91,11 +91,12 @@ class Arguments:
 
     def check(self, args: JsonObject, *, strict: bool = False) -> JsonObject:
         """The arguments as JSON data, mended unless ``strict``. Raises ``ArgumentError``."""
+        plain: JsonObject | None
         try:
-            plain: JsonObject = msgspec.to_builtins(
-                self._fitting(args), str_keys=True, enc_hook=_json_form
-            )
-        except Exception:  # what is wrong, if anything is, is found one by one
+            plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
+        except Exception:
+            plain = None
+        if plain is None:  # what is wrong, if anything is, is found one by one
             return self._one_by_one(args, strict=strict)
         return {
             name: value if isinstance(value := plain[name], _PLAIN) else _listed(value)

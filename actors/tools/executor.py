@@ -22,7 +22,7 @@ from motet.actors.hooks.client import HooksClient
 from motet.actors.kit import Kit
 from motet.actors.log import logger
 from motet.actors.policy.desk import PolicyDesk
-from motet.actors.results.inline import INLINE_LIMIT, inline, whole
+from motet.actors.results.inline import INLINE_LIMIT, inline, readable
 from motet.actors.results.messages import ResultProtocol
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
@@ -206,14 +206,15 @@ class ToolExecutor(Actor[ExecuteCall]):
     async def _shown(self, work: _Work, end: _End) -> CallResult:
         """What the model is given of it. Shielded: the call has had its effect already (G1)."""
         request, call = work.request, work.request.call
-        if (plain := whole(end.value, work.limit)) is not None:
-            return end.of(call, plain.text)
+        read = readable(end.value)
+        if read.fits(work.limit):
+            return end.of(call, read.text)
         with trio.CancelScope(shield=True):
             shown = await inline(
                 self._results,
                 session=request.session,
                 tool=call.name,
-                value=end.value,
+                read=read,
                 limit=work.limit,
             )
             if shown.problem:

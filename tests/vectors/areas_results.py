@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from motet.actors.results.detail import result_page
-from motet.actors.results.inline import INLINE_LIMIT, inline
+from motet.actors.results.inline import INLINE_LIMIT, inline, readable
 from motet.actors.results.ledger import ResultsFull, ResultTooLarge
 from motet.actors.results.messages import PinResult, ReadResult, ResultInfo
 from motet.actors.results.packing import COMPRESS_FROM, checksum
@@ -55,7 +55,7 @@ async def _inline(opened: Opened, given: Given) -> Facts:
         opened.store,
         session="s",
         tool="t",
-        value="x" * given.number("bytes"),
+        read=readable("x" * given.number("bytes")),
         limit=given.number("threshold", INLINE_LIMIT),
     )
     return {MAIN: made.text, "inline": made.result_id is None, "size_bytes": made.size}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from motet.actors.results.binary import omitted
 from motet.actors.results.detail import PAGE_LIMIT, find_result_id, page_text, result_page
-from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, storable, whole
+from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, readable, storable
 from motet.actors.results.messages import ReadResult
 from motet.actors.results.tool import tool_result_tools
 from motet.actors.storage.location import Location
@@ -33,7 +33,7 @@ def location() -> Iterator[Location]:
 
 async def shown(opened: Opened | None, value: object) -> Inlined:
     store = opened.store if opened else None
-    return await inline(store, session="s", tool="t", value=value)
+    return await inline(store, session="s", tool="t", read=readable(value))
 
 
 async def read_all(opened: Opened, result_id: str, limit: int | None = None) -> str:
@@ -78,7 +78,9 @@ async def test_a_tool_that_shows_little_shows_the_beginning_of_a_long_line(
     location: Location,
 ) -> None:
     async with open_results(location) as opened:
-        found = await inline(opened.store, session="s", tool="t", value="é" * 2_000, limit=201)
+        found = await inline(
+            opened.store, session="s", tool="t", read=readable("é" * 2_000), limit=201
+        )
         assert found.text.startswith("é" * 100 + "\n\n[Result ID: res_")
         assert "4000 bytes, 1 lines; cut above." in found.text
         assert found.result_id is not None
@@ -249,6 +251,7 @@ async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, te
         max_size=4,
     ).map("".join)
     | st.integers()
+    | st.lists(st.text(max_size=3), max_size=2)
     | st.binary(max_size=3),
     st.integers(0, 120),
 )
@@ -257,10 +260,13 @@ def test_a_text_that_needs_nothing_done_is_given_as_by_the_whole_work(
 ) -> None:
     """Law: what is given at once is what would be given; a text that fits always is."""
 
-    async def given_by_all() -> Inlined:
-        return await inline(None, session="s", tool="t", value=value, limit=limit)
+    read = readable(value)
 
-    at_once, all_of_it = whole(value, limit), trio.run(given_by_all)
-    assert at_once in (None, all_of_it)
-    if isinstance(value, str) and "base64" not in value and all_of_it.size <= limit:
-        assert at_once == all_of_it
+    async def given_by_all() -> Inlined:
+        return await inline(None, session="s", tool="t", read=read, limit=limit)
+
+    all_of_it = trio.run(given_by_all)
+    if read.fits(limit):
+        assert all_of_it == Inlined(read.text, read.size)
+    if "base64" not in str(value) and not isinstance(value, bytes) and all_of_it.size <= limit:
+        assert read.fits(limit)
