@@ -127,7 +127,7 @@ class RoomStore(Actor[RoomStoreMessage]):
         claim = (one.author, METHOD, request.key, digest, str(one.seq), now)
         claimed = (
             Statement(FORGET_KEYS, (now - KEY_LIFE,)),
-            Statement(CLAIM_KEY, claim, expect=1),
+            Statement(CLAIM_KEY, claim, changes=1),
         )
         try:
             await self._database.ask(Transact((*claimed, *stored)))

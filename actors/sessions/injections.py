@@ -19,15 +19,13 @@ SELECT session,
 FROM sessions WHERE session = ?1
 RETURNING 1"""
 
-TOUCH = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
-
 
 def inject(request: InjectRows, now: float) -> tuple[Statement, ...]:
     """``CLAIM_KEY`` fails for a key that was used, :data:`ADD_ROW` for an unknown session."""
     claim = (request.user, METHOD, request.key, request.body_hash, request.id, now)
     return (
         Statement(sql.FORGET_KEYS, (now - sql.KEY_LIFE,)),
-        Statement(sql.CLAIM_KEY, claim, expect=1),
+        Statement(sql.CLAIM_KEY, claim, changes=1),
         *(
             Statement(
                 ADD_ROW,
@@ -36,5 +34,5 @@ def inject(request: InjectRows, now: float) -> tuple[Statement, ...]:
             )
             for row in request.rows
         ),
-        Statement(TOUCH, (request.session, now)),
+        Statement(sql.TOUCH_SESSION, (request.session, now)),
     )

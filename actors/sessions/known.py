@@ -7,8 +7,9 @@ was read beside a change is not kept; texts of at most :data:`ROOM` characters a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
 import attrs
 from msgspec.structs import replace
@@ -28,11 +29,29 @@ class _Known:
 
 @attrs.define(eq=False)
 class Change:
-    """One write to a session: call :meth:`add` when it has committed rows, nothing otherwise."""
+    """A block that writes to a session: call :meth:`add` when it has committed rows, else nothing.
 
+    Made by :meth:`KnownContexts.changing`, and entered at once.
+    """
+
+    _contexts: KnownContexts
+    session: str
     _before: _Known | None
     after: _Known | None = None
     spoilt: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.after = None
+        self._contexts.changed(self)
 
     def add(self, rows: Sequence[ChatMessage], size: int) -> None:
         """These rows now stand behind those that were there."""
@@ -78,31 +97,24 @@ class KnownContexts:
             if found is not None:
                 self._put(session, _Known(found, size))
 
-    @contextmanager
-    def changing(self, session: str | None) -> Generator[Change]:
-        """A block that writes to a session; None: nobody knows to which."""
-        if session is None:
-            self._forget_all()
-            yield Change(None)
-            self._forget_all()
-            return
-        change = Change(self._take(session))
+    def changing(self, session: str) -> Change:
+        """A block that writes to a session."""
+        change = Change(self, session, self._take(session))
         self._reading.pop(session, None)
         self._changing.setdefault(session, []).append(change)
-        try:
-            yield change
-        except BaseException:
-            change.after = None
-            raise
-        finally:
-            others = self._changing[session]
-            others.remove(change)
-            for other in others:  # it knows nothing of this one
-                other.spoilt = True
-            if not others:
-                del self._changing[session]
-                if change.after is not None and not change.spoilt:
-                    self._put(session, change.after)
+        return change
+
+    def changed(self, change: Change) -> None:
+        """The block of a change was left; for :class:`Change` only."""
+        session = change.session
+        others = self._changing[session]
+        others.remove(change)
+        for other in others:  # it knows nothing of this one
+            other.spoilt = True
+        if not others:
+            del self._changing[session]
+            if change.after is not None and not change.spoilt:
+                self._put(session, change.after)
 
     def _take(self, session: str) -> _Known | None:
         known = self._known.pop(session, None)
@@ -116,8 +128,3 @@ class KnownContexts:
         self._size += known.size
         while self._size > self._room:
             self._take(next(iter(self._known)))
-
-    def _forget_all(self) -> None:
-        self._known.clear()
-        self._reading.clear()
-        self._size = 0

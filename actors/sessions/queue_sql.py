@@ -24,7 +24,7 @@ def join(request: JoinInputs, now: float) -> tuple[Statement, ...]:
     ends = ((one, "steered", usage, detail, now) for one in request.inputs)
     return (
         Statement(JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1),
-        *(Statement(END_RUN, end, expect=1) for end in ends),
+        *(Statement(END_RUN, end, changes=1) for end in ends),
         *(to_tell(one, InputSteered(request.run_id)) for one in request.inputs),
     )
 

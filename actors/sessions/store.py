@@ -272,16 +272,22 @@ class SessionStore(Actor[SessionStoreMessage]):
         closed = close_calls(request.rows, outcome="unknown")
         if closed != request.rows:
             _log.error("run %s left calls without a result: they are unknown", request.run_id)
-        if (
-            not await self._end(request, closed)
-            and await self.get_run(GetRun(request.run_id)) is None
-        ):
-            raise NotFound(f"no run {request.run_id!r}")
+        session = self._unfinished.get(request.run_id) or await self._session_of(request.run_id)
+        await self._end(request, session, closed)
 
-    async def _end(self, request: FinishRun, transcript: tuple[ChatMessage, ...]) -> bool:
+    async def _session_of(self, run_id: str) -> str:
+        """Of a run that another life has accepted, or that has ended. Raises ``NotFound``."""
+        run = await self.get_run(GetRun(run_id))
+        if run is None:
+            raise NotFound(f"no run {run_id!r}")
+        return run.session
+
+    async def _end(
+        self, request: FinishRun, session: str, transcript: tuple[ChatMessage, ...]
+    ) -> bool:
         """Whether this was what ended the run."""
-        statements = sql.finish(request, transcript, self._clock())
-        with self._contexts.changing(self._unfinished.get(request.run_id)) as change:
+        statements = sql.finish(request, session, transcript, self._clock())
+        with self._contexts.changing(session) as change:
             try:
                 await self._write(statements)
             except ExpectationFailed:
@@ -322,7 +328,9 @@ class SessionStore(Actor[SessionStoreMessage]):
             detail=why or "the host stopped",
             event=RunInterrupted(why or "the host ended during this run"),
         )
-        return await self.get_run(GetRun(run.run_id)) if await self._end(end, transcript) else None
+        if not await self._end(end, run.session, transcript):
+            return None
+        return await self.get_run(GetRun(run.run_id))
 
     @handles(EndsToTell)
     async def ends_to_tell(self, _: EndsToTell) -> tuple[EndToTell, ...]:

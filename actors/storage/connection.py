@@ -9,7 +9,6 @@ import apsw
 
 from motet.protocols.storage import Row, SqlValue
 
-
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
 

@@ -65,15 +65,6 @@ def test_of_two_changes_at_once_neither_is_kept() -> None:
     assert contexts.get("s") is None
 
 
-def test_a_change_to_nobody_knows_what_makes_all_unknown() -> None:
-    contexts = known_one()
-    token = contexts.read_begins("t")
-    with contexts.changing(None) as change:
-        change.add([ROW], 1)
-    contexts.read_ended("t", token, ONE, 1)
-    assert len(contexts) == 0
-
-
 def test_the_least_lately_used_goes_when_the_room_is_full() -> None:
     contexts = known_one(room=25)
     contexts.read_ended("t", contexts.read_begins("t"), ONE, 10)
