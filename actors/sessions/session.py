@@ -55,7 +55,7 @@ class Session(Actor[SessionMessage]):
         self.key = key
         self.slot = services.table.slot(key)
         self.services = services
-        self.last: Run | None = None
+        self.end: SessionEnd | None = None  # what to say at its end; an idle one keeps no run
         self.summariser = Summariser(key, services.store)
         self._alarm = inf
 
@@ -87,12 +87,15 @@ class Session(Actor[SessionMessage]):
         self._pump()
 
     async def _execute(self, run: Run) -> None:
-        first, self.last = self.last is None, run
+        first, self.end = self.end is None, _end_after(run)
         run.start_soon = self.start_soon
         if run.joined:
             await self._join(run)
         runner = TurnRunner(run, self.slot, self.services, first=first)
-        await runner.execute()
+        try:
+            await runner.execute()
+        finally:
+            self.end = _end_after(run)  # its agent may be another one by now
         self.slot.tokens, self.slot.window = runner.thinker.filled
         if run.stop_reason:
             self._drop_steering(run)
@@ -151,11 +154,13 @@ class Session(Actor[SessionMessage]):
             slot.chores -= 1
 
     async def on_stop(self) -> None:
-        run, self.last = self.last, None  # which knows this actor, and would keep it alive
-        if run is not None and self.services.hooks.any_at("session_end"):
-            end = SessionEnd(run.id, run.session, run.agent.name, run.principal)
+        if self.end is not None and self.services.hooks.any_at("session_end"):
             with trio.move_on_after(END_BUDGET):
-                await self.services.hooks.ask(end)
+                await self.services.hooks.ask(self.end)
+
+
+def _end_after(run: Run) -> SessionEnd:
+    return SessionEnd(run.id, run.session, run.agent.name, run.principal)
 
 
 async def drop(run: Run, services: Services) -> None:
