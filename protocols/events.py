@@ -1,14 +1,14 @@
 """What happens in a host, as those who watch it see it.
 
 Durable events get a number in their stream when they are journalled; it is contiguous, never
-reused and survives a restart. Ephemeral ones (:data:`EPHEMERAL`) have none: they may be merged
+reused and survives a restart. Ephemeral ones, whose class says so, have none: they may be merged
 or dropped, because a durable event that follows carries the whole.
 Source: seed 002 (payloads), gateway protocol section 4 (names).
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,8 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 class Event(msgspec.Struct, frozen=True, tag_field="event"):
     """Root of all events; the tag is the event's name on the wire."""
+
+    durable: ClassVar[bool] = True
 
 
 class InputAccepted(Event, frozen=True, tag="input.accepted"):
@@ -53,12 +55,16 @@ class MessageAdded(Event, frozen=True, tag="message"):
 class TextDelta(Event, frozen=True, tag="text.delta"):
     """More text of message ``i`` of the run; ``at`` is its offset in code points."""
 
+    durable: ClassVar[bool] = False
+
     i: int
     at: int
     text: str
 
 
 class ThinkingDelta(Event, frozen=True, tag="thinking.delta"):
+    durable: ClassVar[bool] = False
+
     i: int
     at: int
     text: str
@@ -93,6 +99,8 @@ class ToolResult(Event, frozen=True, tag="tool.result"):
 class ToolProgress(Event, frozen=True, tag="tool.progress"):
     """How far a call has come, as its tool says, for people: ``done`` of ``total``."""
 
+    durable: ClassVar[bool] = False
+
     id: str
     message: str = ""
     done: float | None = None
@@ -101,6 +109,8 @@ class ToolProgress(Event, frozen=True, tag="tool.progress"):
 
 class Activity(Event, frozen=True, tag="activity"):
     """What a run is doing now."""
+
+    durable: ClassVar[bool] = False
 
     phase: Literal["waiting_model", "tool", "waiting_children", "compacting", "queued"]
     iteration: int = 0
@@ -317,17 +327,23 @@ class ConfigChanged(Event, frozen=True, tag="config.changed"):
 class Tick(Event, frozen=True, tag="tick"):
     """Head of each subscribed stream, so that a client that lost the last event notices."""
 
+    durable: ClassVar[bool] = False
+
     heads: dict[str, int]
 
 
 class Gap(Event, frozen=True, tag="gap"):
     """Events ``start`` to ``end`` of a stream were not sent: fetch them by ``subscribe``."""
 
+    durable: ClassVar[bool] = False
+
     start: int
     end: int
 
 
 class Shutdown(Event, frozen=True, tag="shutdown"):
+    durable: ClassVar[bool] = False
+
     restart_in_ms: int | None = None
 
 
@@ -338,16 +354,6 @@ Terminal: TypeAlias = (
 
 InputEnd: TypeAlias = Terminal | InputDropped | InputSteered
 """Exactly one of these ends every input."""
-
-EPHEMERAL: tuple[type[Event], ...] = (
-    TextDelta,
-    ThinkingDelta,
-    ToolProgress,
-    Activity,
-    Tick,
-    Gap,
-    Shutdown,
-)
 
 AnyEvent: TypeAlias = (
     InputAccepted
@@ -397,7 +403,7 @@ def event_name(event: Event) -> str:
 
 
 def is_durable(event: Event) -> bool:
-    return not isinstance(event, EPHEMERAL)
+    return event.durable
 
 
 class EventRecord(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta, is_durable
+from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
 
 
 class Backlog:
@@ -95,7 +95,7 @@ class Backlog:
         self._live = deque(merge(self._live))
         if len(self._live) <= enough:
             return
-        lasting = deque(r for r in self._live if is_durable(r.event))
+        lasting = deque(r for r in self._live if r.event.durable)
         self.dropped += len(self._live) - len(lasting)
         self._live = lasting
         if len(lasting) > enough:

@@ -18,7 +18,7 @@ from motet.actors.events.rows import append, numbered, storable
 from motet.actors.log import logger
 from motet.actors.storage.errors import DatabaseLocked
 from motet.actors.storage.transactions import Rows, Transaction
-from motet.protocols.events import EventRecord, Publish, Warned, is_durable
+from motet.protocols.events import EventRecord, Publish, Warned
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import wall_time
 
@@ -95,18 +95,16 @@ class EventBus(Actor[Publish]):
     def _deliver_ephemeral(self) -> None:
         """What stands before the first durable event needs no disk."""
         batch = self._feed.batch
-        first = (n for n, record in enumerate(batch) if is_durable(record.event))
+        first = (n for n, record in enumerate(batch) if record.event.durable)
         self._deliver(batch[: next(first, len(batch))])
 
     async def _process(self) -> None:
         batch = self._feed.batch
-        lasting = [is_durable(record.event) for record in batch]
-        durable = [storable(r) for r, lasts in zip(batch, lasting, strict=True) if lasts]
+        durable = [storable(record) for record in batch if record.event.durable]
         if not durable:
             return
         journalled = iter(await self._journalled(durable))
-        both = zip(batch, lasting, strict=True)
-        self._deliver([next(journalled) if lasts else r for r, lasts in both])
+        self._deliver([next(journalled) if record.event.durable else record for record in batch])
 
     def _deliver(self, records: list[EventRecord]) -> None:
         """Fan out what stands first in the batch, without a checkpoint: it happens once."""

@@ -15,7 +15,7 @@ import attrs
 from motet.actors.errors.raw import raw_error
 from motet.actors.errors.redact import redact
 from motet.actors.log import logger
-from motet.protocols.events import EventRecord, is_durable
+from motet.protocols.events import EventRecord
 
 if TYPE_CHECKING:
     from motet.actors.events.feed import EventFeed
@@ -85,7 +85,7 @@ class Fanout:
         for listener in (*listeners, *self._listeners.get(_EVERY_STREAM, ())):
             if not listener.attached:  # by a sink called before it
                 continue
-            if listener.skip and is_durable(record.event):
+            if listener.skip and record.event.durable:
                 listener.skip -= 1
                 continue
             try:

@@ -15,7 +15,7 @@ import trio
 from motet.actors.events.fanout import Fanout
 from motet.actors.events.queue import EventQueue
 from motet.actors.events.rows import without_secrets
-from motet.protocols.events import AnyEvent, EventRecord, is_durable
+from motet.protocols.events import AnyEvent, EventRecord
 
 
 class EventFeed:
@@ -40,12 +40,11 @@ class EventFeed:
 
     def put(self, stream: str, event: AnyEvent, run_id: str | None) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
-        durable = is_durable(event)
-        if self._fanout.listeners(stream):
+        if self._fanout.is_heard and self._fanout.listeners(stream):
             self._pressed.set()
-        elif not durable:
+        elif not event.durable:
             return True  # nobody will ever see it
-        if durable and self._queue.full:
+        if event.durable and self._queue.full:
             return False
         record = EventRecord(stream, without_secrets(event), self._clock(), run_id=run_id)
         dropped = self._queue.dropped
@@ -71,7 +70,7 @@ class EventFeed:
     def pending(self, stream: str) -> int:
         """How many durable records of a stream are on their way."""
         return sum(
-            record.stream == stream and is_durable(record.event)
+            record.stream == stream and record.event.durable
             for records in (self.batch, self._queue)
             for record in records
         )

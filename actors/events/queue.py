@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from motet.protocols.events import EventRecord, is_durable
+from motet.protocols.events import EventRecord
 
 
 class EventQueue:
@@ -40,7 +40,7 @@ class EventQueue:
 
     def put(self, record: EventRecord) -> None:
         """Take a record, or drop an ephemeral one. A durable one only when not :attr:`full`."""
-        durable = is_durable(record.event)
+        durable = record.event.durable
         if len(self._records) >= self.capacity:
             if not durable:
                 self.dropped += 1
@@ -60,4 +60,4 @@ class EventQueue:
     def _drop_ephemeral(self) -> None:
         self.dropped += self._ephemeral
         self._ephemeral = 0
-        self._records = deque(r for r in self._records if is_durable(r.event))
+        self._records = deque(r for r in self._records if r.event.durable)

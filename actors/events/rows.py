@@ -8,6 +8,7 @@ every stored row can be read, if only as a warning that says it cannot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import count
 
 import msgspec
@@ -30,14 +31,13 @@ from motet.protocols.events import (
 )
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 
-_HEAD = (
+_COUNT = (
     "INSERT INTO streams (stream, head) VALUES (?1, ?2)"
-    " ON CONFLICT (stream) DO UPDATE SET head = head + ?2 RETURNING head"
+    " ON CONFLICT (stream) DO UPDATE SET head = head + ?2"
 )
-_APPEND = (
-    "INSERT INTO events (stream, seq, ts, event, run_id, data)"
-    " SELECT ?1, head - ?2, ?3, ?4, ?5, ?6 FROM streams WHERE stream = ?1"
-)
+_HEAD = "SELECT head FROM streams WHERE stream = ?"
+AT_ONCE = 8
+"""Events in one statement: one that stores five costs as much as two that store one each."""
 READ = (
     "SELECT stream, seq, ts, run_id, data FROM events"
     " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -123,25 +123,38 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
 
     Runs whose end is among them need not be told of any more.
     """
-    runs = _by_stream(records)
-    statements = [Statement(_HEAD, (stream, len(items)), expect=1) for stream, items in runs]
-    statements += [Statement(_APPEND, each=_stored(stream, items)) for stream, items in runs]
-    statements += [
-        Statement(_TOLD, (record.run_id, END_STEP))
+    streams = _by_stream(records)
+    statements = [Statement(_COUNT, (stream, len(items))) for stream, items in streams]
+    statements += [Statement(_HEAD, (stream,), expect=1) for stream, _ in streams]
+    for stream, items in streams:
+        for left in range(len(items), 0, -AT_ONCE):
+            first = len(items) - left
+            statements.append(_stored(stream, left - 1, items[first : first + AT_ONCE]))
+    told = tuple(
+        (record.run_id, END_STEP)
         for record, _ in records
         if isinstance(record.event, InputEnd) and record.run_id is not None
-    ]
+    )
+    if told:
+        statements.append(Statement(_TOLD, each=told))
     return Transact(tuple(statements))
 
 
-def _stored(
-    stream: str, items: Sequence[tuple[EventRecord, str]]
-) -> tuple[tuple[SqlValue, ...], ...]:
-    """The parameters of :data:`_APPEND` for each item."""
-    last = len(items) - 1
-    return tuple(
-        (stream, last - n, record.ts, event_name(record.event), record.run_id, text)
-        for n, (record, text) in enumerate(items)
+def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) -> Statement:
+    """``behind``: how many events of the stream come after the first one."""
+    values: list[SqlValue] = [stream]
+    for n, (record, text) in enumerate(items):
+        values += (behind - n, record.ts, event_name(record.event), record.run_id, text)
+    return Statement(_append(len(items)), tuple(values))
+
+
+@lru_cache
+def _append(size: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?)"] * size)
+    return (
+        "INSERT INTO events (stream, seq, ts, event, run_id, data) SELECT ?1,"
+        " (SELECT head FROM streams WHERE stream = ?1) - column1, column2, column3, column4,"
+        f" column5 FROM (VALUES {values})"
     )
 
 
@@ -150,7 +163,8 @@ def numbered(
 ) -> list[EventRecord]:
     """The records with the numbers that the transaction of :func:`append` gave them."""
     numbers: dict[str, count[int]] = {}
-    for (stream, items), rows in zip(_by_stream(records), answer, strict=False):
+    streams = _by_stream(records)
+    for (stream, items), rows in zip(streams, answer[len(streams) :], strict=False):
         ((head,),) = rows
         assert isinstance(head, int)
         numbers[stream] = count(head - len(items) + 1)

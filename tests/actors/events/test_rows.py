@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -10,7 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.events.rows import append, record_of, storable
+from motet.actors.events.rows import AT_ONCE, READ, append, numbered, record_of, storable
+from motet.actors.storage.errors import StorageError
+from motet.actors.storage.location import Location
+from motet.actors.storage.schema import migrate
+from motet.actors.storage.transactions import commit_group
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, Warned
 from tests.actors.events.builders import STREAM, record, text
 
@@ -44,8 +50,27 @@ def test_a_transaction_counts_each_stream_once_and_stores_its_events_at_once() -
     records = [record(text(n), stream=stream) for n, stream in enumerate("aab")]
     transaction = append([storable(each) for each in records])
     assert [s.sql.split()[2] for s in transaction.statements] == [
-        "streams", "streams", "events", "events",
+        "streams", "streams", "FROM", "FROM", "events", "events",
     ]  # fmt: skip
+
+
+def test_many_events_of_a_stream_are_numbered_in_their_order(tmp_path: Path) -> None:
+    with Location.directory(tmp_path) as location, closing(location.connect()) as connection:
+        migrate(connection)
+        for sizes in ((1, 0), (AT_ONCE, 3), (2 * AT_ONCE + 3, 1)):
+            at = [stream for stream, size in zip("ab", sizes, strict=True) for _ in range(size)]
+            records = [storable(record(text(n), stream=one)) for n, one in enumerate(at)]
+            (answer,) = commit_group(connection, [append(records).statements], "here")
+            assert not isinstance(answer, StorageError)
+            for live in numbered(records, answer):
+                assert live.seq is not None
+                (read,) = map(record_of, connection.run(READ, (live.stream, live.seq - 1, 1)))
+                assert read == live
+        heads = connection.run(
+            "SELECT stream, head, (SELECT count(*) FROM events e"
+            " WHERE e.stream = streams.stream) FROM streams"
+        )
+        assert sorted(heads) == [("a", 3 * AT_ONCE + 4, 3 * AT_ONCE + 4), ("b", 4, 4)]
 
 
 def test_every_event_has_a_name_of_its_own() -> None:
