@@ -37,9 +37,9 @@ __all__ = ["Asks", "ask_each"]
 P = TypeVar("P", bound=Message)
 R = TypeVar("R")
 
-# Of an ask whose handler was cancelled for its asker.
+_UNBEGUN: Final = Cut(started=False)
 _CUT: Final = Cut(started=True)
-_CUT_ANSWER: Final = Answer(_CUT)
+_CUT_ANSWER: Final = Answer(_CUT)  # of an ask whose handler was cancelled for its asker
 
 
 async def ask_each(
@@ -81,6 +81,7 @@ class Asks(Generic[R]):
         self.results: list[Settled[R]] = []
         self._deadline = deadline
         self._work = current_work.get()
+        self._until = deadline  # of those to be begun: also that of the scopes around
         self._task: Task | None = None  # within the block
         self._parked = False
         self._paused = False
@@ -102,10 +103,9 @@ class Asks(Generic[R]):
                 "asks are begun in the block of `async with`, which waits for them"
             )
         index = len(self.results)
-        self.results.append(Cut(started=False))
-        told = self._deadline if self._work is None else min(self._deadline, self._work.deadline)
+        self.results.append(_UNBEGUN)
         message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
-        self._begin(index, cell_of(ref), message, told)
+        self._begin(index, cell_of(ref), message)
         return index
 
     def pause(self) -> None:
@@ -120,6 +120,7 @@ class Asks(Generic[R]):
 
     async def __aenter__(self) -> Self:
         self._task = current_task()
+        self._look_at_the_deadlines(told=math.inf if self._work is None else self._work.deadline)
         return self
 
     def __aiter__(self) -> Self:
@@ -158,21 +159,21 @@ class Asks(Generic[R]):
         for ask in tuple(self._under_way):
             if ask.home is not None:
                 ask.mailbox.withdraw(ask)
-                self.end(ask, Cut(started=False))
+                self.end(ask, _UNBEGUN)
             elif ask.cancelled_at is None:
                 ask.cancel()
         for late in self._late:
-            self._note(late.index, Cut(started=False))
+            self._note(late.index, _UNBEGUN)
         self._late.clear()
 
     # ------------------------------------------------------------------ one ask
 
-    def _begin(self, index: int, cell: Cell, message: Message, told: float) -> None:
+    def _begin(self, index: int, cell: Cell, message: Message) -> None:
         if self._deadline < math.inf and self._deadline <= trio.current_time():
-            self._note(index, Cut(started=False))
+            self._note(index, _UNBEGUN)
             return
         try:
-            ask = self._sent(index, cell, cell.admit(message), told)
+            ask = self._sent(index, cell, message)
         except Exception as error:
             self._note(index, Failed(error))
             return
@@ -182,14 +183,14 @@ class Asks(Generic[R]):
         if self._deadline < math.inf:
             ask.timer = cell.system.timers.start(self._deadline, ask.time_out)
 
-    def _sent(self, index: int, cell: Cell, message: Message, told: float) -> _OneOfMany:
+    def _sent(self, index: int, cell: Cell, request: Message) -> _OneOfMany:
         assert self._task is not None
+        message = cell.admit(request)
         mailbox, target = cell.mailbox, cell.work_for(type(message))
         if self._work is not None:
             refuse_cycle(self._work, target)
-        until = min(trio.current_effective_deadline(), told)
         ask = _OneOfMany(
-            mailbox, message, target, self._task, until, self._deadline, mailbox.queue,
+            mailbox, message, target, self._task, self._until, self._deadline, mailbox.queue,
             cell=cell, asks=self, index=index,
         )  # fmt: skip
         if cell.system.observing:
@@ -204,6 +205,10 @@ class Asks(Generic[R]):
             raise
         return ask
 
+    def _look_at_the_deadlines(self, *, told: float = math.inf) -> None:
+        """Nothing is to begin after that of the scopes around, what was ``told``, and the own."""
+        self._until = min(trio.current_effective_deadline(), told, self._deadline)
+
     def end(self, ask: _OneOfMany, became: Settled[Any] | None) -> None:
         """``ask`` is under way no more. None: it was found too late, as :func:`ask` explains."""
         del self._under_way[ask]
@@ -217,7 +222,8 @@ class Asks(Generic[R]):
             self._late.append(ask)
         else:
             self._note(ask.index, became)
-        self._wake()
+        if self._parked:
+            self._wake()
 
     def _wake(self) -> None:
         if self._parked and self._task is not None:
@@ -232,9 +238,10 @@ class Asks(Generic[R]):
         may = await may_ask_again(self._late[-1].cell, self._work)
         late = self._late.pop()
         if may:
-            self._begin(late.index, late.cell, late.message, self._deadline)
+            self._look_at_the_deadlines()
+            self._begin(late.index, late.cell, late.message)
         else:
-            self._note(late.index, Cut(started=False))
+            self._note(late.index, _UNBEGUN)
 
 
 def _refuse(_: RaiseCancelT) -> Abort:
@@ -256,16 +263,17 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
         return super()._cancelled() if self.cancelled_at is None else _CUT_ANSWER
 
     def _deliver(self, result: Result) -> None:
-        if isinstance(result, outcome.Error):
+        if type(result) is Answer:
+            self.asks.end(self, _CUT if result is _CUT_ANSWER else Done(result.value))
+        else:
             # Its asker is never cancelled in it, so it is the handler's, or the mailbox's.
+            assert isinstance(result, outcome.Error)
             assert isinstance(result.error, Exception)
             self.asks.end(self, Failed(result.error))
-        else:
-            self.asks.end(self, _CUT if result is _CUT_ANSWER else Done(result.value))
 
     def _settle_unhandled(self) -> None:
         self.settled = True
-        self.asks.end(self, Cut(started=False) if self.timed_out else None)
+        self.asks.end(self, _UNBEGUN if self.timed_out else None)
 
 
 class _CutOff(BaseException):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-import attrs
+import msgspec
 import trio
 
 from motet.runtime.errors import unwrapped
@@ -21,22 +21,19 @@ __all__ = ["Cut", "Done", "Failed", "Settled", "gather_ordered"]
 T = TypeVar("T")
 
 
-@attrs.frozen
-class Done(Generic[T]):
+class Done(msgspec.Struct, Generic[T], frozen=True):
     """The call returned."""
 
     value: T
 
 
-@attrs.frozen
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The call raised; a group of one error is unwrapped."""
 
     error: Exception
 
 
-@attrs.frozen
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """The deadline passed: before the call began, or while it ran, so that it was cancelled."""
 
     started: bool

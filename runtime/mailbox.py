@@ -254,7 +254,10 @@ class Mailbox:
         self.stashed -= 1
         self.taken += 1
         item = stash.popleft()
-        self.admit()
+        if self.limit:
+            self.limit += 1  # nobody waits, and there is one place more
+        else:
+            self.admit()
         return item
 
     def lose(self, item: Item, error: BaseException) -> None:
@@ -363,7 +366,8 @@ class Mailbox:
             item.home = stash
         stash.append(item)
         self.stashed += 1
-        self._set_limit()
+        if self.limit:
+            self.limit -= 1  # a place fewer; at 0 nobody is let in anyway
         if self.attend is not None:
             self.attend(kind)
 

@@ -14,6 +14,7 @@ import math
 from contextvars import ContextVar
 from typing import Protocol
 
+import msgspec
 import trio
 
 from motet.runtime.errors import AskCycle
@@ -52,15 +53,15 @@ class Served(Protocol):
     def prompt(self) -> bool: ...
 
 
-class Work:
-    """A node: the turn of an actor, or one execution of a concurrent handler."""
+class Work(msgspec.Struct, eq=False):
+    """A node: the turn of an actor, or one execution of a concurrent handler.
 
-    __slots__ = ("path", "serves", "waits")
+    A Struct because one is made for each of the latter.
+    """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.waits: list[Wait] = []
-        self.serves: Served | None = None
+    path: str
+    waits: list[Wait] = []  # of its own: a Struct copies the default
+    serves: Served | None = None
 
     @property
     def deadline(self) -> float:
