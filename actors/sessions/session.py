@@ -71,9 +71,9 @@ class Session(Actor[SessionMessage]):
         slot = self.slot
         self.services.table.advance(slot)
         while slot.dropped:
-            self.start_soon(drop, slot.dropped.popleft(), self.services)
+            self.start_soon(drop, slot.dropped.pop(0), self.services)
         while slot.starting:
-            run = slot.starting.popleft()
+            run = slot.starting.pop(0)
             self.start_soon(self._execute, run, name=run.id)
         at = wakes(slot.queue, trio.current_time()) if slot.queue else inf
         if at < self._alarm:

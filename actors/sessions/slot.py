@@ -37,8 +37,8 @@ class Slot:
     session: str
     queue: deque[Run] = attrs.field(factory=deque["Run"])
     running: list[Run] = attrs.field(factory=list["Run"])
-    starting: deque[Run] = attrs.field(factory=deque["Run"])
-    dropped: deque[Run] = attrs.field(factory=deque["Run"])
+    starting: list[Run] = attrs.field(factory=list["Run"])
+    dropped: list[Run] = attrs.field(factory=list["Run"])
     group: bool = False
     arriving: int = 0
     chores: int = 0

@@ -43,7 +43,7 @@ async def test_a_stop_fences_the_input_that_is_still_on_its_way() -> None:
     table.admit(late)
     table.cancel(["s"], "stopped")
     assert table.enqueue(late) == "drop"
-    assert list(table.slot("s").dropped) == [late]
+    assert table.slot("s").dropped == [late]
     assert table.start_next(table.slot("s")) is None
 
 
@@ -81,7 +81,7 @@ async def test_a_stop_of_one_run_that_is_on_its_way_drops_it_on_arrival() -> Non
     stop = table.cancel_run(late, "stopped")
     assert (stop.runs, stop.dropped) == ([late], [])
     assert table.enqueue(late) == "drop"
-    assert list(table.slot("s").dropped) == [late]
+    assert table.slot("s").dropped == [late]
     assert table.enqueue(other) == "wait"
 
 
