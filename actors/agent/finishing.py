@@ -17,7 +17,6 @@ from motet.actors.result import RunResult
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.sessions import FinishRun
-from motet.protocols.tools import CallResult
 
 if TYPE_CHECKING:
     from motet.actors.agent.run import TurnRunner
@@ -70,7 +69,7 @@ def result_of(runner: TurnRunner, finish: Finish) -> RunResult[Any]:
         limit=finish.detail if finish.status == "limited" else "",
         detail=finish.detail,
         error=runner.failure,
-        errors=tuple(filter(_has_failed, turn.results)),
+        errors=tuple([result for result in turn.results if result.outcome == "failed"]),
         rows=tuple(turn.rows),
         approvals=runner.leaving.approvals,
         structured=runner.output.declared,
@@ -103,10 +102,6 @@ async def _flush(runner: TurnRunner, finish: Finish, end: events.Terminal) -> No
             unsaved[unsaved.index(last)] = replace(last, event=None)
         message = f"the transcript could not be stored and is kept in memory: {error}"
         await runner.services.warn(run, "transcript", message)
-
-
-def _has_failed(result: CallResult) -> bool:
-    return result.outcome == "failed"
 
 
 async def _count_turn(runner: TurnRunner) -> None:

@@ -33,6 +33,7 @@ from motet.protocols.models import (
     ModelResponse,
     Retrying,
     TextPart,
+    ThinkingPart,
 )
 from motet.protocols.tools import ToolSpec
 
@@ -161,16 +162,15 @@ class Thinker:
         return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
 
     async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
-        """Stream the answer out as it comes, unless a gate may refuse it; spend what it used."""
-        shown = not self._hooks.guard_answers
-        hidden = TextPart if self._output.withheld else ()
+        """Stream the answer out as it comes, as far as it may be; spend what it used."""
+        told = self._told()
         with self._trace.model(self.full_name, request, iteration=self._turn.budget.turns) as span:
             if (asks := self._run.agent.name) != self._trace.agent:
                 span.agent = asks
 
             def take(part: ModelEvent | Retrying) -> None:
                 span.part(part)
-                if (shown and not isinstance(part, hidden)) or isinstance(part, Retrying):
+                if isinstance(part, told):
                     self._voice.part(part)
 
             provider = await self._services.provider(self.full_name, self._kit.generation)
@@ -179,6 +179,17 @@ class Thinker:
             self._turn.spend(usage_of(response, tokens))
         self._voice.end()
         return response
+
+    def _told(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
+        """What people are told of an answer that is being made.
+
+        Not what a gate may refuse, nor data that has to be checked.
+        """
+        if self._hooks.guard_answers:
+            return (Retrying,)
+        if self._output.withheld:
+            return (Retrying, ThinkingPart)
+        return (Retrying, ThinkingPart, TextPart)
 
     def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
