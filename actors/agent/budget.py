@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import inf
 from typing import Literal, TypeAlias
 
-import attrs
+import msgspec
 
 from motet.protocols.limits import Limits
 from motet.protocols.models import Usage
@@ -33,8 +33,7 @@ class OverBudget(Exception):
         self.limit = limit
 
 
-@attrs.define(eq=False)
-class Budget:
+class Budget(msgspec.Struct, eq=False):
     """The budget of one run. Touched by one Trio thread only; nothing here awaits.
 
     Attributes:
@@ -49,20 +48,20 @@ class Budget:
     limits: Limits
     parent: Budget | None = None
     started: float = 0.0
-    turns: int = attrs.field(default=0, init=False)
-    tool_calls: int = attrs.field(default=0, init=False)
-    usage: Usage = attrs.field(default=NOTHING, init=False)
-    usd: float = attrs.field(default=0.0, init=False)
-    children: int = attrs.field(default=0, init=False)
-    _metered: bool = attrs.field(init=False)
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = NOTHING
+    usd: float = 0.0
+    children: int = 0
+    _metered: bool = False
     """Whether a limit of this run, or of one above it, counts tokens or dollars."""
-    _held: list[Usage] = attrs.field(factory=list[Usage], init=False)
-    _largest_answer: int = attrs.field(default=0, init=False)
-    _unpriced: bool = attrs.field(default=False, init=False)
-    _warned: bool = attrs.field(default=False, init=False)
-    _closed: bool = attrs.field(default=False, init=False)
+    _held: list[Usage] = []
+    _largest_answer: int = 0
+    _unpriced: bool = False
+    _warned: bool = False
+    _closed: bool = False
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         own = self.limits.tokens is not None or self.limits.usd is not None
         self._metered = own or (self.parent is not None and self.parent._metered)
 

@@ -11,13 +11,10 @@ Source: agent loop specification, section 10.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -72,20 +69,19 @@ class Finding(msgspec.Struct, frozen=True):
     distinct: int = 0
 
 
-@attrs.define
-class Loops:
+class Loops(msgspec.Struct, eq=False):
     """The calls of one run, as far as a loop would show in them.
 
     Attributes:
         kinds: what tools are, by name, as :func:`kind_of` reads it.
     """
 
-    kinds: Mapping[str, Kind] = attrs.field(factory=dict[str, Kind])
-    _calls: deque[_Asked] = attrs.field(factory=partial(deque[_Asked], maxlen=WINDOW), init=False)
-    _results: deque[_Got] = attrs.field(factory=partial(deque[_Got], maxlen=WINDOW), init=False)
-    _reads: list[_Asked] = attrs.field(factory=list[_Asked], init=False)
-    _keys: dict[_Asked, str] = attrs.field(factory=dict[_Asked, str], init=False)
-    _warned: bool = attrs.field(default=False, init=False)
+    kinds: Mapping[str, Kind] = {}
+    _calls: list[_Asked] = []
+    _results: list[_Got] = []
+    _reads: list[_Asked] = []
+    _keys: dict[_Asked, str] = {}
+    _warned: bool = False
 
     @property
     def reads(self) -> int:
@@ -114,6 +110,8 @@ class Loops:
             return ()
         self._calls.append((call.name, call.arguments))
         self._results.append(_got(result))
+        if len(self._calls) > WINDOW:
+            del self._calls[0], self._results[0]
         if kind == "write":
             self._reads.clear()
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-import attrs
+import msgspec
 
 NO_REPLY: Final = "NO_REPLY"
 
@@ -25,8 +25,7 @@ def is_silent(text: str) -> bool:
     return match.goes_on(text) and match.whole
 
 
-@attrs.define
-class SilenceMatch:
+class SilenceMatch(msgspec.Struct, eq=False):
     """How much of a silent reply a text that comes in chunks has been so far."""
 
     _found: int = 0

@@ -11,22 +11,21 @@ text: the stored message, which is sanitized, replaces what was shown.
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 from motet.actors.agent.sanitize.pieces import Piece, Pieces
 from motet.actors.agent.silence import SilenceMatch
 
 
-@attrs.define
-class StreamFilter:
+class StreamFilter(msgspec.Struct, eq=False):
     """Feed it the answer's chunks; show what it gives back, which may be nothing."""
 
-    _pieces: Pieces = attrs.field(factory=Pieces)
-    _silence: SilenceMatch | None = attrs.field(factory=SilenceMatch)
+    _pieces: Pieces = msgspec.field(default_factory=Pieces)
+    _silence: SilenceMatch | None = msgspec.field(default_factory=SilenceMatch)
     """None when the answer is known not to be silent."""
     _ahead: int = 0
     """How much of the undecided text has been given out."""
-    _held: list[str] = attrs.field(factory=list[str])
+    _held: list[str] = []
 
     def feed(self, text: str) -> str:
         """What can be shown now that the answer goes on with this."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-import attrs
 import msgspec
 from msgspec.structs import replace
 
@@ -74,11 +73,6 @@ class Finish(msgspec.Struct, frozen=True):
 Decision: TypeAlias = CallModel | RunCalls | Finish
 
 
-def _own_budget(turn: Turn) -> Budget:
-    return Budget(turn.limits)
-
-
-@attrs.define
 class Turn:
     """One user input to one final answer.
 
@@ -92,24 +86,28 @@ class Turn:
         verbatim: answers are data: nothing is taken out of them, and none means silence.
     """
 
-    limits: Limits
-    state: State = "ready"
-    rows: list[ChatMessage] = attrs.field(factory=list[ChatMessage])
-    budget: Budget = attrs.field(default=attrs.Factory(_own_budget, takes_self=True))
-    loops: Loops = attrs.field(factory=Loops)
-    usage: Usage = NOTHING
-    results: list[CallResult] = attrs.field(factory=list[CallResult])
-    failures: Failures | None = None
-    waiting: list[UserMessage] = attrs.field(factory=list[UserMessage])
-    verbatim: bool = False
-    _closing: str = ""
-    """The limit for which tools are withdrawn."""
-    _not_run: dict[str, CallResult] = attrs.field(factory=dict[str, CallResult])
-    """The results of calls of the last answer that were cut off, by their ids."""
-    _cuts: int = 0
-    """Answers in a row that were cut off."""
-    _drafting: bool = False
-    """Whether the last row is an answer that the model goes on with."""
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        budget: Budget | None = None,
+        loops: Loops | None = None,
+        verbatim: bool = False,
+    ) -> None:
+        self.limits = limits
+        self.budget = budget or Budget(limits)
+        self.loops = loops or Loops()
+        self.state: State = "ready"
+        self.rows: list[ChatMessage] = []
+        self.usage = NOTHING
+        self.results: list[CallResult] = []
+        self.failures: Failures | None = None
+        self.waiting: list[UserMessage] = []
+        self.verbatim = verbatim
+        self._closing = ""  # the limit for which tools are withdrawn
+        self._not_run: dict[str, CallResult] = {}  # of the last answer's calls that were cut off
+        self._cuts = 0  # answers in a row that were cut off
+        self._drafting = False  # whether the last row is an answer that the model goes on with
 
     @property
     def iteration(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
+import msgspec
 
 from motet.protocols.chat import Call
 from motet.protocols.models import (
@@ -26,22 +26,20 @@ from motet.protocols.models import (
 )
 
 
-@attrs.define
-class _CallParts:
+class _CallParts(msgspec.Struct, eq=False):
     id: str = ""
     name: str = ""
-    arguments: list[str] = attrs.field(factory=list[str])
+    arguments: list[str] = []
 
 
-@attrs.define
-class Assembler:
+class Assembler(msgspec.Struct, eq=False):
     """Collects the events of one attempt. Feed all of them, then ask for the response."""
 
-    _text: list[str] = attrs.field(factory=list[str], init=False)
-    _thinking: list[str] = attrs.field(factory=list[str], init=False)
-    _calls: dict[int, _CallParts] = attrs.field(factory=dict[int, _CallParts], init=False)
-    _usage: Usage = attrs.field(default=Usage(), init=False)
-    _reason: StopReason | None = attrs.field(default=None, init=False)
+    _text: list[str] = []
+    _thinking: list[str] = []
+    _calls: dict[int, _CallParts] = {}
+    _usage: Usage = Usage()
+    _reason: StopReason | None = None
 
     def feed(self, event: ModelEvent) -> None:
         match event:

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import groupby
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-import attrs
+import msgspec
 
 Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
 
@@ -71,8 +71,7 @@ def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
     return re.compile(rf"[ \t]{{0,200}}{sign}{{{length},200}}[ \t\r]{{0,200}}(?=\n|\Z)")
 
 
-@attrs.define
-class Pieces:
+class Pieces(msgspec.Struct, eq=False):
     """A text that comes in chunks, as pieces. ``close`` ends it and gives what was undecided."""
 
     _text: str = ""
