@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import outcome
 import trio
@@ -56,7 +56,8 @@ async def ask_each(
         raise ValueError(f"limit is the number of asks at once, so >= 1, not {limit}")
     await trio.lowlevel.checkpoint_if_cancelled()
     waiting = iter(requests)
-    async with Asks[R](deadline=deadline) as asks:
+    asks: Asks[R] = Asks(deadline=deadline)
+    async with asks:
         for request in islice(waiting, limit):
             asks.begin(ref, request)
         async for _ in asks:
@@ -107,6 +108,11 @@ class Asks(Generic[R]):
         message: Message = request  # type: ignore[assignment]  # nothing else is `Asked`
         self._begin(index, cell_of(ref), message)
         return index
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the asker waits for an outcome; its cancellation reaches all asks at once then."""
+        return self._parked
 
     def pause(self) -> None:
         """Have the iteration end where it would wait, in any task: there may be more to begin.
@@ -251,13 +257,15 @@ def _refuse(_: RaiseCancelT) -> Abort:
 class _OneOfMany(Ask, eq=False, kw_only=True):
     """The envelope of one: its outcome goes to the others', and resumes who waits for any."""
 
-    prompt: ClassVar[bool] = False
-
     cell: Cell
     asks: Asks[Any]
     index: int
     timer: Timer | None = None
     span: _Span | None = None
+
+    @property
+    def prompt(self) -> bool:
+        return self.asks.is_parked
 
     def _cancelled(self) -> Result:
         return super()._cancelled() if self.cancelled_at is None else _CUT_ANSWER

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 import outcome
@@ -53,6 +53,7 @@ class ReplyStream(Generic[T, R]):
 
     def __init__(self, envelope: StreamAsk) -> None:
         self._envelope = envelope
+        self._receive = envelope.channel[1].receive
 
     def __aiter__(self) -> ReplyStream[T, R]:
         return self
@@ -61,7 +62,7 @@ class ReplyStream(Generic[T, R]):
         """The next item. After the last one the handler's error is raised, if it failed."""
         try:
             # The types were checked where the handler was declared (`handles`).
-            return cast("T", await self._envelope.items.receive())
+            return await self._receive()  # type: ignore[no-any-return]
         except trio.EndOfChannel:
             pass
         # Not within the except clause: a handler's error has nothing to do with the end of items.
@@ -74,17 +75,15 @@ class ReplyStream(Generic[T, R]):
         return cast("R", self._envelope.take_outcome())  # as above
 
 
-_Channel = tuple[trio.MemorySendChannel[object], trio.MemoryReceiveChannel[object]]
+_Channel = tuple[trio.MemorySendChannel[Any], trio.MemoryReceiveChannel[Any]]
 
 
 def _open_channel() -> _Channel:
-    return trio.open_memory_channel[object](STREAM_BUFFER)
+    return trio.open_memory_channel(STREAM_BUFFER)
 
 
 class StreamAsk(ItemsAsk, eq=False):
     """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
-
-    prompt: ClassVar[bool] = False
 
     channel: _Channel = msgspec.field(default_factory=_open_channel)
     ended: trio.Event = msgspec.field(default_factory=trio.Event)
@@ -92,9 +91,8 @@ class StreamAsk(ItemsAsk, eq=False):
     _taken: bool = False
 
     @property
-    def items(self) -> trio.MemoryReceiveChannel[object]:
-        """The reader's end."""
-        return self.channel[1]
+    def prompt(self) -> bool:
+        return False
 
     @property
     def replies(self) -> Replies[object]:
@@ -112,7 +110,7 @@ class StreamAsk(ItemsAsk, eq=False):
 
     async def leave(self) -> Exception | None:
         """End what has not ended, wait for it, and return the error nobody has seen."""
-        self.items.close()
+        self.channel[1].close()
         if self.home is not None:
             self.mailbox.withdraw(self)
         elif not self.settled:
@@ -160,22 +158,17 @@ async def open_stream(
     try:
         if not mailbox.put(envelope):
             mailbox.offer(envelope)
-        async with _left_in_order(envelope):
-            yield ReplyStream[T, R](envelope)
+        items: ReplyStream[T, R] = ReplyStream(envelope)
+        try:
+            yield items
+        except BaseException as error:
+            unseen = await envelope.leave()
+            if unseen is not None:
+                error.add_note(f"while leaving it, the stream's handler failed too: {unseen!r}")
+            raise
+        unseen = await envelope.leave()
+        if unseen is not None:
+            raise unseen
     finally:
         if work is not None:
             work.waits.remove(envelope)
-
-
-@asynccontextmanager
-async def _left_in_order(envelope: StreamAsk) -> AsyncGenerator[None]:
-    try:
-        yield
-    except BaseException as error:
-        unseen = await envelope.leave()
-        if unseen is not None:
-            error.add_note(f"while leaving it, the stream's handler failed too: {unseen!r}")
-        raise
-    unseen = await envelope.leave()
-    if unseen is not None:
-        raise unseen
