@@ -23,7 +23,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import outcome
@@ -58,9 +58,6 @@ class Ask(msgspec.Struct, eq=False):
     A Struct because one is made for every ask, in half the time that an ``__init__`` takes.
     """
 
-    # Whether the asker is parked in it as long as it lasts, so that its cancellation comes at once.
-    prompt: ClassVar[bool] = True
-
     mailbox: Mailbox
     message: Message
     target: Work
@@ -74,6 +71,11 @@ class Ask(msgspec.Struct, eq=False):
     raise_cancel: RaiseCancelT | None = None
     cancelled_at: float | None = None
     settled: bool = False
+
+    @property
+    def prompt(self) -> bool:
+        """Whether the asker is parked in it now, so that its cancellation comes at once."""
+        return True
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio wants the asker cancelled: withdraw, or cancel the handler and go on waiting."""

@@ -111,7 +111,7 @@ class Asks(Generic[R]):
 
     @property
     def is_parked(self) -> bool:
-        """Whether the asker waits for an outcome; its cancellation reaches all asks at once then."""
+        """Whether the asker waits for an outcome: then its cancellation reaches all at once."""
         return self._parked
 
     def pause(self) -> None:
