@@ -25,11 +25,14 @@ from motet.runtime import (
     MailboxSpec,
     MotetRuntimeError,
     Settled,
+    StartFailed,
+    Supervision,
     ask_each,
     current_deadline,
     handles,
     open_system,
 )
+from motet.runtime.testing import FaultKind, Simulation, sweep
 
 
 class Square(Request[int], frozen=True, tag="asks.square"):
@@ -404,3 +407,69 @@ async def test_a_paused_iteration_ends_and_another_goes_on(autojump_clock: MockC
                 seen.append(index)
         assert seen == [1, 0]
         assert asks.results == [Done(4), Done(9)]
+
+
+class Work(Request[None], frozen=True, tag="asks.work"):
+    seconds: int
+
+
+class Aside(Work, frozen=True, tag="asks.aside"):
+    """The same, two at once."""
+
+
+class Worker(Actor[Work | Aside]):
+    mailbox = MailboxSpec(capacity=2)
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+
+    @handles(Work)
+    async def work(self, request: Work) -> None:
+        with self.sim.asks.working("asker"):
+            try:
+                await trio.sleep(request.seconds)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(1)
+
+    @handles(Aside, concurrent=2)
+    async def aside(self, request: Aside) -> None:
+        await self.work(request)
+
+
+async def fan(sim: Simulation) -> None:
+    """One asks eight times, of which some wait before the mailbox, some in it, and some run."""
+    requests = [(Work, Aside)[number % 2](number % 3) for number in range(8)]
+    async with open_system() as system:
+        sim.watch(system)
+        ref = await system.start(lambda: Worker(sim), name="worker")
+        with sim.may_cancel("asker"), sim.asks.asking("asker"):
+            assert await ask_each(ref, requests, limit=6) == [Done(None)] * 8
+
+
+def test_an_asker_of_many_is_cancelled_at_every_step() -> None:
+    """Law: whenever it is cancelled, nobody works for it when it resumes, and nobody will (G1)."""
+    report = sweep(fan, "cancel", seeds=range(4))
+
+    report.check()
+    assert report.struck > 100
+
+
+@pytest.mark.parametrize("fault", ["crash", "kill", "stop"])
+def test_an_actor_is_hit_at_every_step_while_it_is_asked(fault: FaultKind) -> None:
+    """Law: every ask has its outcome then, too, and the asker goes on (G3)."""
+
+    async def world(sim: Simulation) -> None:
+        async with open_system(supervision=Supervision(intensity=1000)) as system:
+            sim.watch(system)
+            sim.may_hit("/system/worker")
+            try:
+                ref = await system.start(lambda: Worker(sim), name="worker")
+            except StartFailed:
+                return  # the fault was early
+            with sim.asks.asking("asker"):
+                results = await ask_each(ref, [Work(1), Aside(2), Work(0), Aside(1)], limit=3)
+            assert len(results) == 4
+            assert all(isinstance(result, Done | Failed) for result in results)
+
+    sweep(world, fault, seeds=range(2)).check()
