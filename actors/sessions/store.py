@@ -295,7 +295,7 @@ class SessionStore(Actor[SessionStoreMessage]):
             bodies = sql.bodies(statements)
             change.add([rows.decode(body) for body in bodies], sum(map(len, bodies)))
         self._unfinished.pop(request.run_id, None)
-        self._behind.written(request.run_id, self._behind.of(request.run_id))
+        self._behind.useless(request.run_id)
         return True
 
     @handles(HandOver, concurrent=AT_ONCE)

@@ -56,6 +56,21 @@ async def test_what_a_run_took_along_is_not_written_again(
     nursery.cancel_scope.cancel()
 
 
+async def test_runs_that_end_young_one_after_the_other_are_never_written(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    disk, behind = Disk(), WriteBehind()
+    nursery.start_soon(behind.run, disk.write)
+    for number in range(20):
+        await behind.add(f"r{number}", Statement("begin"))
+        await trio.sleep(PATIENCE / 3)
+        behind.useless(f"r{number}")
+    await behind.add("long", Statement("begin long"))
+    await trio.sleep(1.1 * PATIENCE)
+    assert disk.written == [("begin long",)]
+    nursery.cancel_scope.cancel()
+
+
 async def test_one_that_cannot_be_written_takes_no_other_with_it(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
