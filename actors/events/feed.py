@@ -40,16 +40,15 @@ class EventFeed:
 
     def put(self, stream: str, event: AnyEvent, run_id: str | None) -> bool:
         """Take an event; False if it is durable and has to wait for :meth:`room`."""
-        if self._fanout.is_heard and self._fanout.listeners(stream):
+        if self._fanout.listeners(stream):
             self._pressed.set()
         elif not event.durable:
             return True  # nobody will ever see it
-        if event.durable and self._queue.full:
-            return False
+        queue, dropped = self._queue, self._queue.dropped
         record = EventRecord(stream, without_secrets(event), self._clock(), run_id=run_id)
-        dropped = self._queue.dropped
-        self._queue.put(record)
-        self._fanout.dropped += self._queue.dropped - dropped
+        if not queue.put(record):
+            return False
+        self._fanout.dropped += queue.dropped - dropped
         self._arrived.set()
         return True
 

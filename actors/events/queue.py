@@ -38,17 +38,19 @@ class EventQueue:
         """Whether a durable record has to wait: nothing here may be dropped for it."""
         return len(self._records) >= self.capacity and not self._ephemeral
 
-    def put(self, record: EventRecord) -> None:
-        """Take a record, or drop an ephemeral one. A durable one only when not :attr:`full`."""
+    def put(self, record: EventRecord) -> bool:
+        """Take a record, or drop an ephemeral one. False for a durable one when :attr:`full`."""
         durable = record.event.durable
         if len(self._records) >= self.capacity:
             if not durable:
                 self.dropped += 1
-                return
-            assert not self.full, "a durable event was put into a full queue"
+                return True
+            if self.full:
+                return False
             self._drop_ephemeral()
         self._records.append(record)
         self._ephemeral += not durable
+        return True
 
     def take(self) -> list[EventRecord]:
         """All that waits, oldest first; leaves the queue empty."""

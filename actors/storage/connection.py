@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
 
 import apsw
 
 from motet.protocols.storage import Row, SqlValue
 
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
+class _Cursor(Protocol):
+    """apsw's, which declares values as a union with Buffer that Python 3.11's typing lacks."""
+
+    def execute(self, sql: str, params: Sequence[SqlValue], /) -> _Cursor: ...
+
+    def executemany(self, sql: str, params: Sequence[Sequence[SqlValue]], /) -> Iterable[Row]: ...
+
+    def fetchall(self) -> list[Row]: ...
 
 
 class Connection(apsw.Connection):
@@ -23,15 +33,13 @@ class Connection(apsw.Connection):
         super().__init__(filename, flags, vfs)
         # Else a statement whose plan could depend on its parameters is compiled at each use.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        self._cursor = self.cursor()
+        self._cursor = cast(_Cursor, self.cursor())
 
     def run(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
         """Run statements to their end; all their rows. Raises ``apsw.Error``."""
-        # apsw declares values as a union with Buffer, which is not in Python 3.11's typing.
-        found = cast("list[Row]", self._cursor.execute(sql, params).fetchall())  # pyright: ignore
-        return tuple(found)
+        return tuple(self._cursor.execute(sql, params).fetchall())
 
     def run_each(self, sql: str, params: Sequence[Sequence[SqlValue]]) -> None:
         """Run one statement once for each of the parameters. Raises ``apsw.Error``."""
-        for _ in self._cursor.executemany(sql, params):  # pyright: ignore
+        for _ in self._cursor.executemany(sql, params):
             pass

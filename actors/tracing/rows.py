@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
@@ -103,7 +104,7 @@ def _put_spans(run_id: str, spans: Sequence[Span]) -> Statement:
     size = 1 << (len(spans) - 1).bit_length()
     rows = [_row(run_id, span) for span in spans]
     rows += rows[:1] * (size - len(rows))
-    return Statement(_insert(size), tuple(value for row in rows for value in row))
+    return Statement(_insert(size), tuple(chain.from_iterable(rows)))
 
 
 @lru_cache

@@ -25,6 +25,7 @@ PREVIEW = 500
 INPUT_LIMIT = 50_000
 """Code points of an input that are kept in verbose traces."""
 NAME_LIMIT = 200
+_RAW_NAME = 2 * NAME_LIMIT
 MARGIN = 2_048
 
 
@@ -49,46 +50,45 @@ def shown(text: str, limit: int) -> str:
     return head[:limit]
 
 
-def shown_name(name: str) -> str:
-    """A name as a column can hold it: one that a model made up may be anything."""
-    return _clean_name(name[: NAME_LIMIT * 2], hidden_values()) if name else name
-
-
 @lru_cache(maxsize=1_024)
-def _clean_name(name: str, _hidden: re.Pattern[str] | None) -> str:
-    """Hosts have few names, and say them often; what is hidden in them may change."""
+def _shown_name(name: str, _hidden: re.Pattern[str] | None) -> str:
+    """A name as a column can hold it: one that a model made up may be anything.
+
+    Hosts have few names, and say them often; what is hidden in them may change.
+    """
     return redact_text(well_formed(name).replace("\0", "\ufffd"))[:NAME_LIMIT]
 
 
 def redacted(spans: Sequence[Span]) -> tuple[Span, ...]:
     """The spans of one run as they are stored and exported."""
     outputs = {text: shown(text, PREVIEW) for text in {span.output for span in spans}}
-    return tuple(_redacted(span, outputs[span.output]) for span in spans)
+    hidden = hidden_values()
+    return tuple([_redacted(span, outputs[span.output], hidden) for span in spans])
 
 
-def _redacted(span: Span, output: str) -> Span:
+def _redacted(span: Span, output: str, hidden: re.Pattern[str] | None) -> Span:
     """A copy by keywords would take three times as long, and each turn has some."""
     return Span(
         span.id,
         span.kind,
-        shown_name(span.name),
+        _shown_name(span.name[:_RAW_NAME], hidden),
         span.started,
         span.parent,
         span.ended,
         span.status,
-        shown_name(span.provider),
+        _shown_name(span.provider[:_RAW_NAME], hidden),
         span.iteration,
         span.stop_reason,
         span.purpose,
         span.usage,
         span.first_token,
         span.attempts,
-        shown_name(span.call_id),
+        _shown_name(span.call_id[:_RAW_NAME], hidden),
         span.outcome,
-        shown_name(span.tool),
-        shown_name(span.error),
-        span.error_id and shown_name(span.error_id),
+        _shown_name(span.tool[:_RAW_NAME], hidden),
+        _shown_name(span.error[:_RAW_NAME], hidden),
+        span.error_id and _shown_name(span.error_id[:_RAW_NAME], hidden),
         output,
-        shown(span.input, INPUT_LIMIT),
+        shown(span.input, INPUT_LIMIT) if span.input else "",
         span.agent,
     )

@@ -38,5 +38,7 @@ def test_a_full_queue_of_durable_events_takes_no_more() -> None:
     assert not queue.full
     queue.put(record(text(2)))
     assert queue.full
-    queue.put(record(delta()))
+    assert not queue.put(record(text(3)))
+    assert queue.put(record(delta()))
     assert queue.dropped == 2
+    assert len(queue) == 2
