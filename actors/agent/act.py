@@ -142,30 +142,35 @@ class Batch:
 
     def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
         call, span = self.calls[index], self._spans.pop(index)
-        if call.id not in self.standing.left:
-            self.standing.end(call.id)
         if isinstance(became, Cut):
             span.cut()
+            self._ended(call)
             return None
-        if isinstance(became, Failed):
+        try:
+            if isinstance(became, Failed):
+                raise became.error
+            result = self._screened(became.value)
+        except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.
-            self.services.log.error("tool executor failed", run=self.run.id, exc_info=became.error)
-            result = unknown(call, became.error)
-        else:
-            result = became.value
-            if result.name in guard.WEB_TOOLS or result.name.startswith(FOREIGN):
-                result = self._screened(result)
+            self.services.log.error("tool executor failed", run=self.run.id, exc_info=error)
+            result = unknown(call, error)
         span.returned(result)
         span.end()
         return result
 
     async def tell(self, index: int, result: CallResult) -> None:
-        if result.kind == LATER:
-            return
-        row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
-        await self.services.note(self.run, self.step + 1 + index, row)
-        await self._tell_end(result, index)
+        try:
+            if result.kind != LATER:
+                row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
+                await self.services.note(self.run, self.step + 1 + index, row)
+                await self._tell_end(result, index)
+        finally:
+            self._ended(self.calls[index])
+
+    def _ended(self, call: Call) -> None:
+        if call.id not in self.standing.left:
+            self.standing.end(call.id)
 
     async def _announce(self, index: int, call: Call) -> None:
         self._open.add(index)
@@ -176,6 +181,8 @@ class Batch:
 
     def _screened(self, result: CallResult) -> CallResult:
         """What came from the web or a server, with a warning in front if it reads like orders."""
+        if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
+            return result
         finding = guard.find(result.text, self.services.guard, "result")
         if finding is None:
             return result

@@ -297,13 +297,12 @@ def _fragment(parameter: Parameter) -> str:
 def preview(text: str, limit: int) -> JsonObject:
     """The arguments for people to see, strings cut to ``limit``; unreadable ones as their text."""
     try:
-        args = _decode_object(text)
-    except ArgumentError:
+        return {
+            name[:limit]: value if isinstance(value, _SHORT) else _cut(value, limit)
+            for name, value in _decode_object(text).items()
+        }
+    except (ArgumentError, RecursionError):
         return {"arguments": text[:limit]}
-    return {
-        name[:limit]: value if isinstance(value, _SHORT) else _cut(value, limit)
-        for name, value in args.items()
-    }
 
 
 def _cut(value: object, limit: int) -> object:

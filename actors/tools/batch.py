@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ class Around(Protocol):
     async def begin(self, index: int) -> ExecuteCall | CallResult:
         """A call begins: what to ask for it, or its result where there is nothing to ask.
 
-        An exception is what becomes of it, as one of the ask is.
+        An exception is what has become of it, as one of the ask is.
         """
         ...
 
@@ -39,8 +40,15 @@ class Around(Protocol):
         ...
 
     async def tell(self, index: int, result: CallResult) -> None:
-        """Tell of the result of a call that was asked for."""
+        """Tell of a result that was not known before; then the call has ended."""
         ...
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A call that has begun."""
+
+    index: int
+    started: float
 
 
 class RunningBatch:
@@ -74,7 +82,7 @@ class RunningBatch:
         self._asks: Asks[CallResult] | None = None
         self._begun = 0
         self._under_way = 0
-        self._asked: list[tuple[int, float]] = []  # of each ask: its call, and when
+        self._asked: list[_Asked] = []  # by the numbers of the asks
 
     def look_again(self) -> None:
         """It may be the turn of another call, although none has ended. A plain call."""
@@ -92,57 +100,60 @@ class RunningBatch:
             async with asks:
                 while await self._begin(asks):
                     async for number, became in asks:
-                        index = self._settle(number, became)
-                        if index is not None:
-                            await self._around.tell(index, self.record[index])
+                        self._under_way -= 1
+                        await self._take(self._asked[number], became)
                         if self._begun < len(self._calls):
                             await self._begin(asks)
         finally:
             # What has ended meanwhile, in spite of a cancellation.
-            late = [self._settle(number, became) async for number, became in asks]
-            for index in late:
-                if index is not None:
-                    await self._around.tell(index, self.record[index])
+            late = [(self._asked[number], became) async for number, became in asks]
+            done = [asked.index for asked, became in late if self._settle(asked, became)]
+            for index in done:
+                await self._around.tell(index, self.record[index])
         return self.record
 
     async def _begin(self, asks: Asks[CallResult]) -> bool:
         """Begin those whose turn it is; whether there is anything to wait for."""
+        # A call that finished in spite of a cancellation must not be followed by another one.
+        await trio.lowlevel.checkpoint_if_cancelled()
         now, may_begin = trio.current_time(), self._may_begin
         while self._begun < len(self._calls) and self._under_way < self._limit:
             if may_begin is not None and not may_begin(self._begun):
                 break
-            # A call that finished in spite of a cancellation must not be followed by another one.
-            await trio.lowlevel.checkpoint_if_cancelled()
             index, self._begun = self._begun, self._begun + 1
             await self._ask(asks, index, now)
         return self._under_way > 0
 
     async def _ask(self, asks: Asks[CallResult], index: int, now: float) -> None:
-        call = self._calls[index]
+        call, asked = self._calls[index], _Asked(index, now)
         self.record[index] = CallResult(
             call.id, call.name, WHILE_RUNNING, "cancelled_while_running", "cancelled"
         )
         try:
             request = await self._around.begin(index)
         except Exception as error:
-            request = self._around.end(index, Failed(error)) or self.record[index]
+            await self._take(asked, Failed(error))
+            return
         if isinstance(request, CallResult):
             self.record[index] = request
-        else:
-            self._under_way += 1
-            self._asked.append((index, now))
-            asks.begin(self._tools, request)
+            return
+        self._under_way += 1
+        self._asked.append(asked)
+        asks.begin(self._tools, request)
 
-    def _settle(self, number: int, became: Settled[CallResult]) -> int | None:
-        """Which call it is that has a result now; None for one that was cut."""
-        self._under_way -= 1
-        index, started = self._asked[number]
+    async def _take(self, asked: _Asked, became: Settled[CallResult]) -> None:
+        if self._settle(asked, became):
+            await self._around.tell(asked.index, self.record[asked.index])
+
+    def _settle(self, asked: _Asked, became: Settled[CallResult]) -> bool:
+        """Put on record what became of a call; whether it has a result, and was not cut."""
+        index = asked.index
         result = self._around.end(index, became)
         self.record[index] = result or self.record[index]
         if not self.record[index].ms:
-            ms = (trio.current_time() - started) * 1000
+            ms = (trio.current_time() - asked.started) * 1000
             self.record[index] = replace(self.record[index], ms=ms)
-        return index if result is not None else None
+        return result is not None
 
 
 def unknown(call: Call, error: Exception) -> CallResult:

@@ -175,6 +175,8 @@ def test_a_preview_is_never_refused() -> None:
         "n": 5,
     }
     assert preview("{broken", 3) == {"arguments": "{br"}
+    deep = '{"a": ' + "[" * 900 + "]" * 900 + "}"
+    assert preview(deep, 3) in ({"arguments": '{"a'}, {"a": "[[["})
 
 
 @given(CHECKS, st.dictionaries(NAMES, JSON) | JSON)
