@@ -3,8 +3,8 @@
 Reading order: ``actor`` (what a user writes), ``ref`` (what others hold), ``ask`` (G1 and G3),
 ``mailbox``, ``incarnation`` (one life), ``cell`` (what stays across restarts), ``supervisor``;
 ``lifecycle`` and ``supervision`` are the pure tables behind them. What stands beside them and can
-be read alone: ``schedule`` (timers), ``monitors``, ``registry``, ``fanout``, ``observe`` and
-``telemetry``, ``entry`` (programs with signals).
+be read alone: ``schedule`` (timers), ``monitors``, ``registry``, ``fanout``, ``asks`` (many of one
+task), ``observe`` and ``telemetry``, ``entry`` (programs with signals).
 """
 
 from motet.runtime.actor import Actor
