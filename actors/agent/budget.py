@@ -90,7 +90,7 @@ class Budget(msgspec.Struct, eq=False):
             return "wall"
         if self.turns >= self.limits.turns:
             return "turns"
-        return self.refuses(NOTHING)
+        return self.refuses(NOTHING) if self._metered else None
 
     def refuses(self, expected: Usage) -> LimitName | None:
         """The limit that a request using this much would break, at whatever level."""

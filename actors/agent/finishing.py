@@ -38,7 +38,8 @@ async def conclude(runner: TurnRunner, finish: Finish) -> None:
         await leaving.withdrawn(pending)
     if finish.status == "completed":
         await remember(runner.services, run, turn.rows)
-        await _count_turn(runner)
+        if run.agent.profile.seeds:
+            await _count_turn(runner)
     await runner.voice.emit(end)
 
 

@@ -274,7 +274,7 @@ class TurnRunner:
         """
         view, needs_review = self.thinker.view, False
         rows, summary = view.history, view.summary
-        if not (summary or self._next or any_failed(rows)):
+        if not (summary or self._next or (rows and any_failed(rows))):
             return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
         if summary or "escalated" in notes:
@@ -299,7 +299,8 @@ class TurnRunner:
         if not isinstance(settled, ModelResponse):
             return await self._entered(settled)
         response = settled
-        await self.hearing.before_end(response, self.steering)
+        if self.run.family is not None:
+            await self.hearing.before_end(response, self.steering)
         if not response.calls:
             await self.steering.admit()
             self.steering.offer()

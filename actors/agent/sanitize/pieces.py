@@ -102,7 +102,7 @@ class Pieces(msgspec.Struct, eq=False):
     def close(self) -> list[Piece]:
         """What is left, now that the text has ended."""
         self._ended = True
-        return self.feed("")
+        return self.feed("") if self._at < len(self._text) else []
 
     @property
     def ahead(self) -> str:
