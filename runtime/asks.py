@@ -174,13 +174,29 @@ class Asks(Generic[R]):
 
     # ------------------------------------------------------------------ one ask
 
-    def _begin(self, index: int, cell: Cell, message: Message) -> None:
+    def _begin(self, index: int, cell: Cell, request: Message) -> None:
+        assert self._task is not None
         if self._deadline < math.inf and self._deadline <= trio.current_time():
             self._note(index, _UNBEGUN)
             return
+        span: _Span | None = None
         try:
-            ask = self._sent(index, cell, message)
+            message = cell.admit(request)
+            mailbox, target = cell.mailbox, cell.work_for(type(message))
+            if self._work is not None:
+                refuse_cycle(self._work, target)
+            if cell.system.observing:
+                span = _Span(cell, message)
+            ask = _OneOfMany(
+                mailbox, message, target, self._task, self._until, self._deadline, mailbox.queue,
+                None if span is None else span.context,
+                cell=cell, asks=self, index=index, span=span,
+            )  # fmt: skip
+            if not mailbox.put(ask):
+                mailbox.offer(ask)
         except Exception as error:
+            if span is not None:
+                span.end(error)
             self._note(index, Failed(error))
             return
         self._under_way[ask] = None
@@ -188,28 +204,6 @@ class Asks(Generic[R]):
             self._work.waits.append(ask)
         if self._deadline < math.inf:
             ask.timer = cell.system.timers.start(self._deadline, ask.time_out)
-
-    def _sent(self, index: int, cell: Cell, request: Message) -> _OneOfMany:
-        assert self._task is not None
-        message = cell.admit(request)
-        mailbox, target = cell.mailbox, cell.work_for(type(message))
-        if self._work is not None:
-            refuse_cycle(self._work, target)
-        ask = _OneOfMany(
-            mailbox, message, target, self._task, self._until, self._deadline, mailbox.queue,
-            cell=cell, asks=self, index=index,
-        )  # fmt: skip
-        if cell.system.observing:
-            ask.span = _Span(cell, message)
-            ask.context = ask.span.context
-        try:
-            if not mailbox.put(ask):
-                mailbox.offer(ask)
-        except Exception as error:
-            if ask.span is not None:
-                ask.span.end(error)
-            raise
-        return ask
 
     def _look_at_the_deadlines(self, *, told: float = math.inf) -> None:
         """Nothing is to begin after that of the scopes around, what was ``told``, and the own."""
