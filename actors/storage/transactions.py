@@ -1,7 +1,8 @@
 """Many transactions, one COMMIT. Blocking and without Trio: it runs in the writer's thread.
 
-Each transaction of several has a savepoint inside the group's, so that one that fails is rolled
-back alone; the only one of its group needs none.
+A group is run as if nothing in it failed, as is almost always so. When one of several fails, all
+are rolled back and run again, each with a savepoint inside the group's, so that it can be rolled
+back alone: a savepoint costs as much as a short transaction, and a crowd would pay it for nothing.
 Invariants: nothing is reported as stored before COMMIT returned; when the COMMIT fails, every
 transaction of the group failed, those included that had failed before: they may have failed on
 rows that no longer exist.
@@ -30,10 +31,7 @@ def commit_group(
     """Run and commit a group; the outcome of each transaction at its index. Never raises."""
     try:
         _begin(connection)
-        if len(group) == 1:
-            outcomes: list[Rows | StorageError] = [_execute(connection, group[0])]
-        else:
-            outcomes = [_attempt(connection, transaction, where) for transaction in group]
+        outcomes = _outcomes(connection, group, where)
         connection.run("COMMIT")
     except _GroupLost:
         # Only one of them may be too large for the disk: each gets a commit of its own.
@@ -54,6 +52,20 @@ def _begin(connection: Connection) -> None:
         connection.run("BEGIN IMMEDIATE")
     except apsw.BusyError:
         connection.run("BEGIN IMMEDIATE")
+
+
+def _outcomes(
+    connection: Connection, group: Sequence[Transaction], where: str
+) -> list[Rows | StorageError]:
+    try:
+        return [_execute(connection, transaction) for transaction in group]
+    except Exception:
+        if len(group) == 1:
+            raise
+    if connection.in_transaction:
+        connection.run("ROLLBACK")
+    _begin(connection)
+    return [_attempt(connection, transaction, where) for transaction in group]
 
 
 def _attempt(connection: Connection, transaction: Transaction, where: str) -> Rows | StorageError:

@@ -10,6 +10,7 @@ the disk.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import apsw
 
@@ -60,7 +61,7 @@ class Writer:
 
     async def _commit(self, group: list[Transaction]) -> Sequence[Rows | StorageError]:
         jobs = self._jobs
-        return self._closed(group) if jobs is None else await jobs.run(lambda: self._work(group))
+        return self._closed(group) if jobs is None else await jobs.run(partial(self._work, group))
 
     # In the thread
 
