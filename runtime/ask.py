@@ -114,9 +114,8 @@ class Ask(msgspec.Struct, eq=False):
         assert not self.settled, f"two outcomes for one ask to {self.mailbox.path}"
         self.settled = True
         self.scope = None
-        if result is None:
-            result = self._cancelled()
-        self._deliver(result)
+        # In no variable: the traceback of a Cancelled knows this frame, and would make a cycle.
+        self._deliver(self._cancelled() if result is None else result)
 
     def describe(self, now: float) -> str:
         """What the asker waits for, for a dump."""
@@ -130,9 +129,10 @@ class Ask(msgspec.Struct, eq=False):
 
     def _cancelled(self) -> Result:
         if self.raise_cancel is not None:
-            cancelled = outcome.capture(self.raise_cancel)
-            assert isinstance(cancelled, outcome.Error), "it raises Cancelled, nothing else"
-            return cancelled
+            try:
+                self.raise_cancel()
+            except trio.Cancelled as cancelled:
+                return outcome.Error(cancelled)
         if self.timed_out:
             return Answer(_TIMED_OUT)
         return outcome.Error(ActorDead(self.mailbox.path, "it ended while handling the request"))

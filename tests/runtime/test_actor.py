@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import pytest
 import trio
@@ -168,6 +168,29 @@ async def test_an_actor_that_has_ended_is_freed_at_once() -> None:
             await ref.stop()
             await wait_all_tasks_blocked()
             assert not seen
+        finally:
+            gc.enable()
+
+
+async def test_a_cancelled_ask_leaves_nothing_to_the_garbage_collector() -> None:
+    seen: list[ref[BaseException]] = []
+
+    async def ask(person: ActorRef[Wait]) -> None:
+        try:
+            await person.ask(Wait())
+        except trio.Cancelled as cancelled:
+            seen.append(ref(cancelled))
+            raise
+
+    async with open_system() as system:
+        person = await system.start(Person, name="a")
+        gc.disable()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, person)
+                await wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+            assert [cancelled() for cancelled in seen] == [None]
         finally:
             gc.enable()
 
