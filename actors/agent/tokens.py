@@ -33,8 +33,8 @@ def estimate(rows: Iterable[ChatMessage]) -> int:
     """Tokens of these rows, as far as characters tell."""
     tokens = 0
     for row in rows:
-        chars = chars_of(row) if isinstance(row, AssistantMessage) else len(row.text)
-        tokens += chars // CHARS_PER_TOKEN
+        has_calls = isinstance(row, AssistantMessage) and row.calls
+        tokens += (chars_of(row) if has_calls else len(row.text)) // CHARS_PER_TOKEN
     return tokens
 
 
