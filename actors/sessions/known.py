@@ -75,10 +75,10 @@ class KnownContexts:
         return len(self._known)
 
     def get(self, session: str) -> SessionContext | None:
-        known = self._take(session)
+        known = self._known.pop(session, None)
         if known is None:
             return None
-        self._put(session, known)
+        self._known[session] = known
         return known.context
 
     def read_begins(self, session: str) -> object:

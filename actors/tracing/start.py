@@ -22,7 +22,8 @@ async def start_tracing(
 ) -> tuple[Tracer, ActorRef[TraceProtocol]]:
     """The tracer of a host and the actors behind it, the exporter first, so that it stops last."""
     wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
-    tracer = Tracer(verbose=config.verbose or wanted, clock=trio.current_time)
+    clock = trio.lowlevel.current_clock().current_time
+    tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
     keep, export = config.keep_days, None
     if config.otlp is not None:
         from motet.actors.tracing.export import Collector, Exporter, Outbox  # few hosts export
