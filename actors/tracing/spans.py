@@ -26,9 +26,12 @@ CUT = ("cancelled_before_start", "cancelled_while_running")
 
 
 class OpenSpan(msgspec.Struct, eq=False):
-    """A context manager, made by :class:`RunTrace`. ``listed``: its news waits to be taken."""
+    """A context manager, made by :class:`RunTrace`, which is its ``trace`` until it has ended.
 
-    trace: RunTrace
+    ``listed``: its news waits to be taken.
+    """
+
+    trace: RunTrace | None
     id: str
     kind: SpanKind
     name: str
@@ -60,7 +63,7 @@ class OpenSpan(msgspec.Struct, eq=False):
         if isinstance(event, Retrying):
             self.attempts += 1
             self.first_token = None
-        elif self.first_token is None:
+        elif self.first_token is None and self.trace is not None:
             self.first_token = self.trace.now() - self.started
 
     def answered(self, response: ModelResponse) -> None:
@@ -86,10 +89,11 @@ class OpenSpan(msgspec.Struct, eq=False):
 
     def end(self, status: SpanStatus = "ok") -> None:
         """End it, as ``status`` unless it has failed. A span that has ended stays as it is."""
-        if self.ended is None:
+        trace, self.trace = self.trace, None
+        if trace is not None:
             if self.status == "running":
                 self.status = "cancelled" if self.was_cut else status
-            self.trace.ended(self)
+            trace.ended(self)
 
     def cut(self) -> None:
         """End it in the middle of what it was about."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
 import attrs
 import pytest
 import trio
@@ -52,6 +55,23 @@ def test_the_first_span_is_the_agents_and_the_others_are_its_parts() -> None:
     assert model.usage == Usage(10, 5, cost=0.25)
     assert (tool.kind, tool.name, tool.call_id, tool.outcome) == ("tool", "look", "c0", "done")
     assert model.parent == tool.parent == root.id == root_id("run_1")
+
+
+def test_a_trace_that_was_taken_is_freed_at_once() -> None:
+    """It leaves no cycle that the garbage collector would have to find."""
+    traces = tracer()
+    trace = begun(traces)
+    with trace.tool(call()) as span:
+        span.returned(result())
+    trace.finish("completed")
+    gc.disable()
+    try:
+        taken(traces)
+        kept = ref(trace)
+        del trace, span
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_parents_are_right_across_parallel_tools() -> None:
