@@ -24,7 +24,7 @@ from motet.protocols.approvals import Mark, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
-from motet.runtime.fanout import Cut, Failed, Settled
+from motet.runtime import Cut, Failed, Settled
 
 PREVIEW = 1_000
 ARGUMENT_PREVIEW = 500

@@ -17,9 +17,7 @@ from msgspec.structs import replace
 
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult, ExecuteCall
-from motet.runtime import ActorRef
-from motet.runtime.asks import Asks
-from motet.runtime.fanout import Failed, Settled
+from motet.runtime import ActorRef, Asks, Failed, Settled
 
 BEFORE_START = "Cancelled before it started: nothing was done."
 WHILE_RUNNING = "Cancelled while it was running: part of its effect may have happened."

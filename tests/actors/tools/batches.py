@@ -11,8 +11,7 @@ import attrs
 from motet.actors.tools.batch import RunningBatch, unknown
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult, ExecuteCall
-from motet.runtime import Actor, ActorRef, handles, open_system
-from motet.runtime.fanout import Cut, Failed, Settled
+from motet.runtime import Actor, ActorRef, Cut, Failed, Settled, handles, open_system
 
 Execute: TypeAlias = Callable[[int, Call], Awaitable[CallResult]]
 
