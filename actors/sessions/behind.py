@@ -3,7 +3,7 @@
 A plain object that the host makes once: runs add to it by a call, the store writes, and what waits
 stays when the store is restarted. Most of it never needs to be written: a run that ends within
 :data:`PATIENCE` stores its rows with its end, and one that runs calls stores them with the calls.
-What is left, some of it old enough, goes in one transaction.
+Once the oldest has waited so long, all that is left goes in one transaction.
 Invariants: a statement is on disk, or counted as lost, at most ``PATIENCE`` and a commit after it
 was added, unless its run took it along; at most :data:`LIMIT` wait, more make who adds wait, or
 are lost where nobody writes any more.
