@@ -98,6 +98,7 @@ class Batch:
             return await batch.run()
         finally:
             del standings[run.id]
+            standing.look = None  # else all of it would wait for the garbage collector
 
     async def tell_cut(self) -> None:
         """Tell the end of calls that were cut; part of a run's clean-up.

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
 
 
-def _nobody() -> None:
-    """Nobody waits for them."""
-
-
 async def _unheard(_run: Run, _event: AnyEvent) -> None:
     """There is no host that could tell."""
 
@@ -47,7 +43,7 @@ class Standing:
         began: ids of calls whose work has begun.
         held: ids of calls that wait for a person, each with its approval.
         left: ids of calls that are for later.
-        look: called when another of them may come forward.
+        look: called when another of them may come forward, while they are run in order.
     """
 
     run: Run
@@ -59,7 +55,7 @@ class Standing:
     began: set[str] = attrs.field(factory=set[str])
     held: dict[str, str] = attrs.field(factory=dict[str, str])
     left: set[str] = attrs.field(factory=set[str])
-    look: Callable[[], None] = _nobody
+    look: Callable[[], None] | None = None
     _ended: set[str] = attrs.field(factory=set[str])
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
@@ -126,7 +122,8 @@ class Standing:
             return  # nobody waits for it
         changed, self._changed = self._changed, trio.Event()
         changed.set()
-        self.look()
+        if self.look is not None:
+            self.look()
 
 
 @attrs.define(eq=False)
