@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -159,6 +158,8 @@ def _all(what: str, problems: list[str]) -> str:
 
 def read_data(file: Path) -> JsonObject:
     """What a file says, its references as they stand there. Raises ``ConfigError``."""
+    import tomllib  # a host of a program has no file
+
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:

@@ -7,7 +7,6 @@ Sources: seed 001 (five variants, no tool, memory, policy or event variant), see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -112,6 +111,8 @@ class NotFound(MotetError):
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name most like ``name``, or None when nothing is near."""
+    from difflib import get_close_matches  # only a mistake needs it, and no start
+
     lowered = {item.lower(): item for item in known}
     found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     return lowered[found[0]] if found else None

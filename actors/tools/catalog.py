@@ -7,7 +7,6 @@ the provider's prompt cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher
 
 from motet.actors.agent.loops import Kind
 from motet.actors.tools.tool import Tool
@@ -114,6 +113,8 @@ class ToolCatalog:
 
         ``allowed``: those of them that it may know of.
         """
+        from difflib import SequenceMatcher  # only a mistake needs it, and no start
+
         wanted = name[:_NAME_CHARS].lower()
         names = sorted(
             self.names(agent) if allowed is None else allowed,

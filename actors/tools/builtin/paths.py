@@ -15,7 +15,6 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -210,6 +209,8 @@ def _names(root: Path, parts: Parts) -> list[str] | None:
 
 
 def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolFailure:
+    from difflib import get_close_matches  # only a mistake needs it, and no start
+
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         hint = "did you mean " + " or ".join(map(repr, near)) + "?"
