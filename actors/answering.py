@@ -8,8 +8,8 @@ from __future__ import annotations
 from motet.actors.approvals.answers import Approving
 from motet.actors.intake import Intake
 from motet.actors.sessions.review import follow_up, resolved
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.store_sql import storable
-from motet.actors.sessions.table import Run
 from motet.actors.tree import Tree
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (

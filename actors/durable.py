@@ -10,8 +10,8 @@ import trio
 
 from motet.actors.answering import Answering
 from motet.actors.records import scope_of
+from motet.actors.sessions.run import CLOSING, SHUTDOWN, Run
 from motet.actors.sessions.store_sql import RESEND
-from motet.actors.sessions.table import CLOSING, SHUTDOWN, Run
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.recovery import Quarantined
 from motet.protocols.sessions import LOCAL, Ack, GetRun, Principal, RunInfo

@@ -22,8 +22,8 @@ from motet.actors.sessions.arrivals import Arrival
 from motet.actors.sessions.digest import body_hash
 from motet.actors.sessions.recall import recall
 from motet.actors.sessions.router import Discard, Resolve
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.session import Compact
-from motet.actors.sessions.table import Run
 from motet.actors.sessions.waking import wake
 from motet.actors.tree import Tree
 from motet.protocols.errors import InputValidation

@@ -7,7 +7,7 @@ import re
 from motet.actors.agent.names import front, named
 from motet.actors.answering import Answering
 from motet.actors.sessions.lineup import is_chat, is_group
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.host import Expected
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode

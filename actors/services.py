@@ -27,8 +27,9 @@ from motet.actors.policy.desk import PolicyDesk
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.known import KnownContexts
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.store import SessionStoreMessage
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.table import RunTable
 from motet.actors.sessions.watchdog import hear
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog

@@ -19,8 +19,8 @@ from motet.actors.receiving import is_from
 from motet.actors.records import scope_of
 from motet.actors.rooms.stopping import RoomStop, stop_room
 from motet.actors.sessions.arrivals import Arrival
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.stops import Stop
-from motet.actors.sessions.table import Run
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import LOCAL, Principal, StopReport
 

@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from motet.actors.events.subscription import Subscription
 from motet.actors.result import RunResult
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.events import AnyEvent, RunWaiting, Terminal
 
 # How long the terminal event may lag behind the run's end before the stream closes without it:

@@ -15,7 +15,7 @@ from motet.actors.approvals.desk import Standing
 from motet.actors.approvals.gate import LATER
 from motet.actors.mcp.offer import PREFIX as FOREIGN
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tracing.spans import OpenSpan

@@ -13,7 +13,7 @@ from motet.actors.agent.resume import suspended
 from motet.actors.agent.turn import Turn
 from motet.actors.agent.voice import Voice
 from motet.actors.services import Services
-from motet.actors.sessions.table import CLOSING, SHUTDOWN, Run
+from motet.actors.sessions.run import CLOSING, SHUTDOWN, Run
 from motet.actors.tracing.recorder import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalInfo, ListApprovals, Suspended

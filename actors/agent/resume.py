@@ -14,7 +14,7 @@ from motet.actors.agent.budget import Budget
 from motet.actors.agent.turn import Decision, Turn
 from motet.actors.agent.voice import Voice
 from motet.actors.errors.failures import Failures
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.tracing.recorder import RunTrace
 from motet.protocols.approvals import Mark, Resumption, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage

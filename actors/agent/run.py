@@ -33,8 +33,8 @@ from motet.actors.hooks.turn import RunHooks
 from motet.actors.memory.turn import recall
 from motet.actors.result import RunResult
 from motet.actors.services import Services
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.slot import Slot
-from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal

@@ -14,8 +14,8 @@ import trio
 from motet.actors.agent.turn import Turn
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.slot import Slot
-from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError

@@ -22,7 +22,7 @@ from motet.actors.agents.prompts import Written
 from motet.actors.children.names import CHILD_TOOLS
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from motet.actors.agent.streaming import StreamFilter
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols import events
 from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
 

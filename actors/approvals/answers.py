@@ -14,7 +14,7 @@ import trio
 from motet.actors.approvals.parking import Parking
 from motet.actors.records import Records, scope_of
 from motet.actors.rooms.access import acts_as, may_change, room_of
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalDecision,

@@ -22,7 +22,7 @@ from motet.protocols.events import AnyEvent
 
 if TYPE_CHECKING:
     from motet.actors.agent.budget import Budget
-    from motet.actors.sessions.table import Run
+    from motet.actors.sessions.run import Run
 
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
 

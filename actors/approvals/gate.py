@@ -35,7 +35,8 @@ from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorRef
 
 if TYPE_CHECKING:
-    from motet.actors.sessions.table import Run, RunTable
+    from motet.actors.sessions.run import Run
+    from motet.actors.sessions.table import RunTable
     from motet.actors.tools.context import Context
     from motet.actors.tools.tool import Tool
 

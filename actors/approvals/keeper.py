@@ -10,7 +10,7 @@ import trio
 from motet.actors.approvals.parked import Parked
 from motet.actors.approvals.parking import Parking
 from motet.actors.log import logger
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.waking import wake
 from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals
 from motet.protocols.events import Warned

@@ -17,7 +17,8 @@ from motet.actors.agent.definition import Agent, AnyAgent
 from motet.actors.approvals.desk import Desk
 from motet.actors.approvals.parked import Parked
 from motet.actors.approvals.store import ApprovalProtocol
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.run import Run
+from motet.actors.sessions.table import RunTable
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,

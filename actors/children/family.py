@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 
 StartSoon: TypeAlias = Callable[..., None]
 Work: TypeAlias = Callable[[], Awaitable[Any]]

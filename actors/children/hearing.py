@@ -15,9 +15,9 @@ from motet.actors.children.family import Child, Family
 from motet.actors.children.news import Ended, closed, message, untold
 from motet.actors.result import RunResult
 from motet.actors.sessions.recall import recall
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.slot import Slot
 from motet.actors.sessions.store import SessionStoreMessage
-from motet.actors.sessions.table import Run
 from motet.protocols import events
 from motet.protocols.models import ModelResponse
 from motet.protocols.sessions import ListBeside

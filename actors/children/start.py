@@ -17,7 +17,8 @@ from motet.actors.agent.budget import Budget, OverBudget
 from motet.actors.children.family import Child, Family
 from motet.actors.hooks.client import HooksClient
 from motet.actors.sessions.keys import sub_agent_key
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.run import Run
+from motet.actors.sessions.table import RunTable
 from motet.actors.tools.tool import ToolDenied, ToolRetry
 from motet.protocols import events
 from motet.protocols.agents import Team

@@ -10,7 +10,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.hooks.client import HooksClient
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.errors import Aborted, AgentError, InputValidation
 from motet.protocols.hooks import (
     Abort,

@@ -19,7 +19,8 @@ from motet.actors.mcp.offer import called, foreign, search, shown
 from motet.actors.mcp.tools import tools_of
 from motet.actors.policy.desk import PolicyDesk
 from motet.actors.policy.names import BUILTIN, RESULTS
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.run import Run
+from motet.actors.sessions.table import RunTable
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Range, Tool, tool

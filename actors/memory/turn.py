@@ -15,7 +15,7 @@ import trio
 from motet.actors.errors.summary import summarize
 from motet.actors.errors.text import shorten
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.chat import ChatMessage
 from motet.protocols.memory import Remembered
 

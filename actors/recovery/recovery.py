@@ -29,8 +29,9 @@ from motet.actors.recovery.plan import (
 from motet.actors.recovery.retelling import Retelling, completed
 from motet.actors.recovery.rows import LeftRun
 from motet.actors.sessions import store_rows as stored
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.store import SessionStoreMessage
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.table import RunTable
 from motet.actors.sessions.waking import wake
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers

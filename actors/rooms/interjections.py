@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from motet.actors.log import logger
 from motet.actors.rooms.speaker import Speaker
 from motet.actors.rooms.told import line_of
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.rooms import RoomMessage
 
 _log = logger("motet.rooms")

@@ -19,7 +19,7 @@ from motet.actors.rooms.access import acts_as, member_session
 from motet.actors.rooms.told import manners
 from motet.actors.rooms.turns import WAITS, Late, Turn, turn_of
 from motet.actors.sessions.keys import sub_agent_key
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.limits import MAX_DEPTH, Limits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.tools.threads import held_by
 from motet.protocols.sessions import StopReport
 

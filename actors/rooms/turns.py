@@ -16,7 +16,7 @@ import trio
 from motet.actors.result import RunResult
 from motet.actors.rooms.tools import handed_to
 from motet.actors.sessions.recall import recall
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.storage.errors import StorageError
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Terminal

@@ -14,8 +14,8 @@ from motet.actors.agents.workbench import Prepared
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.services import Services
 from motet.actors.sessions.flush import AskModel, MemoryFlush, memory_executor, memory_tools
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.summarise import Afterwards, Flush, Summariser
-from motet.actors.sessions.table import Run
 from motet.actors.tools.context import Context
 from motet.actors.tracing.recorder import RunTrace
 from motet.protocols.events import SessionCompacted

@@ -16,8 +16,8 @@ from motet.protocols.queueing import QueueConfig
 from motet.protocols.sessions import Ack, QueueFull, SessionBusy
 
 if TYPE_CHECKING:
+    from motet.actors.sessions.run import Run
     from motet.actors.sessions.slot import Slot
-    from motet.actors.sessions.table import Run
 
 ROOM_CHANNEL = "room"
 """Rooms have their own order of speaking, and their members' sessions no other senders."""

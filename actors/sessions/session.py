@@ -18,8 +18,8 @@ from motet.actors.hooks.turn import END_BUDGET
 from motet.actors.services import Services
 from motet.actors.sessions.afterwards import Chore, tidy
 from motet.actors.sessions.queueing import wakes
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.summarise import Summariser
-from motet.actors.sessions.table import Run
 from motet.actors.sessions.waking import Pump
 from motet.protocols import events
 from motet.protocols.approvals import Resumption

@@ -10,8 +10,8 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
+    from motet.actors.sessions.run import Run
     from motet.actors.sessions.session import SessionMessage
-    from motet.actors.sessions.table import Run
     from motet.protocols.sessions import FinishRun
     from motet.runtime import ActorRef
 

@@ -11,7 +11,7 @@ from motet.actors.tools.threads import held_by
 from motet.protocols.sessions import StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.sessions.table import Run
+    from motet.actors.sessions.run import Run
 
 
 @attrs.frozen

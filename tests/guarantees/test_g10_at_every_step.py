@@ -14,7 +14,7 @@ from motet.actors.hooks.actor import Hooks
 from motet.actors.hooks.client import HooksClient
 from motet.actors.hooks.hookset import HookSet
 from motet.actors.hooks.turn import RunHooks
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor

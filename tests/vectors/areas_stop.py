@@ -15,7 +15,8 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.agent.closing import STOPPED
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.run import Run
+from motet.actors.sessions.table import RunTable
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import NotFound

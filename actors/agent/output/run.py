@@ -15,7 +15,7 @@ from motet.actors.agent.output.answering import FINAL_ANSWER, Answering, Refused
 from motet.actors.agent.output.form import Unreadable
 from motet.actors.agent.turn import CallModel, Decision, Finish, Turn
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols.errors import OutputSerialization
 from motet.protocols.models import ModelResponse, OutputSchema
 from motet.protocols.tools import ToolSpec

@@ -6,7 +6,7 @@ from typing import cast
 
 from motet.actors.agent.voice import Voice
 from motet.actors.services import Services
-from motet.actors.sessions.table import Run
+from motet.actors.sessions.run import Run
 from motet.protocols import events
 from motet.protocols.models import Retrying, TextPart, ThinkingPart
 

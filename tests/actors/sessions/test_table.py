@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from motet.actors.agent.definition import Agent
 from motet.actors.host import open_host
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.session import Session
-from motet.actors.sessions.table import QUEUE_CAPACITY, Run, RunTable
+from motet.actors.sessions.table import QUEUE_CAPACITY, RunTable
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
 

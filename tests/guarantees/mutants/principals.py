@@ -17,7 +17,8 @@ from motet.actors.gateway.subscription import Subscription
 from motet.actors.memory import store as memories
 from motet.actors.records import Records
 from motet.actors.results.ledger import Entry, Ledger
-from motet.actors.sessions.table import Run, RunTable
+from motet.actors.sessions.run import Run
+from motet.actors.sessions.table import RunTable
 from motet.actors.tracing.spans import OpenSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError

@@ -16,8 +16,8 @@ from motet.actors.agent.run import TurnRunner
 from motet.actors.services import Services
 from motet.actors.sessions import store, store_rows, store_sql
 from motet.actors.sessions.behind import PATIENCE
+from motet.actors.sessions.run import Run
 from motet.actors.sessions.store import SessionStore
-from motet.actors.sessions.table import Run
 from motet.actors.storage.transactions import Rows, Transaction
 from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
 from motet.protocols.tools import CallResult
