@@ -13,6 +13,7 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
+from motet.actors.agent.survey import NOTHING
 from motet.actors.models.wire import user_text
 from motet.protocols.chat import (
     AssistantMessage,
@@ -30,12 +31,17 @@ def begins_turn(row: ChatMessage) -> bool:
     return isinstance(row, UserMessage) and not row.note
 
 
-def last_turns(rows: Sequence[ChatMessage], turns: int) -> Sequence[ChatMessage]:
+def last_turns(rows: tuple[ChatMessage, ...], turns: int) -> tuple[ChatMessage, ...]:
     """The last ``turns`` user turns and all that belongs to them; 0 and less keeps all."""
     if turns <= 0:
         return rows
-    starts = [at for at, row in enumerate(rows) if begins_turn(row)]
-    return rows[starts[-turns] :] if len(starts) > turns else rows
+    first, left = 0, turns
+    for at in reversed(range(len(rows))):
+        if begins_turn(rows[at]):
+            if left == 0:
+                return rows[first:]
+            first, left = at, left - 1
+    return rows
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -104,30 +110,12 @@ def repair(rows: Sequence[ChatMessage]) -> Repaired:
 
 def sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows as a provider takes them: repaired, ids told apart, rows of one role merged."""
-    return tuple(rows) if is_sendable(rows) else made_sendable(rows)
-
-
-def is_sendable(rows: Sequence[ChatMessage]) -> bool:
-    """Whether :func:`made_sendable` would change nothing, as in almost every request."""
-    due: list[str] = []
-    before: type[ChatMessage] | None = None
-    for row in rows:
-        role = type(row)
-        if isinstance(row, ToolMessage):
-            if not due or due.pop() != row.call_id:
-                return False
-        elif due or role is before:
-            return False
-        elif isinstance(row, AssistantMessage) and row.calls:
-            due = [call.id for call in reversed(row.calls)]
-            if len(set(due)) < len(due):
-                return False
-        before = role
-    return not due
+    survey = NOTHING.over(tuple(rows))
+    return survey.rows if survey.is_sendable else made_sendable(rows)
 
 
 def made_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """What :func:`sendable` gives, of any rows."""
+    """What :func:`sendable` gives, of any rows; those that a provider takes stay as they are."""
     merged: list[ChatMessage] = []
     for row in repair(rows).rows:
         row = _distinct(row)

@@ -28,7 +28,6 @@ from motet.actors.agent.voice import Voice
 from motet.actors.children.hearing import Hearing
 from motet.actors.errors.failures import Failures, failures_before
 from motet.actors.errors.redact import redact_text
-from motet.actors.errors.tracker import any_failed
 from motet.actors.hooks.turn import RunHooks
 from motet.actors.memory.turn import recall
 from motet.actors.result import RunResult
@@ -260,7 +259,8 @@ class TurnRunner:
         async with self.slot.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
             rows = found.rows + self._late if self.slot.unsaved else found.rows
-        self.thinker.view = self.thinker.view.rebased(rows, found.summary)
+            survey = self.services.contexts.survey(self.run.session)
+        self.thinker.view = self.thinker.view.rebased(rows, found.summary, survey)
 
     @property
     def _late(self) -> tuple[ChatMessage, ...]:
@@ -274,7 +274,7 @@ class TurnRunner:
         """
         view, needs_review = self.thinker.view, False
         rows, summary = view.history, view.summary
-        if not (summary or self._next or (rows and any_failed(rows))):
+        if not (summary or self._next or view.survey.over(rows).any_failed):
             return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
         if summary or "escalated" in notes:

@@ -199,6 +199,7 @@ class Thinker:
         system = self._system(tools)
         sent = self.view.sent(self._turn.rows, self.around)
         self._tokens = sent.tokens
+        self.view = replace(self.view, survey=sent.survey)
         messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
         return ModelRequest(self.model, messages, system, tools, output=form), sent
 

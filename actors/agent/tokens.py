@@ -31,11 +31,7 @@ def estimate_text(text: str) -> int:
 
 def estimate(rows: Iterable[ChatMessage]) -> int:
     """Tokens of these rows, as far as characters tell."""
-    tokens = 0
-    for row in rows:
-        has_calls = isinstance(row, AssistantMessage) and row.calls
-        tokens += (chars_of(row) if has_calls else len(row.text)) // CHARS_PER_TOKEN
-    return tokens
+    return sum([chars_of(row) // CHARS_PER_TOKEN for row in rows])
 
 
 def overhead(system: str, tools: Sequence[ToolSpec]) -> int:

@@ -15,9 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.agent.compaction import COMPACTING, Compacting, cut, due_in_run, request_before
-from motet.actors.agent.history import last_turns, sendable
+from motet.actors.agent.history import last_turns, made_sendable
 from motet.actors.agent.pruning import PRUNING, Pruning, prune
 from motet.actors.agent.summary import extract, pair, summary_of, summary_request
+from motet.actors.agent.survey import NOTHING, Survey
 from motet.actors.agent.tokens import UNCALIBRATED, Calibration, estimate
 from motet.actors.errors.sent import as_sent
 from motet.protocols.chat import ChatMessage, UserMessage
@@ -31,11 +32,17 @@ PATIENCE = 2
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The rows of a request. ``tokens``: of the whole request, as near as can be known."""
+    """The rows of a request.
+
+    Attributes:
+        tokens: of the whole request, as near as can be known.
+        survey: of the rows of the conversation that it was made of.
+    """
 
     messages: tuple[ChatMessage, ...]
     estimated: int
     tokens: int
+    survey: Survey
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -68,6 +75,7 @@ class View(msgspec.Struct, frozen=True):
         turns: user turns that are sent at most; 0 is all.
         covered: rows in front that the summary covers besides.
         stalled: compactions one after the other that made no progress.
+        survey: of rows that this request, or the next, most likely begins with.
     """
 
     history: tuple[ChatMessage, ...] = ()
@@ -80,6 +88,7 @@ class View(msgspec.Struct, frozen=True):
     covered: int = 0
     pinned: UserMessage | None = None
     stalled: int = 0
+    survey: Survey = NOTHING
 
     @property
     def stuck(self) -> str:
@@ -92,13 +101,16 @@ class View(msgspec.Struct, frozen=True):
             "a larger window, or have tools return less"
         )
 
-    def rebased(self, history: tuple[ChatMessage, ...], summary: str) -> View:
+    def rebased(
+        self, history: tuple[ChatMessage, ...], summary: str, survey: Survey = NOTHING
+    ) -> View:
         """On the conversation as it is stored by now, which others may have added to.
 
         Once rows behind the summary are covered, what cannot be put behind them is not shown.
+        ``survey``: of what it begins with.
         """
         if not self.covered:
-            return replace(self, history=history, summary=summary)
+            return replace(self, history=history, summary=summary, survey=survey.over(history))
         goes_on = history[: len(self.history)] == self.history
         return replace(self, history=history) if goes_on and self._is_whole else self
 
@@ -109,7 +121,11 @@ class View(msgspec.Struct, frozen=True):
 
     def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The conversation behind the summary, with errors in short."""
-        shown = as_sent((*self.history, *rows))[self.covered :]
+        return self._behind(as_sent((*self.history, *rows)))
+
+    def _behind(self, rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+        """What of a conversation stands behind the summary."""
+        shown = rows[self.covered :]
         return (self.pinned, *shown) if self.pinned else shown
 
     def count(self, rows: Sequence[ChatMessage]) -> int:
@@ -121,12 +137,16 @@ class View(msgspec.Struct, frozen=True):
 
         ``idle``: seconds since the request before, for a provider's cache; None: there was none.
         """
-        limited: Sequence[ChatMessage] = self.shown(rows)
-        if self.turns:
-            limited = last_turns(limited, self.turns)
+        survey = self.survey.over(last_turns(self._behind((*self.history, *rows)), self.turns))
+        limited, estimated, as_they_are = survey.rows, survey.estimated, survey.is_sendable
+        if survey.any_failed:
+            limited = last_turns(self.shown(rows), self.turns)
+            estimated = estimate(limited)
         if self.summary:
-            limited = (*pair(self.summary), *limited)
-        estimated = estimate(limited) + around
+            before = pair(self.summary)
+            limited, estimated = (*before, *limited), estimated + estimate(before)
+            as_they_are = as_they_are and survey.may_follow(before[-1])
+        estimated += around
         pruned = prune(
             limited,
             self.window,
@@ -135,10 +155,10 @@ class View(msgspec.Struct, frozen=True):
             idle=idle,
             estimated=estimated,
         )
-        messages = sendable(pruned)
+        messages = tuple(pruned) if as_they_are else made_sendable(pruned)
         if messages is not limited:
             estimated = estimate(messages) + around
-        return Sent(messages, estimated, self.calibration.tokens(estimated))
+        return Sent(messages, estimated, self.calibration.tokens(estimated), survey)
 
     def counted(self, sent: Sent, input_tokens: int) -> View:
         """Learn what the provider counted for this very request."""

@@ -14,6 +14,7 @@ from typing import Self
 import attrs
 from msgspec.structs import replace
 
+from motet.actors.agent.survey import NOTHING, Survey
 from motet.protocols.chat import ChatMessage
 from motet.protocols.sessions import SessionContext
 
@@ -25,6 +26,7 @@ ROOM = 8_000_000
 class _Known:
     context: SessionContext
     size: int
+    survey: Survey = NOTHING
 
 
 @attrs.define(eq=False)
@@ -58,7 +60,7 @@ class Change:
         if self._before is not None:
             context = self._before.context
             grown = replace(context, rows=(*context.rows, *rows))
-            self.after = _Known(grown, self._before.size + size)
+            self.after = _Known(grown, self._before.size + size, self._before.survey)
 
 
 class KnownContexts:
@@ -80,6 +82,14 @@ class KnownContexts:
             return None
         self._known[session] = known
         return known.context
+
+    def survey(self, session: str) -> Survey:
+        """Of the rows that are known of a session; what it has found out goes with them."""
+        known = self._known.get(session)
+        if known is None:
+            return NOTHING
+        known.survey = known.survey.over(known.context.rows)
+        return known.survey
 
     def read_begins(self, session: str) -> object:
         """What is read from now on may be kept, unless the session is changed meanwhile."""

@@ -9,12 +9,12 @@ from motet.actors.agent.call_ids import with_own_ids
 from motet.actors.agent.history import (
     MISSING,
     begins_turn,
-    is_sendable,
     last_turns,
     made_sendable,
     repair,
     sendable,
 )
+from motet.actors.agent.survey import NOTHING
 from motet.actors.agent.transcript import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from tests.actors.agent.builders import any_rows
@@ -41,9 +41,9 @@ def test_rows_that_are_let_through_are_those_that_would_not_be_changed(
 ) -> None:
     """Law: the look at the rows says exactly whether the whole work would give them back."""
     made = made_sendable(rows)
-    assert is_sendable(rows) == (made == tuple(rows))
+    assert NOTHING.over(tuple(rows)).is_sendable == (made == tuple(rows))
     assert sendable(rows) == made
-    assert is_sendable(made)
+    assert NOTHING.over(made).is_sendable
 
 
 @given(histories())

@@ -6,6 +6,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from motet.actors.agent.survey import NOTHING
 from motet.actors.sessions import compactions
 from motet.actors.sessions.known import KnownContexts
 from motet.actors.storage.location import Location
@@ -120,3 +121,15 @@ async def play(store: Store, operation: str, session: str, run: str) -> None:
             await store.ref.ask(ResetSession(session))
         case _:
             pass
+
+
+def test_what_is_surveyed_goes_on_with_what_is_stored_and_goes_with_it() -> None:
+    contexts = known_one()
+    assert contexts.survey("s") == NOTHING.over((ROW,))
+    with contexts.changing("s") as change:
+        assert contexts.survey("s") == NOTHING
+        change.add([ROW], 5)
+    assert contexts.survey("s") == NOTHING.over((ROW, ROW))
+    with contexts.changing("s"):
+        pass
+    assert contexts.survey("s") == NOTHING
