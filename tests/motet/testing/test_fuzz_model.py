@@ -54,14 +54,18 @@ async def stepped(model: FuzzModel, requests: int) -> Sequence[mt.Drawn]:
     return model.drawn
 
 
-def test_every_kind_of_answer_is_reached_within_2000_examples() -> None:
-    """An example is one answer, drawn by Hypothesis as in a test of a user."""
+def test_every_kind_of_answer_is_reached_within_1000_examples() -> None:
+    """An example is one answer, drawn by Hypothesis as in a test of a user.
+
+    With ten answers an example most were copies: Hypothesis makes an example of pieces of the one
+    before, and of 2000 answers about 300 differed.
+    """
 
     @given(st.data())
-    @settings(max_examples=200, phases=[Phase.generate], database=None)
+    @settings(max_examples=1_000, phases=[Phase.generate], database=None, derandomize=True)
     def examples(data: st.DataObject) -> None:
         model = FuzzModel(data.draw)
-        trio.run(stepped, model, 10, clock=MockClock(autojump_threshold=0))
+        trio.run(stepped, model, 1, clock=MockClock(autojump_threshold=0))
         for drawn in model.drawn:
             mt.sometimes(drawn.kind)
 
