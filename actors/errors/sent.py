@@ -32,10 +32,10 @@ def as_sent(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     if not any_failed(rows):
         return tuple(rows)
     texts = _texts(rows)
-    return tuple(
-        replace(row, text=texts[at]) if isinstance(row, ToolMessage) and at in texts else row
-        for at, row in enumerate(rows)
-    )
+    sent = list(rows)
+    for at, text in texts.items():
+        sent[at] = replace(sent[at], text=text)
+    return tuple(sent)
 
 
 def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
@@ -46,9 +46,13 @@ def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
         if isinstance(row, AssistantMessage):
             answered = at
         elif isinstance(row, ToolMessage):
-            context = _after(context, row)
-            if counts_as(row.outcome) == "error":
+            counts = counts_as(row.outcome)
+            if counts == "error":
+                error = compacted_error(row.name, row.text)
+                context = context.failed(error, told(row.text)[1])
                 places[context.last] = at
+            elif counts == "success" and context.open:
+                context = context.succeeded(row.name)
     texts = {at: RESOLVED for at in places.values() if at < answered}
     for back, error in enumerate(reversed(context.open)):
         at = places[error.number]
@@ -56,13 +60,3 @@ def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
             older = f"[Error {error.number} of this session: not shown again, newer ones are]"
             texts[at] = error_block(error.error, error.error_id) if back < SHOWN else older
     return texts
-
-
-def _after(context: ErrorContext, row: ToolMessage) -> ErrorContext:
-    match counts_as(row.outcome):
-        case "error":
-            return context.failed(compacted_error(row.name, row.text), told(row.text)[1])
-        case "success":
-            return context.succeeded(row.name)
-        case "neither":
-            return context
