@@ -121,7 +121,10 @@ _PHONE = re.compile(
 
 def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
     """The text without secrets. ``known``: exact values and what each is replaced by."""
-    text = _redacted(text, known)
+    text = _without_values(text, known)
+    if len(text) < _LONG_WORD and _SUSPECT.search(text) is None:
+        return text
+    text = _by_rules(text)
     if not _any_in(_ANSI_HINTS, [text]):
         return text
     # Once with a mark for each code, so that words end at it; once without any.
@@ -133,12 +136,18 @@ def redact_text(text: str, known: Mapping[str, str] | None = None) -> str:
 
 
 def _redacted(text: str, known: Mapping[str, str] | None) -> str:
+    return _by_rules(_without_values(text, known))
+
+
+def _without_values(text: str, known: Mapping[str, str] | None) -> str:
     if known:
         text = _redact_known(text, known)
     if hidden := hidden_values():
         text = substitute(hidden, REDACTED, text)
-    if len(text) <= _NAME_LENGTH and text.isalpha():
-        return text
+    return text
+
+
+def _by_rules(text: str) -> str:
     if "://" in text and contains(_USERINFO, text):
         text = substitute(_URL, _url, text)
     lowered = lowered_windows(text)
@@ -178,8 +187,6 @@ def redact(value: object, known: Mapping[str, str] | None = None) -> object:
 
 _LONG_WORD = 64
 _HEX_RUN = re.compile("[0-9A-Fa-f]{64}")  # searched five times as fast as the rule itself
-_NAME_LENGTH = 16
-"""Letters alone, and so few of them, are in no rule."""
 LARGE = 32_768
 """Code points, or eight times as many as values, that are redacted in a millisecond or two."""
 
@@ -275,6 +282,9 @@ def _has_long_word(text: str) -> bool:
 
 
 _DIGIT = re.compile(r"\d")
+# Short texts that a rule or a colour's code applies to have a digit, one of these signs or the
+# beginning of one of the keys that may do without: eyJ, AIza, AKIA, ASIA. Most have none.
+_SUSPECT = re.compile(r"[\d:=@_+\[\x1b\x9bIJKS-](?:(?<![IJKS])|(?<=eyJ)|(?<=A[IKS]))")
 # Every card, social security number and phone without a plus sign holds this.
 _NUMBER = re.compile(r"\d{3}(?:[ .)-]{1,2}\d{2}|\d{11})")
 

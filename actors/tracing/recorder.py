@@ -17,7 +17,9 @@ from typing import Self
 import attrs
 import msgspec
 
+from motet.actors.errors.hidden import hidden_values
 from motet.actors.tracing.spans import OpenSpan, as_span
+from motet.actors.tracing.texts import INPUT_LIMIT, PREVIEW, raw, shown
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunStatus
@@ -41,10 +43,18 @@ ROOT_STATUS: dict[RunStatus, SpanStatus] = {
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What is new of one trace: its state, and the spans that have begun or ended."""
+    """What is new of one trace: its state, and the spans that have begun or ended.
+
+    The spans are as they are stored, but that whole inputs are still beside them, by the spans'
+    ids and with their secrets: those take too long for a loop.
+    """
 
     info: TraceInfo
     spans: tuple[Span, ...]
+    inputs: dict[str, str] = {}
+
+
+_NOTHING = Usage()
 
 
 def identity(run_id: str) -> tuple[str, str]:
@@ -80,20 +90,22 @@ class RunTrace:
         self.agent = agent
         self.user = user
         self.status: RunStatus = "running"
-        self.usage = Usage()
+        self.usage = _NOTHING
         self.errors = 0
         self.left_out = 0
         self._tracer = tracer
-        self._offset = tracer.wall() - tracer.clock()
+        started = tracer.wall()
+        self._offset = started - tracer.clock()
         self._count = 0
-        self._open: dict[str, OpenSpan] = {}
         self._calls: dict[str, OpenSpan] = {}
         self._news: list[OpenSpan] = []
+        self._told_open: dict[str, OpenSpan] = {}
         self._quiet = quiet
+        self._listed = False
         own, self._prefix = identity(run_id)
         self.trace_id, parent = within or (own, None)
         kind: SpanKind = "store" if operation else "agent"
-        self.root = self._begin(kind, operation or agent, parent)
+        self.root = self._begin(kind, operation or agent, parent, started)
 
     def __enter__(self) -> Self:
         return self
@@ -142,22 +154,22 @@ class RunTrace:
         parent: OpenSpan | None = None,
     ) -> OpenSpan:
         """A model call; ``name`` is the full one, provider first."""
-        span = self._begin("model", "", (parent or self.root).id)
         provider, colon, model = name.partition(":")
-        span.provider, span.name = provider, model if colon else name
-        span.iteration, span.purpose = iteration, purpose
-        if self.verbose and request is not None:
-            span.input = request
-        if request is not None and self._tracer.overhear is not None:
-            self._tracer.overhear(self, request)
+        span = self._begin("model", model if colon else name, (parent or self.root).id, self.now())
+        span.provider, span.iteration, span.purpose = provider, iteration, purpose
+        if request is not None:
+            if self._tracer.verbose:
+                span.input = request
+            if self._tracer.overhear is not None:
+                self._tracer.overhear(self, request)
         return span
 
     def tool(self, call: Call, *, parent: OpenSpan | None = None) -> OpenSpan:
         """A tool call; until it ends, what its id is given for is a part of it."""
-        span = self._begin("tool", call.name, (parent or self.root).id)
+        span = self._begin("tool", call.name, (parent or self.root).id, self.now())
         span.call_id = call.id
         self._calls[call.id] = span
-        if self.verbose:
+        if self._tracer.verbose:
             span.input = call.arguments
         return span
 
@@ -165,7 +177,7 @@ class RunTrace:
         self, operation: str, *, tool: str = "", error_id: str | None = None, call_id: str = ""
     ) -> OpenSpan:
         """``store``, ``get`` or ``list`` of the error store, as a part of the call if one is."""
-        span = self._begin("store", _of_store(operation), self.span_of(call_id).id)
+        span = self._begin("store", _of_store(operation), self.span_of(call_id).id, self.now())
         span.tool, span.error_id = tool, error_id
         return span
 
@@ -173,12 +185,10 @@ class RunTrace:
         """The span of a tool call that goes on; the root for any other."""
         return self._calls.get(call_id, self.root)
 
-    def _begin(self, kind: SpanKind, name: str, parent: str | None) -> OpenSpan:
+    def _begin(self, kind: SpanKind, name: str, parent: str | None, started: float) -> OpenSpan:
         self._count += 1
-        number = f"{self._prefix}{self._count:04x}"
-        span = OpenSpan(self, number, kind, name, self.now(), parent)
+        span = OpenSpan(self, f"{self._prefix}{self._count:04x}", kind, name, started, parent)
         if self.status == "running" and self._count <= SPAN_LIMIT:
-            self._open[span.id] = span
             self._tell(span)
         else:
             span.left_out = True
@@ -190,14 +200,14 @@ class RunTrace:
     def ended(self, span: OpenSpan) -> None:
         """What a span says when it has ended; for :class:`OpenSpan` only."""
         span.ended = self.now()
-        self._open.pop(span.id, None)
         if span.call_id and self._calls.get(span.call_id) is span:
             del self._calls[span.call_id]
         if span.usage is not None:
             self.usage += span.usage
         if span.status == "error" and span.kind in ("model", "tool"):
             self.errors += 1
-        if not span.left_out:
+        if span.id in self._told_open:
+            del self._told_open[span.id]
             self._tell(span)
 
     def finish(
@@ -208,49 +218,49 @@ class RunTrace:
             return
         root = self.root
         root.output, root.error, root.error_id = output, error, error_id or root.error_id
-        for span in reversed(list(self._open.values())):
-            if span is not root:
+        for span in reversed([*self._told_open.values(), *self._news]):
+            if span.ended is None and span is not root:
                 span.cut()
         root.end(ROOT_STATUS.get(status, "error"))
         self.status = status
-        self._tracer.finished(self, told=not self._quiet)
+        self._tracer.finished(self, told=self._listed)
 
     # Handing over
 
     def take(self) -> Batch:
         """What is new since the last time."""
-        news, self._news = self._news, []
-        for span in news:
-            span.listed = False
+        news, self._news, self._listed = self._news, [], False
+        self._told_open.update({span.id: span for span in news if span.ended is None})
         ending = ROOT_STATUS.get(self.status)
-        spans = tuple(as_span(span, ending) for span in news)
-        return Batch(self._info(), spans)
+        outputs = {text: shown(text, PREVIEW) for text in {span.output for span in news}}
+        hidden = hidden_values()
+        spans = tuple([as_span(span, ending, outputs[span.output], hidden) for span in news])
+        inputs = {span.id: raw(span.input, INPUT_LIMIT) for span in news if span.input}
+        return Batch(self._info(), spans, inputs)
 
     def _info(self) -> TraceInfo:
+        root = self.root
         return TraceInfo(
-            run_id=self.run_id,
-            trace_id=self.trace_id,
-            session=self.session,
-            agent=self.agent,
-            user=self.user,
-            status=self.status,
-            started=self.root.started,
-            ended=self.root.ended,
-            parent=self.root.parent,
-            usage=self.usage,
-            errors=self.errors,
-            spans=min(self._count, SPAN_LIMIT),
-            left_out=self.left_out,
+            self.run_id,
+            self.trace_id,
+            self.session,
+            self.agent,
+            self.user,
+            self.status,
+            root.started,
+            root.ended,
+            root.parent,
+            self.usage,
+            self.errors,
+            min(self._count, SPAN_LIMIT),
+            self.left_out,
         )
 
     def _tell(self, span: OpenSpan) -> None:
-        if span.listed and not self._quiet:
-            return  # it is news already
-        if not span.listed:
-            span.listed = True
-            self._news.append(span)
-        self._quiet = self._quiet and self._count == 1
-        if not self._quiet:
+        """A span is news until it is taken; the root of a quiet trace alone is kept back."""
+        self._news.append(span)
+        if not self._listed and (self._count > 1 or not self._quiet):
+            self._listed = True
             self._tracer.changed(self)
 
 
@@ -272,7 +282,7 @@ class Tracer:
         wall: Unix seconds, read when a run begins.
         notify: called when there is news after there was none; must not block or raise.
         overhear: called with every request to a model, for tests; must not block or raise.
-        lost: ended traces that were dropped because nobody took them.
+        lost: traces that were dropped because nobody took them, or that cannot be shown.
     """
 
     verbose: bool = False
@@ -282,7 +292,7 @@ class Tracer:
     overhear: Callable[[RunTrace, ModelRequest], None] | None = None
     lost: int = attrs.field(default=0, init=False)
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
-    _changed: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
+    _changed: dict[RunTrace, None] = attrs.field(factory=dict["RunTrace", None], init=False)
     _ended: int = attrs.field(default=0, init=False)
 
     def begin(
@@ -352,26 +362,31 @@ class Tracer:
 
     def changed(self, trace: RunTrace) -> None:
         """There is news of a trace; for :class:`RunTrace` only."""
-        if trace.run_id not in self._changed:
-            self._changed[trace.run_id] = trace
-            if len(self._changed) == 1:
-                self.notify()
+        self._changed[trace] = None
+        if len(self._changed) == 1:
+            self.notify()
 
     def finished(self, trace: RunTrace, *, told: bool) -> None:
         """A trace has ended; for :class:`RunTrace` only. ``told``: it waits to be taken."""
         self.live.pop(trace.run_id, None)
         self._ended += told
         if self._ended > WAITING_LIMIT:
-            oldest = next(t for t in self._changed.values() if t.status != "running")
-            del self._changed[oldest.run_id]
+            oldest = next(t for t in self._changed if t.status != "running")
+            del self._changed[oldest]
             self._ended -= 1
             self.lost += 1
 
     def take(self, limit: int) -> list[Batch]:
-        """What is new of at most ``limit`` traces, those first that have waited longest."""
+        """What is new of at most ``limit`` traces, those first that have waited longest.
+
+        What raises there costs its own trace its news, and no other's.
+        """
         batches: list[Batch] = []
         while self._changed and len(batches) < limit:
-            trace = self._changed.pop(next(iter(self._changed)))
+            del self._changed[trace := next(iter(self._changed))]
             self._ended -= trace.status != "running"
-            batches.append(trace.take())
+            try:
+                batches.append(trace.take())
+            except Exception:  # what an adapter took for a name, say, may be no text
+                self.lost += 1
         return batches

@@ -8,8 +8,6 @@ spans at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import chain
 
 import msgspec
 
@@ -23,8 +21,6 @@ from motet.protocols.traces import ListTraces, Span, SpanStatus, Trace, TraceInf
 
 Query = tuple[str, tuple[SqlValue, ...]]
 
-CHUNK = 64
-"""Spans in one statement, at most."""
 LIST_LIMIT = 1_000
 PRUNED_AT_ONCE = 500
 
@@ -39,6 +35,11 @@ ON CONFLICT (run_id) DO UPDATE SET
     status = excluded.status, ended = excluded.ended, usage = excluded.usage,
     errors = excluded.errors, spans = excluded.spans, left_out = excluded.left_out,
     seen = excluded.seen"""
+_PUT_SPAN = """
+INSERT INTO spans (run_id, id, kind, name, status, started, ended, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id, id) DO UPDATE SET
+    status = excluded.status, ended = excluded.ended, body = excluded.body"""
 _CANCELLED = "UPDATE spans SET status = 'cancelled' WHERE run_id = ? AND status <> 'cancelled'"
 
 ONE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
@@ -74,51 +75,47 @@ _PRUNE = (
     f"DELETE FROM traces WHERE run_id IN ({_PAST}) RETURNING 1",
 )
 
+_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Span)
 
 
-def put(batch: Batch, now: float) -> tuple[Statement, ...]:
-    """Write what is new of a trace. ``now``: Unix seconds, when it was known to be so."""
-    info, spans = batch.info, batch.spans
-    chunks = (spans[at : at + CHUNK] for at in range(0, len(spans), CHUNK))
+def put(batches: Sequence[Batch], now: float) -> list[Statement]:
+    """Write what is new of traces. ``now``: Unix seconds, when it was known to be so."""
+    traces = tuple([_values(batch.info, now) for batch in batches])
+    spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
+    statements = [Statement(_PUT_TRACE, each=traces), Statement(_PUT_SPAN, each=spans)]
     # Those written before are cancelled as well: the run was.
-    cancelled = info.status == "cancelled" and len(spans) < info.spans
-    return (
-        Statement(_PUT_TRACE, _values(info, now)),
-        *(_put_spans(info.run_id, chunk) for chunk in chunks),
-        *((Statement(_CANCELLED, (info.run_id,)),) if cancelled else ()),
-    )
+    cancelled = tuple([(batch.info.run_id,) for batch in batches if _has_cut_more(batch)])
+    if cancelled:
+        statements.append(Statement(_CANCELLED, each=cancelled))
+    return statements
+
+
+def _has_cut_more(batch: Batch) -> bool:
+    return batch.info.status == "cancelled" and len(batch.spans) < batch.info.spans
 
 
 def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
-    usage = msgspec.json.encode(info.usage).decode()
     return (
-        *(info.run_id, info.trace_id, info.parent, well_formed(info.session), info.agent),
-        *(well_formed(info.user), info.status, info.started, info.ended, usage),
-        *(info.errors, info.spans, info.left_out, now),
-    )
-
-
-def _put_spans(run_id: str, spans: Sequence[Span]) -> Statement:
-    """Padded to a power of two with spans of its own, so that SQLite compiles seven statements."""
-    size = 1 << (len(spans) - 1).bit_length()
-    rows = [_row(run_id, span) for span in spans]
-    rows += rows[:1] * (size - len(rows))
-    return Statement(_insert(size), tuple(chain.from_iterable(rows)))
-
-
-@lru_cache
-def _insert(size: int) -> str:
-    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * size)
-    return (
-        "INSERT INTO spans (run_id, id, kind, name, status, started, ended, body)"
-        f" VALUES {values} ON CONFLICT (run_id, id) DO UPDATE SET"
-        " status = excluded.status, ended = excluded.ended, body = excluded.body"
+        info.run_id,
+        info.trace_id,
+        info.parent,
+        well_formed(info.session),
+        info.agent,
+        well_formed(info.user),
+        info.status,
+        info.started,
+        info.ended,
+        _encode(info.usage).decode(),
+        info.errors,
+        info.spans,
+        info.left_out,
+        now,
     )
 
 
 def _row(run_id: str, span: Span) -> Row:
-    body = msgspec.json.encode(span).decode()
+    body = _encode(span).decode()
     return run_id, span.id, span.kind, span.name, span.status, span.started, span.ended, body
 
 
@@ -161,7 +158,7 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
         ended=run.created,
         spans=1,
     )
-    insert = _insert(1).partition(" DO UPDATE")[0] + " DO NOTHING"
+    insert = _PUT_SPAN.partition(" DO UPDATE")[0] + " DO NOTHING"
     return Statement(insert, _row(run.run_id, span)), Statement(_ADD_ROOT, _values(info, now))
 
 

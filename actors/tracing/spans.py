@@ -6,13 +6,14 @@ cancellation was cut, and a cut span takes the status of its run when that is kn
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from motet.actors.errors.text import type_name
-from motet.actors.tracing.texts import INPUT_LIMIT, PREVIEW, raw
+from motet.actors.tracing.texts import PREVIEW, shown_name
 from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.tools import CallResult
 from motet.protocols.traces import Span, SpanKind, SpanStatus
@@ -26,10 +27,7 @@ CUT = ("cancelled_before_start", "cancelled_while_running")
 
 
 class OpenSpan(msgspec.Struct, eq=False):
-    """A context manager, made by :class:`RunTrace`, which is its ``trace`` until it has ended.
-
-    ``listed``: its news waits to be taken.
-    """
+    """A context manager, made by :class:`RunTrace`, which is its ``trace`` until it has ended."""
 
     trace: RunTrace | None
     id: str
@@ -40,7 +38,6 @@ class OpenSpan(msgspec.Struct, eq=False):
     ended: float | None = None
     status: SpanStatus = "running"
     was_cut: bool = False
-    listed: bool = False
     left_out: bool = False
     provider: str = ""
     iteration: int = 0
@@ -118,32 +115,37 @@ class OpenSpan(msgspec.Struct, eq=False):
             self.cut()
 
 
-def as_span(span: OpenSpan, ending: SpanStatus | None) -> Span:
-    """What is known of a span, not yet redacted. ``ending``: how its run ended, if it has."""
+def as_span(
+    span: OpenSpan, ending: SpanStatus | None, output: str, hidden: re.Pattern[str] | None
+) -> Span:
+    """A span as it is stored and exported, without its input.
+
+    ``ending``: how its run ended, if it has. ``output``: its own as it is shown.
+    """
     status = span.status
     if ending == "cancelled" or (span.was_cut and ending in ("limited", "interrupted")):
         status = ending
     return Span(
         span.id,
         span.kind,
-        span.name,
+        shown_name(span.name, hidden),
         span.started,
         span.parent,
         span.ended,
         status,
-        span.provider,
+        span.provider and shown_name(span.provider, hidden),
         span.iteration,
         span.stop_reason,
         span.purpose,
         span.usage,
         span.first_token,
         span.attempts,
-        span.call_id,
+        span.call_id and shown_name(span.call_id, hidden),
         span.outcome,
-        span.tool,
-        span.error,
-        span.error_id,
-        raw(span.output, PREVIEW),
-        raw(span.input, INPUT_LIMIT) if span.input else "",
+        span.tool and shown_name(span.tool, hidden),
+        span.error and shown_name(span.error, hidden),
+        span.error_id and shown_name(span.error_id, hidden),
+        output,
+        "",
         span.agent,
     )

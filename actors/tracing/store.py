@@ -23,7 +23,7 @@ from motet.actors.storage.errors import DatabaseClosed, DatabaseLocked, DiskFull
 from motet.actors.storage.readers import Readers
 from motet.actors.tracing import rows
 from motet.actors.tracing.recorder import Batch, Tracer
-from motet.actors.tracing.texts import redacted
+from motet.actors.tracing.texts import with_inputs
 from motet.protocols.messages import Request
 from motet.protocols.storage import Transact
 from motet.protocols.traces import CloseTraces, GetTrace, ListTraces, Trace, TraceInfo
@@ -160,20 +160,14 @@ class TraceStore(Actor[TraceProtocol]):
                 if self._export is not None:
                     self._export(await self._ended(written))
 
-    async def _redacted(self, batches: list[Batch]) -> list[Batch]:
-        """Whole inputs would keep the loop busy."""
-        if self._tracer.verbose:
-            return await trio.to_thread.run_sync(_all_redacted, batches)
-        return _all_redacted(batches)
-
     async def _write(self, group: list[Batch]) -> list[Batch] | None:
         """Those that are on disk now, redacted; None when trying again may help.
 
         Raises nothing: a crash of this actor would end runs, which traces must not.
         """
         try:
-            clean, now = await self._redacted(group), self._clock()
-            statements = [statement for batch in clean for statement in rows.put(batch, now)]
+            clean = await _whole(group)
+            statements = rows.put(clean, self._clock())
             await self._database.ask(Transact(tuple(statements)))
         except (DatabaseLocked, DiskFull, DatabaseClosed, ActorDead) as error:
             self._say_failing(error)
@@ -234,8 +228,15 @@ class TraceStore(Actor[TraceProtocol]):
                 return deleted
 
 
-def _all_redacted(batches: list[Batch]) -> list[Batch]:
-    return [Batch(batch.info, redacted(batch.spans)) for batch in batches]
+async def _whole(batches: list[Batch]) -> list[Batch]:
+    """The batches with their inputs in them, which would keep the loop busy."""
+    if any(batch.inputs for batch in batches):
+        return await trio.to_thread.run_sync(_with_inputs, batches)
+    return batches
+
+
+def _with_inputs(batches: list[Batch]) -> list[Batch]:
+    return [Batch(batch.info, with_inputs(batch.spans, batch.inputs)) for batch in batches]
 
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:

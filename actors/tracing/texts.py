@@ -8,13 +8,13 @@ made between words.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from motet.actors.errors.clip import redacted_head
-from motet.actors.errors.hidden import hidden_values
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.text import well_formed
 from motet.protocols.models import ModelRequest
@@ -46,49 +46,30 @@ def shown(text: str, limit: int) -> str:
     """At most ``limit`` code points of a text, without its secrets."""
     if not text:
         return text
-    head, _ = redacted_head(well_formed(text), limit + MARGIN)
+    room = limit + MARGIN
+    head, _ = redacted_head(well_formed(text if len(text) <= room else text[: room + 1]), room)
     return head[:limit]
+
+
+def shown_name(name: str, hidden: re.Pattern[str] | None) -> str:
+    """A name as a column can hold it: one that a model made up may be anything.
+
+    ``hidden``: the process's own secrets (``hidden_values``).
+    """
+    return _shown_name(name if len(name) <= _RAW_NAME else name[:_RAW_NAME], hidden)
 
 
 @lru_cache(maxsize=1_024)
 def _shown_name(name: str, _hidden: re.Pattern[str] | None) -> str:
-    """A name as a column can hold it: one that a model made up may be anything.
-
-    Hosts have few names, and say them often; what is hidden in them may change.
-    """
+    """Hosts have few names, and say them often; what is hidden in them may change."""
     return redact_text(well_formed(name).replace("\0", "\ufffd"))[:NAME_LIMIT]
 
 
-def redacted(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The spans of one run as they are stored and exported."""
-    outputs = {text: shown(text, PREVIEW) for text in {span.output for span in spans}}
-    hidden = hidden_values()
-    return tuple([_redacted(span, outputs[span.output], hidden) for span in spans])
-
-
-def _redacted(span: Span, output: str, hidden: re.Pattern[str] | None) -> Span:
-    """A copy by keywords would take three times as long, and each turn has some."""
-    return Span(
-        span.id,
-        span.kind,
-        _shown_name(span.name[:_RAW_NAME], hidden),
-        span.started,
-        span.parent,
-        span.ended,
-        span.status,
-        _shown_name(span.provider[:_RAW_NAME], hidden),
-        span.iteration,
-        span.stop_reason,
-        span.purpose,
-        span.usage,
-        span.first_token,
-        span.attempts,
-        _shown_name(span.call_id[:_RAW_NAME], hidden),
-        span.outcome,
-        _shown_name(span.tool[:_RAW_NAME], hidden),
-        _shown_name(span.error[:_RAW_NAME], hidden),
-        span.error_id and _shown_name(span.error_id[:_RAW_NAME], hidden),
-        output,
-        shown(span.input, INPUT_LIMIT) if span.input else "",
-        span.agent,
+def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
+    """The spans with their inputs, by their ids, as they are stored and exported."""
+    return tuple(
+        [
+            replace(span, input=shown(inputs[span.id], INPUT_LIMIT)) if span.id in inputs else span
+            for span in spans
+        ]
     )

@@ -12,6 +12,7 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.tracing.recorder import RunTrace, Tracer
 from motet.actors.tracing.store import FlushTraces, TraceProtocol, TraceStatistics, TraceStore
+from motet.actors.tracing.texts import with_inputs
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
@@ -55,7 +56,8 @@ def answer(text: str = "hello", tokens: tuple[int, int] = (10, 5)) -> ModelRespo
 
 
 def taken(traces: Tracer) -> list[Span]:
-    return [span for batch in traces.take(1_000) for span in batch.spans]
+    batches = traces.take(1_000)
+    return [span for batch in batches for span in with_inputs(batch.spans, batch.inputs)]
 
 
 def named(spans: Iterable[Span], name: str) -> Span:

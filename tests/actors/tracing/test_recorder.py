@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import cast
 from weakref import ref
 
 import attrs
@@ -282,6 +283,26 @@ def test_traces_that_nobody_takes_are_bounded_and_the_lost_are_counted(
     assert [batch.info.run_id for batch in traces.take(9)] == ["live", "run_2", "run_3", "run_4"]
     begun(traces, "next").finish("completed")
     assert traces.lost == 2
+
+
+def test_what_cannot_be_shown_keeps_no_other_trace_from_it() -> None:
+    traces = tracer()
+    trace = begun(traces, "run_1")
+    trace.tool(call(name=cast("str", None))).end()
+    begun(traces, "run_2")
+    assert [batch.info.run_id for batch in traces.take(9)] == ["run_2"]
+    assert traces.lost == 1
+    trace.finish("completed")
+    assert [batch.info.run_id for batch in traces.take(9)] == ["run_1"]
+
+
+def test_a_run_that_goes_on_before_its_trace_was_taken_is_told_of_twice() -> None:
+    traces = tracer()
+    begun(traces).finish("waiting")
+    trace = begun(traces)
+    assert [batch.info.status for batch in traces.take(9)] == ["waiting", "running"]
+    trace.finish("completed")
+    assert [batch.info.status for batch in traces.take(9)] == ["completed"]
 
 
 def test_news_is_told_once_until_it_is_taken() -> None:

@@ -3,7 +3,7 @@ silently."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -281,9 +281,10 @@ async def test_a_trace_that_cannot_be_written_does_not_keep_others_from_it(
 ) -> None:
     put = rows.put
 
-    def broken(batch: recorder.Batch, now: float) -> tuple[Statement, ...]:
+    def broken(batches: Sequence[recorder.Batch], now: float) -> list[Statement]:
         bad = Statement("INSERT INTO nowhere VALUES (1)")
-        return (*put(batch, now), *((bad,) if batch.info.run_id == "run_1" else ()))
+        is_bad = any(batch.info.run_id == "run_1" for batch in batches)
+        return [*put(batches, now), *([bad] if is_bad else [])]
 
     monkeypatch.setattr(rows, "put", broken)
     async with open_traces(memory) as opened:
