@@ -48,8 +48,8 @@ def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
         elif isinstance(row, ToolMessage):
             counts = counts_as(row.outcome)
             if counts == "error":
-                error = compacted_error(row.name, row.text)
-                context = context.failed(error, told(row.text)[1])
+                short = compacted_error(row.name, row.text)
+                context = context.failed(short, told(row.text)[1])
                 places[context.last] = at
             elif counts == "success" and context.open:
                 context = context.succeeded(row.name)
