@@ -6,9 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from motet.actors.tools.batch import RunningBatch
 from motet.protocols.chat import Call
 from motet.protocols.tools import CallResult, ExecuteCall
-from tests.actors.tools.batches import RunningBatch, Watched, answering, run_batch
+from tests.actors.tools.batches import Watched, answering, run_batch
 
 CALLS = [Call(f"call_{index}", "work") for index in range(4)]
 
