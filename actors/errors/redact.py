@@ -282,9 +282,12 @@ def _has_long_word(text: str) -> bool:
 
 
 _DIGIT = re.compile(r"\d")
-# Short texts that a rule or a colour's code applies to have a digit, one of these signs or the
-# beginning of one of the keys that may do without: eyJ, AIza, AKIA, ASIA. Most have none.
-_SUSPECT = re.compile(r"[\d:=@_+\[\x1b\x9bIJKS-](?:(?<![IJKS])|(?<=eyJ)|(?<=A[IKS]))")
+# Short texts that a rule or a colour's code applies to have one of these signs, three digits in a
+# row, or what begins that which may do without: eyJ, AIza, AKIA, ASIA, bearer. Most have none.
+_SUSPECT = re.compile(
+    r"[:=@_+\[\x1b\x9b\dIJKSRr-]"
+    r"(?:(?<![\dIJKSRr])|(?<=\d\d\d)|(?<=eyJ)|(?<=A[IKS])|(?<=(?i:bearer)))"
+)
 # Every card, social security number and phone without a plus sign holds this.
 _NUMBER = re.compile(r"\d{3}(?:[ .)-]{1,2}\d{2}|\d{11})")
 

@@ -281,13 +281,13 @@ def test_the_cheap_look_for_hex_digits_misses_no_word_of_them(parts: list[str]) 
 WORDS = st.sampled_from(
     [
         *" ./~'(\n",
-        *("bearer ", "password ", "Jane Kim Asks ", SECRETS["google"], SECRETS["jwt"]),
+        *("Bearer ", "abcdefg7", "password ", "Jane Kim Asks ", SECRETS["google"], SECRETS["jwt"]),
         *("AKIA" + LETTERS[:16], "ASIA" + LETTERS[:16]),
     ]
 )
 
 
 @given(st.lists(WORDS | st.text(string.ascii_letters, max_size=20), max_size=5).map("".join))
-def test_a_text_without_digits_and_signs_is_looked_at_no_further(text: str) -> None:
-    """Law: what the rules find beside a digit, which has them look, is found without one."""
-    assert redact_text(f"{text} in 3 words") == f"{redact_text(text)} in 3 words"
+def test_a_text_without_numbers_and_signs_is_looked_at_no_further(text: str) -> None:
+    """Law: what the rules find beside a number, which has them look, is found without one."""
+    assert redact_text(f"{text} in 300 words") == f"{redact_text(text)} in 300 words"
