@@ -166,15 +166,17 @@ class ApprovalGate:
         with self.desk.awaiting(new.id) as waiter:
             # Before it is on record, so that whoever begins meanwhile is marked.
             standing.hold(request.call.id, new.id)
-            info = await self._request(standing, new)
-            hold = self.config.hold
-            while info.state == "pending":
-                with self.desk.pausing(self._above(run)), trio.move_on_after(hold):
-                    await waiter.answered.wait()
-                info = waiter.info or info
-                if standing.suspended is not None and not _has_children(run):
-                    break
-                hold = max(hold, LOOK)
+            # So is the clock stopped: the answer may be there before this task looks again.
+            with self.desk.pausing(self._above(run)):
+                info = await self._request(standing, new)
+                hold = self.config.hold
+                while info.state == "pending":
+                    with trio.move_on_after(hold):
+                        await waiter.answered.wait()
+                    info = waiter.info or info
+                    if standing.suspended is not None and not _has_children(run):
+                        break
+                    hold = max(hold, LOOK)
         return info
 
     def _new(
