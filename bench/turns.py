@@ -3,8 +3,9 @@
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
 disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The
 peers do a turn of the same shape without storing anything: they are in :mod:`bench.peers`.
-"Two commits, no turn" is the part of a durable turn that is not ours: an input that is on disk
-before it is acknowledged, and an answer that is on disk before it is given, by the bare library.
+"No turn at all" is what of a durable turn is not ours: the checkpoints of the model, and the
+commits, by the bare library, of an input before it is acknowledged, of calls before they begin and
+of an answer before it is given.
 """
 
 from __future__ import annotations
@@ -113,8 +114,16 @@ def tools_of_50(count: int) -> float:
         return trio.run(_turns, count, folder, True, 50)
 
 
-def commits_alone(count: int) -> float:
-    """What the disk alone takes of a durable turn: its two commits, with nothing around them."""
+def text_nothing(count: int) -> float:
+    return trio.run(_nothing, count, False)
+
+
+def tools_nothing(count: int) -> float:
+    return trio.run(_nothing, count, True)
+
+
+async def _nothing(count: int, tools: bool) -> float:
+    stored = ("hi", "four calls", "hello world")
     with (
         TemporaryDirectory(prefix="motet-bench-") as folder,
         Location.directory(folder) as location,
@@ -122,9 +131,12 @@ def commits_alone(count: int) -> float:
         connection = location.connect()
         connection.run("CREATE TABLE kept (number INTEGER PRIMARY KEY, body TEXT)")
         watch = Watch()
-        for _ in range(count):
-            for body in ("hi", "hello world"):
+        for _turn in range(count):
+            for body in stored if tools else stored[::2]:
                 connection.run("INSERT INTO kept (body) VALUES (?)", (body,))
+            for events in (CALLS, ANSWER) if tools else (ANSWER,):
+                async for _ in _events(events):
+                    pass
         cost = watch.seconds() / count * 1e6
         connection.close()
     return cost
@@ -147,7 +159,7 @@ TEXT_PEERS = (
     _peer("langchain", "langchain", "langchain", "text", 300),
     _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "text", 150),
     _peer("autogen", "autogen_agentchat", "autogen", "text", 1_000),
-    Case("two commits, no turn", __name__, "commits_alone", 1_000),
+    Case("no turn at all", __name__, "text_nothing", 1_000),
 )
 TOOL_PEERS = (
     _peer("autogen", "autogen_agentchat", "autogen", "tools", 150, 3.5),
@@ -155,6 +167,7 @@ TOOL_PEERS = (
     _peer("openai-agents", "agents", "openai_agents", "tools", 100, 8),
     _peer("langchain", "langchain", "langchain", "tools", 100, 8),
     _peer("pydantic-ai", "pydantic_ai", "pydantic_ai", "tools", 100, 8),
+    Case("no turn at all", __name__, "tools_nothing", 1_000),
 )
 
 ROWS = (
