@@ -449,10 +449,10 @@ async def fan(sim: Simulation) -> None:
 
 def test_an_asker_of_many_is_cancelled_at_every_step() -> None:
     """Law: whenever it is cancelled, nobody works for it when it resumes, and nobody will (G1)."""
-    report = sweep(fan, "cancel", seeds=range(4))
+    report = sweep(fan, "cancel", seeds=range(2))
 
     report.check()
-    assert report.struck > 100
+    assert report.struck > 50
 
 
 @pytest.mark.parametrize("fault", ["crash", "kill", "stop"])

@@ -285,7 +285,7 @@ async def streaming(sim: Simulation) -> None:
 
 def test_an_asker_is_cancelled_at_every_step() -> None:
     """Law: at whatever step it is cancelled, no item is given when the asker has resumed."""
-    report = sweep(streaming, "cancel", seeds=range(4))
+    report = sweep(streaming, "cancel", seeds=range(2))
 
     report.check()
-    assert report.struck > 50
+    assert report.struck > 25
