@@ -8,7 +8,6 @@ was read beside a change is not kept; texts of at most :data:`ROOM` characters a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import attrs
@@ -45,12 +44,7 @@ class Change:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
             self.after = None
         self._contexts.changed(self)
