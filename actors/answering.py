@@ -9,7 +9,6 @@ from motet.actors.approvals.answers import Approving
 from motet.actors.intake import Intake
 from motet.actors.sessions.review import follow_up, resolved
 from motet.actors.sessions.run import Run
-from motet.actors.sessions.store_sql import storable
 from motet.actors.tree import Tree
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (
@@ -23,6 +22,7 @@ from motet.protocols.sessions import (
     GetRun,
     Principal,
 )
+from motet.protocols.storage import storable
 
 
 class Answering(Approving):

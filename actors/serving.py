@@ -14,12 +14,12 @@ from motet.actors.agent import guard
 from motet.actors.answering import Answering
 from motet.actors.config_view import view_of
 from motet.actors.sessions.digest import body_hash
-from motet.actors.sessions.store_sql import storable
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.events import EventRecord, MessageAdded
 from motet.protocols.host_records import ConfigView, LogLine
 from motet.protocols.injections import InjectRows, exchange
 from motet.protocols.sessions import FINAL, LOCAL, Ack, GetRun, Principal, Role, RunInfo
+from motet.protocols.storage import storable
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.runtime.outside import fresh_hex
 

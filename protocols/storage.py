@@ -35,3 +35,8 @@ class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.t
     """
 
     statements: tuple[Statement, ...]
+
+
+def storable(text: str) -> str:
+    """The text as UTF-8 can hold it: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from motet.actors.sessions.store_rows import LIST_LIMIT, Query, clamped, decode, matching
-from motet.actors.sessions.store_sql import encode, storable
+from motet.actors.sessions.store_rows import LIST_LIMIT, Query, clamped, decode, encode, matching
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
@@ -29,7 +28,7 @@ from motet.protocols.approvals import (
     Suspended,
 )
 from motet.protocols.chat import JsonObject, ToolMessage
-from motet.protocols.storage import Row, Statement
+from motet.protocols.storage import Row, Statement, storable
 
 STATE_STEP = -2
 """Where the journal of a run keeps what the run needs to go on; rows count from 0."""

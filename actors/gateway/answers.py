@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 import attrs
 
-from motet.actors.sessions.store_sql import FORGET_KEYS, storable
+from motet.actors.sessions.store_sql import FORGET_KEYS
 from motet.actors.storage.readers import Readers
 from motet.actors.tokens import Transact
-from motet.protocols.storage import SqlValue, Statement
+from motet.protocols.storage import SqlValue, Statement, storable
 
 Whose: TypeAlias = tuple[str, str, str]
 """User, method and key."""

@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from motet.actors.sessions import store_rows as stored
-from motet.actors.sessions.store_sql import encode
+from motet.actors.sessions.store_rows import encode
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.recovery import Given, Quarantined

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from motet.actors.rooms import rows
-from motet.actors.sessions.store_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE, storable
+from motet.actors.sessions.store_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE
 from motet.actors.storage.errors import ExpectationFailed
 from motet.actors.storage.readers import Readers
 from motet.protocols.rooms import (
@@ -31,7 +31,7 @@ from motet.protocols.rooms import (
     SetRoom,
 )
 from motet.protocols.sessions import KeyConflict
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Statement, Transact, storable
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
 

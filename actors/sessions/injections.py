@@ -5,6 +5,7 @@ Invariant: the rows and their key are stored together or not at all.
 
 from __future__ import annotations
 
+from motet.actors.sessions import store_rows as rows
 from motet.actors.sessions import store_sql as sql
 from motet.protocols.injections import InjectRows
 from motet.protocols.storage import Statement
@@ -29,7 +30,7 @@ def inject(request: InjectRows, now: float) -> tuple[Statement, ...]:
         *(
             Statement(
                 ADD_ROW,
-                (request.session, request.id, now, sql.role(row), sql.encode(row)),
+                (request.session, request.id, now, rows.role(row), rows.encode(row)),
                 expect=1,
             )
             for row in request.rows

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from motet.actors.sessions.store_sql import END_RUN, storable, to_tell
+from motet.actors.sessions.store_sql import END_RUN, to_tell
 from motet.protocols.events import InputSteered
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
-from motet.protocols.storage import Row, Statement
+from motet.protocols.storage import Row, Statement, storable
 
 JOIN_TEXT = """
 UPDATE runs SET text = ?2, updated = ?3 WHERE run_id = ?1 AND status = 'queued' RETURNING 1"""

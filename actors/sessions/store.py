@@ -68,7 +68,7 @@ from motet.protocols.sessions import (
     SessionInfo,
     StoreSummary,
 )
-from motet.protocols.storage import Statement
+from motet.protocols.storage import Statement, storable
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
 
@@ -177,7 +177,7 @@ class SessionStore(Actor[SessionStoreMessage]):
             with self._contexts.changing(request.session) as change:
                 refused = await self._refused(statements)
                 if refused is None:
-                    bodies = [sql.encode(row) for row in request.rows]
+                    bodies = [rows.encode(row) for row in request.rows]
                     change.add([rows.decode(body) for body in bodies], sum(map(len, bodies)))
                     return Accepted(request.id)
             if refused.sql is not sql.CLAIM_KEY:
@@ -380,7 +380,7 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     @handles(StoreSummary, concurrent=AT_ONCE)
     async def store_summary(self, request: StoreSummary) -> bool:
-        text = sql.storable(request.text)
+        text = storable(request.text)
         with self._contexts.changing(request.session):
             return await self._moves(compactions.store(request, text, self._clock()))
 

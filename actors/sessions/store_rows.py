@@ -6,6 +6,7 @@ for each call whatever part of its journal survived (G7).
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable
 
@@ -25,7 +26,7 @@ from motet.protocols.sessions import (
     RunInfo,
     SessionInfo,
 )
-from motet.protocols.storage import Row, SqlValue
+from motet.protocols.storage import Row, SqlValue, storable
 
 Query = tuple[str, tuple[SqlValue, ...]]
 
@@ -176,6 +177,18 @@ def decode(body: SqlValue) -> ChatMessage:
         raise msgspec.ValidationError(f"a message is JSON text, not {type(body).__name__}")
     message: ChatMessage = _message.decode(body)
     return message
+
+
+def encode(row: ChatMessage) -> str:
+    """The row as JSON. Half a surrogate pair, which no UTF-8 can hold, becomes a question mark."""
+    try:
+        return msgspec.json.encode(row).decode()
+    except UnicodeEncodeError:
+        return storable(json.dumps(msgspec.to_builtins(row), ensure_ascii=False))
+
+
+def role(row: ChatMessage) -> str:
+    return str(row.__struct_config__.tag)
 
 
 def recovered(run: RunInfo, steps: Iterable[Row]) -> tuple[ChatMessage, ...]:

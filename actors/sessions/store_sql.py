@@ -8,18 +8,18 @@ next position of their session; a run that has ended is never changed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import msgspec
 
 from motet.actors.events.rows import END_STEP, text_of
 from motet.actors.sessions.escalations import add as add_escalation
+from motet.actors.sessions.store_rows import encode, role
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import InputEnd, InputSteered
 from motet.protocols.models import Usage
 from motet.protocols.sessions import EnterRun, FinishRun, NewInput
-from motet.protocols.storage import Row, SqlValue, Statement
+from motet.protocols.storage import Row, SqlValue, Statement, storable
 
 KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
@@ -188,19 +188,3 @@ def set_model(session: str, model: str | None) -> tuple[Statement, ...]:
 
 def reset(session: str, now: float) -> tuple[Statement, ...]:
     return (Statement(RESET_SESSION, (session, now), expect=1),)
-
-
-def encode(row: ChatMessage) -> str:
-    """The row as JSON. Half a surrogate pair, which no UTF-8 can hold, becomes a question mark."""
-    try:
-        return msgspec.json.encode(row).decode()
-    except UnicodeEncodeError:
-        return storable(json.dumps(msgspec.to_builtins(row), ensure_ascii=False))
-
-
-def storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def role(row: ChatMessage) -> str:
-    return str(row.__struct_config__.tag)

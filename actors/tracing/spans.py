@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -18,18 +18,23 @@ from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retr
 from motet.protocols.tools import CallResult
 from motet.protocols.traces import Span, SpanKind, SpanStatus
 
-if TYPE_CHECKING:
-    from motet.actors.tracing.recorder import RunTrace
-
 FAILED = ("failed", "unknown")
 """Outcomes of calls that are errors; a denied call is none."""
 CUT = ("cancelled_before_start", "cancelled_while_running")
 
 
-class OpenSpan(msgspec.Struct, eq=False):
-    """A context manager, made by :class:`RunTrace`, which is its ``trace`` until it has ended."""
+class SpanOwner(Protocol):
+    """The trace that an open span belongs to."""
 
-    trace: RunTrace | None
+    def now(self) -> float: ...
+
+    def ended(self, span: OpenSpan) -> None: ...
+
+
+class OpenSpan(msgspec.Struct, eq=False):
+    """A context manager, made by a trace, which is its ``trace`` until it has ended."""
+
+    trace: SpanOwner | None
     id: str
     kind: SpanKind
     name: str

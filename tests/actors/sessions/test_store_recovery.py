@@ -16,8 +16,7 @@ from motet.actors.events.rows import append, storable
 from motet.actors.sessions import store_sql as sql
 from motet.actors.sessions.behind import WriteBehind
 from motet.actors.sessions.store import SessionStore
-from motet.actors.sessions.store_rows import INTERRUPTED, recovered
-from motet.actors.sessions.store_sql import encode
+from motet.actors.sessions.store_rows import INTERRUPTED, encode, recovered
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.transactions import Rows, Transaction
