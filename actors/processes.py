@@ -33,10 +33,14 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
+from motet.actors.tools.builtin import guard
 from motet.actors.tools.builtin.guard import PATIENCE
 from motet.actors.tools.builtin.output import HeadTail
-from motet.actors.tools.builtin.sandbox import GRACE, GUARD
 
+GRACE = 0.1
+"""Seconds between asking a program to end and killing it."""
+
+GUARD = guard.__file__
 GUARDED = sys.platform == "linux"
 
 

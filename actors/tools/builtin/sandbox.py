@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -29,11 +29,7 @@ from motet.protocols.config import ShellConfig
 FILE_MB = 1024
 SCRATCH_MB = 512
 PROCESSES = 512
-GRACE = 0.1
-"""Seconds between asking a command to end and killing it."""
-
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
-GUARD = str(Path(__file__).with_name("guard.py"))
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix/store")
 _LOOKUP = ("/etc/ld.so.cache", "/etc/alternatives")
