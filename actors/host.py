@@ -12,30 +12,22 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
-from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.durable import Durable
-from motet.actors.events.subscription import subscribe
-from motet.actors.hooks.command import add_command
-from motet.actors.hooks.hookset import HookOptions
-from motet.actors.hooks.register import On
-from motet.actors.log import logger
-from motet.actors.options import RunOptions
-from motet.actors.origin import Origin
-from motet.actors.receiving import Receiving
-from motet.actors.reload.change import check_policy
-from motet.actors.reloading import Reloading
-from motet.actors.result import RunResult
+from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.errors.log import logger
+from motet.actors.hooks.programs import add_command
+from motet.actors.hooks.registry import HookOptions, On
+from motet.actors.hosting.config import Origin
+from motet.actors.hosting.inputs import Receiving, RunStream, Serving
+from motet.actors.hosting.reload import Reloading, check_policy
+from motet.actors.hosting.stop import Durable, Stopping
+from motet.actors.hosting.tree import Tree, grow
+from motet.actors.rooms.api import RoomDesk
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.desk import RoomDesk
-from motet.actors.rooms.handle import OpenRoom
-from motet.actors.rooms.opening import open_room
-from motet.actors.serving import Serving
+from motet.actors.rooms.opening import OpenRoom, open_room
 from motet.actors.sessions.router import Retire
-from motet.actors.stopping import Stopping
 from motet.actors.storage.location import Location
-from motet.actors.stream import RunStream
-from motet.actors.tracing.store import FlushTraces
-from motet.actors.tree import Tree, grow
+from motet.actors.storage.traces import FlushTraces
+from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
 from motet.protocols.config import GatewayConfig, HostConfig
 from motet.protocols.events import SessionCompacted
@@ -44,11 +36,8 @@ from motet.protocols.host import AgentInfo, HostStatus, Journal
 from motet.protocols.mcp import McpServer, McpStatus
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
-from motet.protocols.sessions import (
-    LOCAL,
-    DeleteSession,
-    Principal,
-)
+from motet.protocols.run import RunOptions, RunResult
+from motet.protocols.sessions import LOCAL, DeleteSession, Principal
 from motet.runtime import System
 
 D = TypeVar("D")

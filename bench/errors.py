@@ -23,14 +23,19 @@ import msgspec
 import trio
 
 from motet.actors.errors.redact import redact
-from motet.actors.errors.rows import COLUMNS, SELECT, list_query, stored
-from motet.actors.errors.store import ErrorProtocol, ErrorStore
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.database import Database
+from motet.actors.storage.error_store import (
+    COLUMNS,
+    SELECT,
+    ErrorProtocol,
+    ErrorStore,
+    list_query,
+    stored,
+)
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
-from motet.actors.storage.writer import Writer
+from motet.actors.storage.writer import Database, Writer
 from motet.protocols.errors import GetError, ListErrors, StoreError
 from motet.runtime import ActorRef, open_system
 

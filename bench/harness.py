@@ -17,7 +17,8 @@ from bench.clock import Watch
 from bench.rows import MOTET, RATE, Case, Row
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
-from motet.runtime.testing import Simulation, run, sweep
+from motet.runtime.testing import Simulation, run
+from motet.runtime.testing.sweep import sweep
 from motet.testing import ScriptedModel, call, say, simulated_host
 
 __all__ = ["ROWS"]

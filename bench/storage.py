@@ -17,9 +17,9 @@ import trio
 
 from bench.clock import Watch
 from bench.rows import MOTET, RATE, Case, Row
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
+from motet.actors.storage.writer import Database
 from motet.protocols.storage import SqlValue, Statement, Transact
 from motet.runtime import ActorRef, open_system
 

@@ -12,24 +12,14 @@ from typing import TYPE_CHECKING
 from motet.protocols.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from motet.actors.agent.definition import Agent
-    from motet.actors.children.handoff import Handoff
-    from motet.actors.client import Client, connect
-    from motet.actors.embed.asyncio_host import AsyncioHost
-    from motet.actors.embed.guest import guest
-    from motet.actors.embed.portal import HostClosed
-    from motet.actors.embed.started import StartedRun
-    from motet.actors.embed.thread import HostThread
+    from motet.actors.agents.spec import Agent, Handoff
+    from motet.actors.agents.teams import Team
     from motet.actors.host import Host, open_host
-    from motet.actors.replay import Replay
-    from motet.actors.result import RunResult
-    from motet.actors.rooms.conditions import Elapsed, MaxTurns, TextMention
-    from motet.actors.rooms.definition import Member, Room
-    from motet.actors.rooms.handle import OpenRoom
-    from motet.actors.rooms.speakers import handoff, mentions, round_robin, selector
-    from motet.actors.storage.errors import StateInUse, StorageError
-    from motet.actors.stream import RunStream
-    from motet.actors.teams.team import Team
+    from motet.actors.hosting.inputs import RunStream
+    from motet.actors.hosting.replay import Replay
+    from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
+    from motet.actors.rooms.opening import OpenRoom
+    from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
     from motet.actors.tools.context import Context
     from motet.actors.tools.process_tool import process_tool
     from motet.actors.tools.tool import (
@@ -42,6 +32,10 @@ if TYPE_CHECKING:
         ToolRetry,
         tool,
     )
+    from motet.client import Client, connect
+    from motet.embed.asyncio_host import AsyncioHost, guest
+    from motet.embed.life import HostClosed, StartedRun
+    from motet.embed.thread import HostThread
     from motet.protocols.approvals import (
         ApprovalAnswered,
         ApprovalInfo,
@@ -126,6 +120,7 @@ if TYPE_CHECKING:
     from motet.protocols.recovery import Quarantined, RecoveryConfig
     from motet.protocols.reload import Reloaded
     from motet.protocols.rooms import RoomChange, RoomPlan, RoomView
+    from motet.protocols.run import RunResult
     from motet.protocols.sessions import (
         LOCAL,
         Ack,
@@ -136,30 +131,18 @@ if TYPE_CHECKING:
         ShuttingDown,
         StopReport,
     )
+    from motet.protocols.storage import StateInUse, StorageError
 
 
 _HOMES = {
-    "motet.actors.agent.definition": ("Agent",),
-    "motet.actors.children.handoff": ("Handoff",),
-    "motet.actors.client": ("Client", "connect"),
-    "motet.actors.embed.asyncio_host": ("AsyncioHost",),
-    "motet.actors.embed.guest": ("guest",),
-    "motet.actors.embed.portal": ("HostClosed",),
-    "motet.actors.embed.started": ("StartedRun",),
-    "motet.actors.embed.thread": ("HostThread",),
-    "motet.actors.host": (
-        "Host",
-        "open_host",
-    ),
-    "motet.actors.replay": ("Replay",),
-    "motet.actors.result": ("RunResult",),
-    "motet.actors.rooms.conditions": ("Elapsed", "MaxTurns", "TextMention"),
-    "motet.actors.rooms.definition": ("Member", "Room"),
-    "motet.actors.rooms.handle": ("OpenRoom",),
-    "motet.actors.rooms.speakers": ("handoff", "mentions", "round_robin", "selector"),
-    "motet.actors.storage.errors": ("StateInUse", "StorageError"),
-    "motet.actors.stream": ("RunStream",),
-    "motet.actors.teams.team": ("Team",),
+    "motet.actors.agents.spec": ("Agent", "Handoff"),
+    "motet.actors.agents.teams": ("Team",),
+    "motet.actors.host": ("Host", "open_host"),
+    "motet.actors.hosting.inputs": ("RunStream",),
+    "motet.actors.hosting.replay": ("Replay",),
+    "motet.actors.rooms.definition": ("Elapsed", "MaxTurns", "Member", "Room", "TextMention"),
+    "motet.actors.rooms.opening": ("OpenRoom",),
+    "motet.actors.rooms.selection": ("handoff", "mentions", "round_robin", "selector"),
     "motet.actors.tools.context": ("Context",),
     "motet.actors.tools.process_tool": ("process_tool",),
     "motet.actors.tools.tool": (
@@ -172,6 +155,10 @@ _HOMES = {
         "ToolRetry",
         "tool",
     ),
+    "motet.client": ("Client", "connect"),
+    "motet.embed.asyncio_host": ("AsyncioHost", "guest"),
+    "motet.embed.life": ("HostClosed", "StartedRun"),
+    "motet.embed.thread": ("HostThread",),
     "motet.protocols.approvals": (
         "ApprovalAnswered",
         "ApprovalInfo",
@@ -180,11 +167,7 @@ _HOMES = {
         "Grant",
         "NeedsApproval",
     ),
-    "motet.protocols.config": (
-        "AgentConfig",
-        "GatewayConfig",
-        "HostConfig",
-    ),
+    "motet.protocols.config": ("AgentConfig", "GatewayConfig", "HostConfig"),
     "motet.protocols.errors": (
         "Aborted",
         "AgentError",
@@ -235,10 +218,10 @@ _HOMES = {
         "AfterTool",
         "Allow",
         "Ask",
-        "BeforeInput",
-        "BeforeModel",
         "BeforeChild",
         "BeforeCompact",
+        "BeforeInput",
+        "BeforeModel",
         "BeforeOutput",
         "BeforeTool",
         "Continue",
@@ -252,15 +235,9 @@ _HOMES = {
         "SessionEnd",
         "SessionStart",
     ),
-    "motet.protocols.limits": (
-        "Limits",
-        "UsageLimits",
-    ),
+    "motet.protocols.limits": ("Limits", "UsageLimits"),
     "motet.protocols.mcp": ("McpServer",),
-    "motet.protocols.models": (
-        "Model",
-        "Usage",
-    ),
+    "motet.protocols.models": ("Model", "Usage"),
     "motet.protocols.policy": (
         "Policy",
         "PolicyRule",
@@ -273,16 +250,18 @@ _HOMES = {
     "motet.protocols.recovery": ("Quarantined", "RecoveryConfig"),
     "motet.protocols.reload": ("Reloaded",),
     "motet.protocols.rooms": ("RoomChange", "RoomPlan", "RoomView"),
+    "motet.protocols.run": ("RunResult",),
     "motet.protocols.sessions": (
-        "LOCAL",
         "Ack",
         "KeyConflict",
+        "LOCAL",
         "Principal",
         "QueueFull",
         "SessionBusy",
         "ShuttingDown",
         "StopReport",
     ),
+    "motet.protocols.storage": ("StateInUse", "StorageError"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -419,7 +419,7 @@ def parse_config(data: JsonObject, *, source: str = "the configuration") -> Host
     Raises ``ConfigError`` with all problems at once: unknown keys with the nearest known one,
     values of a wrong type or out of range with what was expected. ``source`` says whose they are.
     """
-    from motet.protocols.structuring import structured  # only who reads a file pays for cattrs
+    from motet.protocols.structuring import structured
 
     structured(data, HostConfig, source=source)
     return structured(_with_inherited_limits(data), HostConfig, source=source)

@@ -9,14 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from motet.protocols.rooms import (
-    MemberInfo,
-    RoomChange,
-    RoomMessage,
-    RoomMode,
-    RoomPlan,
-    Said,
-)
+from motet.protocols.rooms import MemberInfo, RoomChange, RoomMessage, RoomMode, RoomPlan, Said
 from motet.protocols.sessions import LOCAL, Principal
 
 

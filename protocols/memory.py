@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from motet.protocols.chat import ChatMessage
+from motet.protocols.messages import Request
 
 Source: TypeAlias = Literal["user", "assistant", "note"]
 """Who said it; ``note``: an agent wrote it down on purpose."""
@@ -43,3 +44,35 @@ class Memory(Protocol):
     async def write(self, text: str, session: str) -> None:
         """Remember a text that an agent found worth it."""
         ...
+
+
+# What the memory actor is asked.
+
+
+class FindMemories(Request[tuple[Remembered, ...]], frozen=True, tag="memory.find"):
+    """What the owner of a session said or had written down that has words of a query.
+
+    ``elsewhere``: without what this very session said, since its transcript has that.
+    """
+
+    query: str
+    session: str
+    limit: int
+    elsewhere: bool = False
+
+
+class Memorable(msgspec.Struct, frozen=True):
+    """A text to remember."""
+
+    text: str
+    source: Source
+
+
+class Memorize(Request[None], frozen=True, tag="memory.memorize"):
+    """Remember texts for the owner of a session; answered after COMMIT."""
+
+    session: str
+    texts: tuple[Memorable, ...]
+
+
+MemoryProtocol: TypeAlias = FindMemories | Memorize

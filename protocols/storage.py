@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeAlias
 
+import apsw
 import msgspec
 
+from motet.protocols.errors import MotetError
 from motet.protocols.messages import Request
 
 SqlValue: TypeAlias = int | float | str | None
@@ -40,3 +43,97 @@ class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.t
 def storable(text: str) -> str:
     """The text as UTF-8 can hold it: half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
+
+
+# What can go wrong with stored state: one class per thing a caller can do about it.
+
+
+class StorageError(MotetError):
+    """Stored state cannot be read or written. Nothing of the failed transaction was stored."""
+
+
+class DatabaseLocked(StorageError):
+    """Another program held the database's write lock for too long. Trying again may help."""
+
+
+class DiskFull(StorageError):
+    """No room to write. Reading still works; writing works again when there is room."""
+
+
+class ConstraintFailed(StorageError):
+    """A row contradicts the schema, for example a primary key that exists already."""
+
+
+class ExpectationFailed(StorageError):
+    """A statement returned or changed another number of rows than it was declared to.
+
+    Attributes:
+        index: which statement of the transaction, from 0.
+        expected: rows declared.
+        got: rows that it did return or change.
+    """
+
+    def __init__(self, index: int, expected: int, got: int, did: str = "returned"):
+        super().__init__(
+            f"statement {index} {did} {got} rows, not {expected}: the transaction was rolled back"
+        )
+        self.index = index
+        self.expected = expected
+        self.got = got
+
+
+class DatabaseClosed(StorageError):
+    """The database was closed, as it is when its host stops."""
+
+
+class SchemaTooNew(StorageError):
+    """The database was written by a newer motet."""
+
+
+class StateInUse(StorageError):
+    """Another host uses the state directory; ``pid`` is its process, None when it is not known."""
+
+    def __init__(self, directory: Path, pid: int | None):
+        owner = f"process {pid}" if pid is not None else "another process"
+        super().__init__(
+            f"the state directory {directory} is used by {owner}: "
+            "stop that host first, or give this one a directory of its own"
+        )
+        self.directory = directory
+        self.pid = pid
+
+
+def storage_error(error: Exception, where: str) -> StorageError:
+    """What a failure of SQLite at ``where`` means to a caller; the original is its cause."""
+    if isinstance(error, StorageError):
+        return error
+    translated = _translated(error, where)
+    translated.__cause__ = error
+    return translated
+
+
+def _translated(error: Exception, where: str) -> StorageError:
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return DatabaseLocked(
+                f"another program keeps {where} locked: "
+                "close it (a database browser, a backup), then try again"
+            )
+        case apsw.FullError():
+            return DiskFull(f"no space left for {where}: nothing was stored; free some space")
+        case apsw.ConstraintError():
+            return ConstraintFailed(f"{error}: the transaction was rolled back")
+        case apsw.ConnectionClosedError() | apsw.CursorClosedError():
+            return DatabaseClosed(f"{where} is closed: its host has stopped")
+        case apsw.NotADBError() | apsw.CorruptError():
+            return StorageError(
+                f"{where} is damaged or no SQLite database ({error}): "
+                "restore a copy, or move it away to start afresh"
+            )
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return StorageError(
+                f"{where} cannot be opened for this ({error}): check the owner and the "
+                "permissions of the file and its directory"
+            )
+        case _:
+            return StorageError(f"{where}: {type(error).__name__}: {error}")

@@ -18,8 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("protocols", "runtime", "actors")
-FILE_LINES = 500
-FUNCTION_LINES = 60
+FILE_LINES = 600
+FUNCTION_LINES = 80
 IGNORED = {"__pycache__"}
 # Put together here, or this line would be found too.
 POSTPONED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -51,12 +51,12 @@ def refuse(offenders: Iterable[str]) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     lengths = {path: len(path.read_bytes().splitlines()) for path in python_files()}
     refuse(f"{shown(p)} has {n}" for p, n in lengths.items() if n > FILE_LINES)
 
 
-def test_no_function_is_longer_than_60_lines() -> None:
+def test_no_function_is_longer_than_80_lines() -> None:
     refuse(
         f"{shown(path, node.lineno)} {node.name} has {length}"
         for path in python_files()
@@ -184,7 +184,10 @@ def files_to_ship() -> set[str]:
     of_layers = {path.relative_to(ROOT).as_posix() for path in files_below(*LAYERS)}
     door = ROOT / "motet"
     own = {path.name for path in door.iterdir() if path.is_file()}
-    own |= {path.relative_to(door).as_posix() for path in files_below("motet/cli", "motet/testing")}
+    folders = [
+        f"motet/{path.name}" for path in door.iterdir() if path.name not in (*LAYERS, *IGNORED)
+    ]
+    own |= {path.relative_to(door).as_posix() for path in files_below(*folders)}
     return {f"motet/{name}" for name in of_layers | own}
 
 

@@ -7,6 +7,8 @@ Source: seed 004, contradictions 37 and 38.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import get_args
@@ -14,10 +16,25 @@ from typing import get_args
 import msgspec
 import trio
 
-from motet.actors.errors.summary import error_code, error_object, error_text
-from motet.actors.errors.text import members, sole
+from motet.actors.errors.describe import (
+    ID_SHAPE,
+    SUMMARY_LIMIT,
+    error_code,
+    error_object,
+    error_text,
+)
+from motet.actors.errors.redact import redacted_head
+from motet.actors.errors.text import (
+    first_line,
+    members,
+    safe_text,
+    shorten,
+    sole,
+    type_name,
+    well_formed,
+)
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorType, NotFound, UnknownName
+from motet.protocols.errors import CompactError, ErrorType, NotFound, UnknownName
 
 SUGGESTIONS: Mapping[ErrorType, str] = {
     "timeout": "Try with a simpler query or smaller dataset",
@@ -171,3 +188,194 @@ def _number(value: object) -> int:
     if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+# A failed call in four lines that a model can act on.
+#
+# Laws: the message and the tool's name are one line each, the message has at most
+# :data:`MESSAGE_LIMIT` code points also after escaping, and no text of an error can close the block
+# that it stands in. Source: seed 004, contradictions 37, 44 and 47.
+
+
+MESSAGE_LIMIT = 200
+_NAME_LIMIT = 64
+_NO_TEXT = "(no message)"
+
+
+def compact_error(
+    tool: str, error: object, now: float, *, code: str = "", kind: ErrorType | None = None
+) -> CompactError:
+    """An exception, a text or an error object in short. ``now``: Unix seconds.
+
+    ``code`` is one its tool gave besides; ``kind`` one that is known better than by its words.
+    """
+    message, _ = redacted_head(error_text(error))
+    return _made(tool, kind or classify(error, code), message, now)
+
+
+def compact_summary(tool: str, kind: ErrorType, summary: str, now: float) -> CompactError:
+    """The same of an error that the channel has reported: its summary is the message."""
+    return _made(tool, kind, summary, now)
+
+
+def _made(tool: str, kind: ErrorType, message: str, now: float) -> CompactError:
+    return CompactError(
+        tool_name=shorten(first_line(tool), _NAME_LIMIT),
+        error_type=kind,
+        message=shorten(first_line(message), MESSAGE_LIMIT),
+        suggestion=suggestion(kind),
+        timestamp=now,
+    )
+
+
+def error_block(error: CompactError, error_id: str | None = None) -> str:
+    """What stands in the context: ``<error>``, its lines, and the id of the whole where stored."""
+    lines = [
+        f"tool: {_line(error.tool_name, _NAME_LIMIT)}",
+        f"type: {error.error_type}",
+        f"message: {_line(error.message, MESSAGE_LIMIT) or _NO_TEXT}",
+    ]
+    if error.suggestion:
+        lines.append(f"suggestion: {_line(error.suggestion, MESSAGE_LIMIT)}")
+    if error_id is not None:
+        lines.append(f"[Error ID: {error_id}]")
+    return "\n".join(["<error>", *lines, "</error>"])
+
+
+def _line(text: str, limit: int) -> str:
+    return shorten(first_line(text).replace("</", "&lt;/"), limit)
+
+
+# Advice for a model that makes the same failing call again.
+#
+# Laws: advice is given from the second failure in a row on, never for the first; the order of keys
+# in the arguments makes no difference; a success of the tool, or other arguments, start afresh.
+# Rows are kept per tool, so calls of other tools in between hide nothing. Source: contradiction 36.
+
+
+ADVISED_FROM = 2
+_DIGEST = 16
+
+
+class RepeatedCalls(msgspec.Struct, frozen=True):
+    """The last failing call of each tool, as a digest, and how often it failed in a row."""
+
+    rows: dict[str, tuple[str, int]] = {}
+
+    def failed(self, tool: str, arguments: str) -> tuple[RepeatedCalls, str]:
+        """The next state, and the advice to add to the result: empty for a first failure.
+
+        ``arguments`` is the JSON text as the model gave it, valid or not.
+        """
+        digest = _digest(arguments)
+        last, times = self.rows.get(tool, ("", 0))
+        times = times + 1 if last == digest else 1
+        return RepeatedCalls({**self.rows, tool: (digest, times)}), advice(times)
+
+    def succeeded(self, tool: str) -> RepeatedCalls:
+        if tool not in self.rows:
+            return self
+        return RepeatedCalls({name: row for name, row in self.rows.items() if name != tool})
+
+
+def advice(times: int) -> str:
+    """One line for a call that has failed ``times`` times in a row."""
+    if times < ADVISED_FROM:
+        return ""
+    return (
+        f"[Advice: this call has failed {times} times in a row with the same arguments, and would "
+        "again. Change the arguments, use another tool, or say what is missing.]"
+    )
+
+
+def canonical(arguments: str) -> str:
+    """JSON text with sorted keys and without spaces; text that is not JSON as it is."""
+    try:
+        value: object = msgspec.json.decode(arguments)
+        return msgspec.json.encode(value, order="deterministic").decode()
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _digest(arguments: str) -> str:
+    whole = canonical(arguments).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).hexdigest()[:_DIGEST]
+
+
+# What the model reads of a failed call: three lines, or the text itself when nothing is stored.
+#
+# Laws: three lines and at most :data:`FAILURE_LIMIT` code points in the first form, at most
+# :data:`FALLBACK_LIMIT` in the second. Source: seed 000, contradictions 11, 18 and 23.
+
+
+FAILURE_LIMIT = 300
+FALLBACK_LIMIT = 500
+NO_TEXT = "Tool execution failed"
+# With a name of 61, a summary of 100 and the id twice the three lines are 300 long.
+_TOOL_LIMIT = 61
+_CODE_LIMIT = 64
+_FAILURE = re.compile(
+    rf"Tool '.{{0,61}}' failed: (?P<summary>.*)\n\[Error ID: (?P<id>{ID_SHAPE})\]\n"
+)
+
+
+def failure_text(tool: str, summary: str, error_id: str) -> str:
+    """The three lines for a stored error. ``error_id`` is an id the store has given."""
+    name = shorten(first_line(tool), _TOOL_LIMIT)
+    line = shorten(first_line(summary), SUMMARY_LIMIT)
+    return (
+        f"Tool '{name}' failed: {line}\n"
+        f"[Error ID: {error_id}]\n"
+        f'📋 Use get_error_detail("{error_id}") for complete error information'
+    )
+
+
+def told(text: str) -> tuple[str, str | None]:
+    """What :func:`failure_text` was made of: the summary, and the id. Of another text, itself.
+
+    A text of several lines is made one, since it has no id under which more could be found.
+    """
+    found = _FAILURE.match(text)
+    if found is None:
+        return " ".join(text.split()), None
+    return found["summary"], found["id"]
+
+
+def fallback_text(text: str, code: str = "", left_out: int = 0) -> str:
+    """The error itself, cut at the last newline of its second half, and how much is missing.
+
+    ``left_out``: code points of the error that ``text`` does not have.
+    """
+    if not text.strip() and not code:
+        return NO_TEXT
+    head = f"Tool error: {shorten(first_line(code), _CODE_LIMIT)} - " if code else "Error: "
+    whole = head + well_formed(text)
+    if len(whole) <= FALLBACK_LIMIT and not left_out:
+        return whole
+    room = FALLBACK_LIMIT - len(_cut_mark(len(whole) + left_out))
+    newline = whole.rfind("\n", FALLBACK_LIMIT // 2, room)
+    kept = min(room if newline < 0 else newline, len(whole))
+    return whole[:kept] + _cut_mark(len(whole) - kept + left_out)
+
+
+def _cut_mark(missing: int) -> str:
+    return f"... [truncated {missing} chars]"
+
+
+def result_text(data: object) -> str:
+    """What the model reads of a success: text as it is, else JSON in the order it was given."""
+    if isinstance(data, str):
+        return well_formed(data)
+    try:
+        return well_formed(_json(data))
+    except (TypeError, ValueError, RecursionError):
+        shown = shorten(first_line(safe_text(data)), SUMMARY_LIMIT)
+        return f"[unserializable result of type {type_name(data)}: {shown}]"
+
+
+def _json(data: object) -> str:
+    """What JSON has no number for is null. Raises ``TypeError``, ``ValueError``."""
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return msgspec.json.encode(data).decode()

@@ -13,18 +13,117 @@ searched in windows (``scan``). Values the hosts were configured with are taken 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
-from typing import cast
+from typing import TypeAlias, cast
 
-from motet.actors.errors.hidden import hidden_values
-from motet.actors.errors.scan import (
-    NO_WORD_BEFORE,
-    Replacement,
-    contains,
-    lowered_windows,
-    substitute,
+# Patterns over long texts, in windows, so that no single search keeps other threads waiting.
+#
+# Python's ``re`` holds the interpreter for the whole of a search: in ten megabytes that is a tenth
+# of a second in which nothing else runs, in whatever thread the search is. Law: as ``re.sub``, for
+# patterns that match at most :data:`OVERLAP` characters or, cut short, also match what is left.
+
+
+Replacement: TypeAlias = str | Callable[[re.Match[str]], str]
+
+NO_WORD_BEFORE = (
+    r"(?:(?<![0-9A-Za-z_])|(?<=\\[abfnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
 )
+"""Where a word may begin: also behind an escape, as in the ``repr`` of a text with lines."""
+
+WINDOW = 131_072
+OVERLAP = 65_536
+
+
+def substitute(pattern: re.Pattern[str], replacement: Replacement, text: str) -> str:
+    """The text with every match replaced; a replacement of text may refer to groups."""
+    if len(text) <= WINDOW + OVERLAP:
+        return pattern.sub(replacement, text)
+    parts: list[str] = []
+    done = 0
+    for found in _matches(pattern, text):
+        new = found.expand(replacement) if isinstance(replacement, str) else replacement(found)
+        parts += text[done : found.start()], new
+        done = found.end()
+    return "".join([*parts, text[done:]])
+
+
+def contains(pattern: re.Pattern[str], text: str) -> bool:
+    if len(text) <= WINDOW + OVERLAP:
+        return pattern.search(text) is not None
+    return next(_matches(pattern, text), None) is not None
+
+
+def lowered_windows(text: str) -> list[str]:
+    """The text in lower case, in pieces that overlap."""
+    if len(text) <= WINDOW + OVERLAP:
+        return [text.lower()]
+    return [text[at : at + WINDOW + OVERLAP].lower() for at in range(0, len(text), WINDOW)]
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    at, size = 0, WINDOW + OVERLAP
+    while at < len(text):
+        end = min(at + size, len(text))
+        found = pattern.search(text, at, end)
+        if found is None:
+            at, size = (end - OVERLAP if end < len(text) else end), WINDOW + OVERLAP
+        elif found.end() == end < len(text):
+            # It may go on behind the window: look again from its start, twice as far.
+            at, size = found.start(), 2 * size
+        else:
+            yield found
+            at, size = found.end(), WINDOW + OVERLAP
+
+
+# The exact secrets of this process: values that its hosts were configured with.
+#
+# They belong to the process and not to a host, as its logs do: what one host must not show,
+# another must not either. Invariant: a value is hidden as long as one host that has it is open.
+
+
+SHORTEST = 8
+"""Shorter values are words: taking them out would only make errors unreadable."""
+_ANYWHERE = 16
+
+_values: Counter[str] = Counter()
+_pattern: re.Pattern[str] | None = None
+
+
+@contextmanager
+def hiding(values: Iterable[str | None]) -> Generator[None]:
+    """Redaction takes these values out, wherever they stand, until the block is left."""
+    kept = [value for value in values if value and len(value) >= SHORTEST]
+    _change(kept, 1)
+    try:
+        yield
+    finally:
+        _change(kept, -1)
+
+
+def hidden_values() -> re.Pattern[str] | None:
+    """What matches them; None when there are none."""
+    return _pattern
+
+
+def _change(values: list[str], by: int) -> None:
+    global _pattern
+    for value in values:
+        _values[value] += by
+    longest_first = sorted((v for v, n in _values.items() if n > 0), key=len, reverse=True)
+    shapes = "|".join(_shape(value) for value in longest_first)
+    _pattern = re.compile(shapes) if shapes else None
+
+
+def _shape(value: str) -> str:
+    """Long ones with digits are no word's part by chance; others have to stand alone."""
+    shape = re.escape(value)
+    if len(value) >= _ANYWHERE and any(letter.isdigit() for letter in value):
+        return shape
+    return rf"{NO_WORD_BEFORE}{shape}(?![0-9A-Za-z_])"
+
 
 REDACTED = "[REDACTED]"
 EMAIL = "[EMAIL_REDACTED]"
@@ -311,3 +410,50 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     (_SSN, SSN),
     (_PHONE, PHONE),
 )
+
+
+# Huge texts, cut so that what is done with them is bounded and no secret is cut in half. Pure.
+#
+# A secret that a cut left in two would be known by neither half, so that texts are cut at a space
+# where there is one near.
+
+
+HEAD = 65_536
+"""Code points of an error from which its summary and its short texts are made."""
+TEXT_LIMIT = 12_000_000
+"""Code points of one text of a stored error; three quarters from its beginning."""
+_NEAR = 1_024
+
+
+def redacted_head(text: str, limit: int = HEAD) -> tuple[str, int]:
+    """The beginning of a text without secrets, and how many code points were left out."""
+    kept = text[: _end(text, limit)] if len(text) > limit else text
+    return redact_text(kept), len(text) - len(kept)
+
+
+def clipped(value: object, limit: int = TEXT_LIMIT) -> object:
+    """A JSON value in which no text is much longer than ``limit``; the rest is counted."""
+    match value:
+        case str():
+            return _clipped(value, limit)
+        case list():
+            return [clipped(item, limit) for item in cast("list[object]", value)]
+        case dict():
+            items = cast("dict[str, object]", value).items()
+            return {_clipped(key, limit): clipped(item, limit) for key, item in items}
+        case _:
+            return value
+
+
+def _clipped(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head = _end(text, limit * 3 // 4)
+    tail = _end(text, len(text) - limit // 4)
+    return f"{text[:head]}\n[... {tail - head} characters left out ...]\n{text[tail:]}"
+
+
+def _end(text: str, at: int) -> int:
+    """Where to cut near ``at``: behind a space or the end of a line, if there is one."""
+    near = max(text.rfind(space, at - _NEAR, at) for space in " \n")
+    return at if near < 0 else near + 1

@@ -8,14 +8,30 @@ Every transition returns a new tracker. Source: seed 004, contradictions 35, 36,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from motet.protocols.chat import ChatMessage, JsonObject, Outcome, ToolMessage
-from motet.protocols.errors import CompactError
+from motet.actors.errors.classify import (
+    MESSAGE_LIMIT,
+    RepeatedCalls,
+    classify,
+    compact_summary,
+    error_block,
+    told,
+)
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    JsonObject,
+    Outcome,
+    ToolMessage,
+)
+from motet.protocols.errors import CompactError, ErrorType
+from motet.protocols.limits import Limits
 
 Limit: TypeAlias = Literal["consecutive", "total"]
 Count: TypeAlias = Literal["error", "success", "neither"]
@@ -146,3 +162,171 @@ class ErrorTracker(msgspec.Struct, frozen=True):
         if limits.total is not None and total >= limits.total:
             return Escalation("total", total, error.tool_name, error, history)
         return None
+
+
+# The failed calls of a session, as its turn keeps them: counted, and answered with advice.
+#
+# Laws: results are taken in call order, and what is rebuilt from a transcript equals what was kept
+# while it was made, so nothing has to be stored beside it. Source: errors specification section 4.
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """What counts against the run that is going on; transitions return the next state."""
+
+    tracker: ErrorTracker = ErrorTracker()
+    repeated: RepeatedCalls = RepeatedCalls()
+
+    def ended(
+        self, call: Call, outcome: Outcome, text: str, kind: str = "", now: float = 0.0
+    ) -> tuple[Failures, str]:
+        """The state after a call, and the advice to add to its result, mostly none."""
+        match counts_as(outcome):
+            case "success":
+                if not self.tracker.rows and not self.repeated.rows:
+                    return self, ""
+                tracker = self.tracker.succeeded(call.name)
+                repeated = self.repeated.succeeded(call.name)
+                if tracker is self.tracker and repeated is self.repeated:
+                    return self, ""
+                return Failures(tracker, repeated), ""
+            case "error":
+                error = compacted_error(call.name, text, kind, now)
+                repeated, advice = self.repeated.failed(call.name, call.arguments)
+                return Failures(self.tracker.failed(error), repeated), advice
+            case "neither":
+                return self, ""
+
+
+def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
+    """The short form of a failed call, of the text that its result has in the transcript."""
+    message, _ = told(text)
+    return compact_summary(tool, kind if _is_type(kind) else classify(message), message, now)
+
+
+def failures_before(
+    rows: Sequence[ChatMessage], limits: Limits, *, needs_review: bool = False
+) -> Failures:
+    """What a session's transcript counts against its next run.
+
+    ``needs_review``: nobody has answered its last escalation. An answer forgives what was before.
+    """
+    errors = ErrorLimits(limits.tool_errors, limits.total_errors)
+    state = Failures(ErrorTracker(errors))
+    calls: Mapping[str, Call] = {}
+    for row in rows if any_failed(rows) else ():
+        match row:
+            case AssistantMessage(note="escalated") if not needs_review:
+                state = Failures(state.tracker.forgiven())
+            case AssistantMessage():
+                calls = {call.id: call for call in row.calls}
+            case ToolMessage():
+                call = calls.get(row.call_id, Call(row.call_id, row.name))
+                state, _ = state.ended(call, row.outcome, row.text)
+            case _:
+                pass
+    return Failures(state.tracker.new_run(), state.repeated)
+
+
+def _is_type(kind: str) -> TypeGuard[ErrorType]:
+    return kind in get_args(ErrorType)
+
+
+# Which errors a model still sees: the open ones, the newest of them in full.
+#
+# Laws: a tool's success resolves its own open errors and no others, errors are told apart by number
+# and never by their text, at most ``shown`` blocks are given, and the same errors give the same
+# bytes. The event log keeps them all. Source: seed 004, contradictions 39 to 41.
+
+
+SHOWN = 3
+
+
+class OpenError(msgspec.Struct, frozen=True):
+    """An error nobody has resolved. ``error_id`` names the whole one, where it was stored."""
+
+    number: int
+    error: CompactError
+    error_id: str | None = None
+
+
+class ErrorContext(msgspec.Struct, frozen=True):
+    """The open errors of a session, oldest first; transitions return a new context."""
+
+    open: tuple[OpenError, ...] = ()
+    last: int = 0
+
+    def failed(self, error: CompactError, error_id: str | None = None) -> ErrorContext:
+        number = self.last + 1
+        return ErrorContext((*self.open, OpenError(number, error, error_id)), number)
+
+    def succeeded(self, tool: str) -> ErrorContext:
+        return self._without({e.number for e in self.open if e.error.tool_name == tool})
+
+    def resolved(self, numbers: Container[int]) -> ErrorContext:
+        """Without these errors, however they were resolved."""
+        return self._without(numbers)
+
+    def render(self, shown: int = SHOWN) -> str:
+        """The newest ``shown`` blocks after one line that counts the older ones; empty if none."""
+        kept = self.open[max(len(self.open) - max(shown, 0), 0) :]
+        hidden = len(self.open) - len(kept)
+        parts = [_older(hidden)] if hidden else []
+        return "\n\n".join([*parts, *(error_block(e.error, e.error_id) for e in kept)])
+
+    def _without(self, numbers: Container[int]) -> ErrorContext:
+        return replace(self, open=tuple(e for e in self.open if e.number not in numbers))
+
+
+def _older(number: int) -> str:
+    return f"<error_summary>\n{number} older errors hidden\n</error_summary>"
+
+
+# The failed calls of a transcript as a model is sent them: each error once, the older ones short.
+#
+# A new error is three lines, as it was told; once the model has answered it, the last three that
+# nobody has resolved are blocks, older ones are one line with their number, and resolved ones one
+# line that says so. Laws: rows keep their number, order and calls; only texts of failed calls
+# change; the same rows give the same bytes; the transcript itself is never rewritten. The text of
+# an error that was answered has at most :data:`SENT_LIMIT` code points, that of one no longer
+# shown at most :data:`LINE_LIMIT`. Source: errors specification, sections 2 and 4.
+
+
+RESOLVED = "[Failed; a later call of this tool succeeded]"
+LINE_LIMIT = 80
+SENT_LIMIT = MESSAGE_LIMIT + 300
+"""Of a block: message, name, suggestion, id and the words around them."""
+
+
+def as_sent(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """The rows of a request."""
+    if not any_failed(rows):
+        return tuple(rows)
+    texts = _texts(rows)
+    sent = list(rows)
+    for at, text in texts.items():
+        sent[at] = replace(sent[at], text=text)
+    return tuple(sent)
+
+
+def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
+    """The text of each failed call that has been answered, by its place."""
+    context, places = ErrorContext(), dict[int, int]()
+    answered = -1
+    for at, row in enumerate(rows):
+        if isinstance(row, AssistantMessage):
+            answered = at
+        elif isinstance(row, ToolMessage):
+            counts = counts_as(row.outcome)
+            if counts == "error":
+                short = compacted_error(row.name, row.text)
+                context = context.failed(short, told(row.text)[1])
+                places[context.last] = at
+            elif counts == "success" and context.open:
+                context = context.succeeded(row.name)
+    texts = {at: RESOLVED for at in places.values() if at < answered}
+    for back, error in enumerate(reversed(context.open)):
+        at = places[error.number]
+        if at < answered:
+            older = f"[Error {error.number} of this session: not shown again, newer ones are]"
+            texts[at] = error_block(error.error, error.error_id) if back < SHOWN else older
+    return texts

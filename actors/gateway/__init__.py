@@ -5,16 +5,10 @@ can be asked), ``streams`` with ``subscription`` and ``outbox`` (how events reac
 without gap or duplicate, however slow it is).
 """
 
-from motet.actors.gateway.auth import (
-    StaticTokens,
-    TokenEntry,
-    TokenStore,
-    digest,
-    new_token,
-    token_entry,
-)
+from motet.actors.gateway.auth import StaticTokens, TokenEntry, TokenStore, token_entry
 from motet.actors.gateway.context import Settings
 from motet.actors.gateway.server import Gateway, serve
+from motet.actors.storage.tokens import digest, new_token
 
 __all__ = [
     "Gateway",

@@ -12,22 +12,20 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.edges.conversations import Conversations, Remembered
-from motet.actors.gateway.answers import AnswerBook
 from motet.actors.gateway.auth import (
+    Buckets,
+    FailureWindow,
     JoinedTokens,
     StaticTokens,
     TokenStore,
     WithOperator,
-    digest,
     token_entry,
 )
-from motet.actors.gateway.failures import Refusal
-from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.once import Once
-from motet.actors.gateway.rates import Buckets, FailureWindow
+from motet.actors.gateway.method import Once, Refusal
+from motet.actors.gateway.outbox import Hub
+from motet.actors.gateway.stores import AnswerBook, Conversations, Remembered
 from motet.actors.gateway.tls import Certificate, tls_of
-from motet.actors.tokens import TokenBook
+from motet.actors.storage.tokens import TokenBook, digest
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
 from motet.protocols.host import HostApi

@@ -6,25 +6,148 @@ role suffices; what it raises becomes an error object in one place (failures.py)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+import attrs
 from msgspec.structs import asdict, replace
 
-from motet.actors.commands.parse import message_text, parse_command
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.failures import Refusal
-from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
-from motet.actors.gateway.methods_operations import OPERATIONS
-from motet.actors.gateway.methods_records import RECORDS
-from motet.actors.gateway.methods_rooms import ROOMS
-from motet.actors.gateway.methods_stop import STOPS, command_answer
-from motet.protocols import gateway as wire
-from motet.protocols import gateway_approvals as approvals
+from motet.actors.gateway.commands import message_text, parse_command
+from motet.actors.gateway.context import Context
+from motet.actors.gateway.method import Answer, Caller, Method, Once, Refusal, fitting, method
+from motet.actors.gateway.methods_records import RECORDS, STOPS, command_answer
+from motet.actors.gateway.streams import Streams
+from motet.protocols import (
+    gateway as wire_in_methods,
+)
+from motet.protocols import (
+    gateway_approvals as approvals,
+)
+from motet.protocols import (
+    gateway_operations as wire_in_methods_operations,
+)
+from motet.protocols import (
+    gateway_rooms as wire,
+)
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
+from motet.protocols.gateway import NoParams, StreamState
 from motet.protocols.gateway_records import RunsResendParams
+from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
 from motet.protocols.sessions import Ack, Principal, Role
+
+# The methods of ``motet.v1`` about rooms: see gateway.md, section 3.
+
+
+async def _list(caller: Caller, _params: NoParams) -> Answer:
+    return Answer(wire.RoomsList(await caller.api.rooms.list(principal=caller.principal)))
+
+
+async def _create(caller: Caller, params: wire.RoomsCreateParams) -> Answer:
+    caller.spend_message()
+    made = await caller.api.rooms.create(
+        params.name, params.plan, people=params.people, principal=caller.principal
+    )
+    return Answer(made)
+
+
+async def _set(caller: Caller, params: wire.RoomsSetParams) -> Answer:
+    info = await caller.api.rooms.change(params.room, params, principal=caller.principal)
+    return Answer(info)
+
+
+async def _post(caller: Caller, params: wire.RoomsPostParams) -> Answer:
+    command = parse_command(params.text)
+    if command is not None:
+        if not command.stops:
+            await caller.api.rooms.get(params.room, principal=caller.principal)
+        return await command_answer(caller, "", command, params.key, room=params.room)
+    caller.spend_message()
+    said = await caller.api.rooms.post(
+        params.room, message_text(params.text), key=params.key, principal=caller.principal
+    )
+    return Answer(wire.Posted(said.seq, "duplicate" if said.duplicate else "accepted"))
+
+
+async def _history(caller: Caller, params: wire.RoomsHistoryParams) -> Answer:
+    found = await caller.api.rooms.history(
+        params.room, before=params.before, limit=params.limit, principal=caller.principal
+    )
+    kept = tuple(reversed(fitting(tuple(reversed(found)))))
+    before = kept[0].seq if kept and kept[0].seq > 1 else None
+    return Answer(wire.RoomsHistory(params.room, kept, before))
+
+
+ROOMS: Final[tuple[Method, ...]] = (
+    method("rooms.list", "viewer", NoParams, _list),
+    method("rooms.history", "viewer", wire.RoomsHistoryParams, _history),
+    method("rooms.create", "operator", wire.RoomsCreateParams, _create),
+    method("rooms.set", "operator", wire.RoomsSetParams, _set),
+    method("rooms.post", "operator", wire.RoomsPostParams, _post),
+)
+
+
+# Whom a request is for: the user of its connection, or one of the people a bridge speaks for.
+#
+# Invariants: for a bridge it sees and does what that user would with a token of their own, never
+# more than an operator (G16); their messages are counted as theirs.
+
+
+@attrs.frozen
+class Behalf:
+    """The :class:`motet.actors.gateway.method.Caller` of one request.
+
+    ``expected``: its input, as it was noted when the request was read.
+    """
+
+    principal: Principal
+    _context: Context
+    _streams: Streams
+    expected: Expected | None = None
+
+    @property
+    def api(self) -> HostApi:
+        return self._context.api
+
+    @property
+    def once(self) -> Once:
+        return self._context.once
+
+    def now(self) -> float:
+        return self._context.now()
+
+    def spend_message(self) -> None:
+        self._context.spend_message(self.principal.user)
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[StreamState, Callable[[], None]]:
+        return await self._streams.subscribe(stream, after, self.principal)
+
+    def unsubscribe(self, stream: str) -> bool:
+        return self._streams.unsubscribe(stream)
+
+
+# The methods of ``motet.v1`` for who operates a host: see gateway.md, section 3.
+
+
+async def _reload(caller: Caller, params: wire_in_methods_operations.ConfigReloadParams) -> Answer:
+    if params.dry_run:
+        return Answer(caller.api.plan_reload())
+    return Answer(await caller.api.reload(expect_hash=params.expect_hash))
+
+
+async def _actors(caller: Caller, _params: NoParams) -> Answer:
+    return Answer(wire_in_methods_operations.ActorsList(caller.api.actors()))
+
+
+OPERATIONS: Final[tuple[Method, ...]] = (
+    method("config.reload", "admin", wire_in_methods_operations.ConfigReloadParams, _reload),
+    method("actors.list", "admin", NoParams, _actors),
+)
+
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
@@ -35,7 +158,7 @@ def allowed(role: Role) -> tuple[str, ...]:
     return tuple(name for name, one in METHODS.items() if may(role, one.role))
 
 
-async def call(caller: Caller, frame: wire.RequestFrame) -> Answer:
+async def call(caller: Caller, frame: wire_in_methods.RequestFrame) -> Answer:
     """Carry out a request. Raises :class:`Refusal` for an unknown or a forbidden method."""
     found = METHODS.get(frame.method)
     if found is None:
@@ -53,15 +176,15 @@ async def call(caller: Caller, frame: wire.RequestFrame) -> Answer:
 # -- handlers ----------------------------------------------------------------------------------
 
 
-async def _connect(_caller: Caller, _params: wire.ConnectParams) -> Answer:
+async def _connect(_caller: Caller, _params: wire_in_methods.ConnectParams) -> Answer:
     raise Refusal("invalid_params", "this connection is connected already")
 
 
-async def _ping(caller: Caller, _params: wire.NoParams) -> Answer:
-    return Answer(wire.Pong(caller.now()))
+async def _ping(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
+    return Answer(wire_in_methods.Pong(caller.now()))
 
 
-async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
+async def _status(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
     status, who = caller.api.status(), caller.principal
     if who.role == "admin":
         return Answer(status)
@@ -80,8 +203,8 @@ async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
     return Answer(own)
 
 
-async def _agents(caller: Caller, _params: wire.NoParams) -> Answer:
-    return Answer(wire.AgentsList(caller.api.agents()))
+async def _agents(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
+    return Answer(wire_in_methods.AgentsList(caller.api.agents()))
 
 
 async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
@@ -94,7 +217,7 @@ async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
     return Answer(ToolsList(params.agent, who.user, who.role, tools))
 
 
-async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
+async def _send(caller: Caller, params: wire_in_methods.ChatSendParams) -> Answer:
     command = parse_command(params.text)
     if command is not None:
         return await command_answer(
@@ -126,34 +249,36 @@ async def _resend(caller: Caller, params: RunsResendParams) -> Answer:
 
 async def _sent(caller: Caller, session: str, ack: Ack) -> Answer:
     seq = await caller.api.events.input(f"session:{session}", ack.run_id)
-    return Answer(wire.Sent(ack.run_id, ack.status, ack.position, seq))
+    return Answer(wire_in_methods.Sent(ack.run_id, ack.status, ack.position, seq))
 
 
-async def _subscribe(caller: Caller, params: wire.SubscribeParams) -> Answer:
+async def _subscribe(caller: Caller, params: wire_in_methods.SubscribeParams) -> Answer:
     state, start = await caller.subscribe(params.stream, params.after)
     return Answer(state, start)
 
 
-async def _unsubscribe(caller: Caller, params: wire.UnsubscribeParams) -> Answer:
-    return Answer(wire.Unsubscribed(params.stream, caller.unsubscribe(params.stream)))
+async def _unsubscribe(caller: Caller, params: wire_in_methods.UnsubscribeParams) -> Answer:
+    return Answer(wire_in_methods.Unsubscribed(params.stream, caller.unsubscribe(params.stream)))
 
 
-async def _sessions(caller: Caller, params: wire.SessionsListParams) -> Answer:
+async def _sessions(caller: Caller, params: wire_in_methods.SessionsListParams) -> Answer:
     found = await caller.api.sessions(
         limit=params.limit, cursor=params.cursor, principal=caller.principal
     )
     cursor = found[-1].updated if len(found) == params.limit else None
-    return Answer(wire.SessionsList(found, cursor))
+    return Answer(wire_in_methods.SessionsList(found, cursor))
 
 
-async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer:
+async def _history_of_methods(
+    caller: Caller, params: wire_in_methods.SessionsHistoryParams
+) -> Answer:
     rows = await caller.api.history(
         params.session, before=params.before, limit=params.limit, principal=caller.principal
     )
     kept = tuple(reversed(fitting(tuple(reversed(rows)))))
     before = kept[0].pos if kept and kept[0].pos > 1 else None
     shown = tuple(row for row in kept if not _is_silent(row.row))
-    return Answer(wire.SessionsHistory(params.session, shown, before))
+    return Answer(wire_in_methods.SessionsHistory(params.session, shown, before))
 
 
 def _is_silent(row: ChatMessage) -> bool:
@@ -165,7 +290,7 @@ def _is_silent(row: ChatMessage) -> bool:
     )
 
 
-async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
+async def _runs(caller: Caller, params: wire_in_methods.RunsListParams) -> Answer:
     runs = await caller.api.runs(
         session=params.session,
         status=params.status,
@@ -173,20 +298,20 @@ async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
         principal=caller.principal,
     )
     short = (replace(run, text=run.text[:_PREVIEW]) for run in runs)
-    return Answer(wire.RunsList(tuple(short)))
+    return Answer(wire_in_methods.RunsList(tuple(short)))
 
 
-async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
+async def _escalations(caller: Caller, params: wire_in_methods.EscalationsListParams) -> Answer:
     found = await caller.api.escalations(
         session=params.session,
         state=params.state,
         limit=params.limit,
         principal=caller.principal,
     )
-    return Answer(wire.EscalationsList(found))
+    return Answer(wire_in_methods.EscalationsList(found))
 
 
-async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Answer:
+async def _resolve(caller: Caller, params: wire_in_methods.EscalationsResolveParams) -> Answer:
     info = await caller.api.resolve(
         params.escalation, params.decision, note=params.note, principal=caller.principal
     )
@@ -229,21 +354,25 @@ async def _revoke(caller: Caller, params: approvals.ApprovalsRevokeParams) -> An
 METHODS: Final[dict[str, Method]] = {
     one.name: one
     for one in (
-        method("connect", "viewer", wire.ConnectParams, _connect),
-        method("ping", "viewer", wire.NoParams, _ping),
-        method("status", "viewer", wire.NoParams, _status),
-        method("agents.list", "viewer", wire.NoParams, _agents),
+        method("connect", "viewer", wire_in_methods.ConnectParams, _connect),
+        method("ping", "viewer", wire_in_methods.NoParams, _ping),
+        method("status", "viewer", wire_in_methods.NoParams, _status),
+        method("agents.list", "viewer", wire_in_methods.NoParams, _agents),
         method("tools.list", "viewer", ToolsListParams, _tools),
-        method("chat.send", "operator", wire.ChatSendParams, _send),
-        method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
-        method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),
-        method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
-        method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
-        method("runs.list", "viewer", wire.RunsListParams, _runs),
+        method("chat.send", "operator", wire_in_methods.ChatSendParams, _send),
+        method("subscribe", "viewer", wire_in_methods.SubscribeParams, _subscribe),
+        method("unsubscribe", "viewer", wire_in_methods.UnsubscribeParams, _unsubscribe),
+        method("sessions.list", "viewer", wire_in_methods.SessionsListParams, _sessions),
+        method(
+            "sessions.history", "viewer", wire_in_methods.SessionsHistoryParams, _history_of_methods
+        ),
+        method("runs.list", "viewer", wire_in_methods.RunsListParams, _runs),
         *STOPS,
         method("runs.resend", "operator", RunsResendParams, _resend),
-        method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
-        method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
+        method("escalations.list", "viewer", wire_in_methods.EscalationsListParams, _escalations),
+        method(
+            "escalations.resolve", "operator", wire_in_methods.EscalationsResolveParams, _resolve
+        ),
         method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
         method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
         method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import asdict, replace
+
+from motet.actors.gateway.commands import Command, answer_command
 from motet.actors.gateway.method import Answer, Caller, Method, fitting, method
+from motet.protocols import gateway as wire_in_methods_stop
 from motet.protocols import gateway_records as wire
 from motet.protocols.gateway import NoParams
 from motet.protocols.sessions import FINAL
@@ -127,4 +131,54 @@ RECORDS: Final[tuple[Method, ...]] = (
     method("tokens.list", "admin", NoParams, _tokens),
     method("tokens.new", "admin", wire.TokensNewParams, _new_token),
     method("tokens.revoke", "admin", wire.TokensRevokeParams, _revoke_token),
+)
+
+
+# ``runs.stop``, and the commands of chat text: what has to get through when all else is stuck.
+#
+# Invariant: nothing here spends the user's messages, waits for a session's actor or, for a stop,
+# for the disk.
+
+
+async def command_answer(
+    caller: Caller,
+    session: str,
+    command: Command,
+    key: str,
+    *,
+    room: str = "",
+    sender: str = "",
+) -> Answer:
+    """Carry out a command that was typed in a session, or in a room, once for its key."""
+
+    async def work() -> wire_in_methods_stop.CommandAnswer:
+        return await answer_command(
+            caller.api, caller.principal, session, command, room=room, sender=sender
+        )
+
+    whose = (caller.principal.user, "rooms.post" if room else "chat.send", key)
+    said = (session, room, sender, command)
+    answer, again = await caller.once.do(whose, said, wire_in_methods_stop.CommandAnswer, work)
+    return Answer(replace(answer, status="duplicate") if again else answer)
+
+
+async def _stop(caller: Caller, params: wire_in_methods_stop.RunsStopParams) -> Answer:
+    async def work() -> wire_in_methods_stop.Stopped:
+        report = await caller.api.stop(
+            run_id=params.run_id,
+            session=params.session,
+            room=params.room,
+            everything=params.all,
+            principal=caller.principal,
+            grace=params.grace_ms / 1000,
+        )
+        return wire_in_methods_stop.Stopped(**asdict(report))
+
+    whose = (caller.principal.user, "runs.stop", params.key)
+    stopped, again = await caller.once.do(whose, params, wire_in_methods_stop.Stopped, work)
+    return Answer(replace(stopped, status="duplicate") if again else stopped)
+
+
+STOPS: Final[tuple[Method, ...]] = (
+    method("runs.stop", "operator", wire_in_methods_stop.RunsStopParams, _stop),
 )

@@ -18,16 +18,19 @@ all queued entries.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
+import trio
 
-from motet.actors.gateway.frames import text_frame
+from motet.actors.gateway.websocket import text_frame
 from motet.protocols.events import EventRecord, Gap, TextDelta, ThinkingDelta
 from motet.protocols.gateway import Limits, encode, event_frame
+from motet.protocols.host import Journal
 
 _GAP_SIZE: Final = 160  # bytes of a gap's frame without the name of its stream, roughly
 CHUNK: Final = 65_536
@@ -260,3 +263,132 @@ class Outbox:
         if entry.kind == "event":
             self._events += entries
             self._event_bytes += size
+
+
+# Events of one stream that go to its clients together: joined once, written once to each.
+#
+# Invariant: the numbers of a batch follow one another.
+
+
+@attrs.define(eq=False)
+class Batch:
+    """Never empty. ``start`` and ``end`` are the first and the last number, None without any."""
+
+    events: list[Published]
+    start: int | None = None
+    end: int | None = None
+    size: int = 0
+    _bytes: bytes = attrs.field(init=False, default=b"")
+
+    @classmethod
+    def of(cls, event: Published) -> Batch:
+        seq = event.record.seq
+        return cls([event], seq, seq, event.size)
+
+    def extend(self, event: Published) -> bool:
+        """Take one more event; false: it does not belong here, or there is no room."""
+        seq = event.record.seq
+        if self.size + event.size > CHUNK:
+            return False
+        if seq is not None and self.end is not None and seq != self.end + 1:
+            return False
+        self.events.append(event)
+        self.size += event.size
+        if seq is not None:
+            self.start = seq if self.start is None else self.start
+            self.end = seq
+        return True
+
+    def bytes(self) -> bytes:
+        """The frames as they go over the wire."""
+        if not self._bytes:
+            self._bytes = b"".join([event.bytes() for event in self.events])
+        return self._bytes
+
+
+def batches(events: Sequence[Published]) -> Iterator[Batch]:
+    """All events, in their order, in as few batches as can be."""
+    batch: Batch | None = None
+    for event in events:
+        if batch is not None and batch.extend(event):
+            continue
+        if batch is not None:
+            yield batch
+        batch = Batch.of(event)
+    if batch is not None:
+        yield batch
+
+
+# One journal subscription per stream, shared by all connections that watch it.
+#
+# Invariants: an event is encoded once however many watch, and what comes in one step is handed on
+# together, in the next one; a watcher that fails is told apart from the others and never reaches
+# the bus.
+
+
+Watcher: TypeAlias = Callable[[Batch], None]
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class _Channel:
+    watchers: dict[object, Watcher] = attrs.field(factory=dict[object, Watcher])
+    detach: Callable[[], None] | None = None
+    _waiting: list[Published] = attrs.field(init=False, factory=list[Published])
+
+    def publish(self, record: EventRecord) -> None:
+        try:
+            event = Published(record)
+        except Exception:
+            logger.exception("an event of stream %r cannot be encoded", record.stream)
+            return
+        if not self._waiting:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._hand_on)
+        self._waiting.append(event)
+
+    def _hand_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for batch in batches(waiting):
+            for watcher in tuple(self.watchers.values()):
+                try:
+                    watcher(batch)
+                except Exception:
+                    stream = batch.events[0].record.stream
+                    logger.exception("a watcher of stream %r failed", stream)
+
+
+@attrs.define(eq=False)
+class Hub:
+    """``gaps`` counts how often a client fell behind on a stream."""
+
+    _journal: Journal
+    gaps: int = attrs.field(init=False, default=0)
+    _channels: dict[str, _Channel] = attrs.field(init=False, factory=dict[str, _Channel])
+
+    def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
+        """Call ``watcher`` with all events of the stream; returns the way to end it."""
+        channel = self._channels.get(stream)
+        if channel is None:
+            channel = self._channels[stream] = _Channel()
+            channel.detach = self._journal.attach(stream, channel.publish)
+        place = object()
+        channel.watchers[place] = watcher
+
+        def leave() -> None:
+            if channel.watchers.pop(place, None) is not None and not channel.watchers:
+                self._close(stream, channel)
+
+        return leave
+
+    def _close(self, stream: str, channel: _Channel) -> None:
+        if self._channels.get(stream) is channel:
+            del self._channels[stream]
+        if channel.detach is not None:
+            channel.detach()
+
+    @property
+    def watchers(self) -> int:
+        return sum(len(channel.watchers) for channel in self._channels.values())
+
+    def __len__(self) -> int:
+        return len(self._channels)

@@ -14,17 +14,10 @@ from contextlib import suppress
 import attrs
 import trio
 
-from motet.actors.edges.routes import route_of, serve_edge
-from motet.actors.gateway.answers import AnswerBook
-from motet.actors.gateway.auth import (
-    bearer,
-    check_listen,
-    host_is_loopback,
-    origin_allowed,
-)
+from motet.actors.gateway.auth import bearer, check_listen, host_is_loopback, origin_allowed
 from motet.actors.gateway.connection import Connection
 from motet.actors.gateway.context import Books, Context, Settings
-from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.edges.routes import route_of, serve_edge
 from motet.actors.gateway.http import (
     BadRequest,
     Head,
@@ -35,19 +28,20 @@ from motet.actors.gateway.http import (
     page,
     plain,
     upgrade_fault,
+    web_page,
 )
-from motet.actors.gateway.looks import looks
-from motet.actors.gateway.once import KEPT_FOR, MOST
+from motet.actors.gateway.method import KEPT_FOR, MOST, Refusal
+from motet.actors.gateway.metrics import looks
+from motet.actors.gateway.stores import AnswerBook
 from motet.actors.gateway.tls import Certificate, TlsStream
-from motet.actors.gateway.web_page import web_page
 from motet.actors.gateway.websocket import serve_websocket
-from motet.actors.storage.errors import StorageError
-from motet.actors.tokens import TokenBook
+from motet.actors.storage.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
 from motet.protocols.host import HostApi
 from motet.protocols.messages import Message
+from motet.protocols.storage import StorageError
 from motet.runtime import Actor, ActorDead, ActorRef, MailboxFull, StartFailed, System, handles
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,10 @@ and handshake) for at most one second; the session inside is cancelled at once.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import os
+import sys
+from collections.abc import Callable
+from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -14,10 +17,124 @@ import trio_websocket
 from trio_websocket import ConnectionClosed, WebSocketConnection
 from wsproto.utilities import LocalProtocolError
 
-from motet.actors.farewell import cancelled_inside
-from motet.actors.gateway.frames import FrameSocket, ReplayingStream
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
+from motet.runtime.processes import cancelled_inside
+
+# Text frames of a WebSocket, made once and written by their bytes.
+#
+# A server's frames are not masked, so that all clients of a stream get the same bytes; and a client
+# that keeps up gets them from the kernel at once, with no task of its own in between.
+#
+# Invariants: what is written is whole frames, in the order of the calls, whoever writes (the
+# connection, or trio-websocket, which answers pings and closes); a file descriptor is used only as
+# long as its socket is open.
+
+
+Sent: TypeAlias = Literal["nothing", "a part", "all"]
+_TEXT: Final = b"\x81"  # the last frame of a text message (RFC 6455 section 5.2)
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A text message of a server as one frame."""
+    size = len(payload)
+    if size < 126:
+        return _TEXT + bytes((size,)) + payload
+    if size < 65_536:
+        return _TEXT + b"\x7e" + size.to_bytes(2, "big") + payload
+    return _TEXT + b"\x7f" + size.to_bytes(8, "big") + payload
+
+
+class ReplayingStream(trio.abc.HalfCloseableStream):
+    """A stream that first gives what was read from it already, and that several may write to."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream, received: bytes) -> None:
+        self._stream = stream
+        self._received = received
+        self._sending = trio.StrictFIFOLock()
+        self.owed = b""
+        """What the kernel did not take of :meth:`send_now`."""
+        self._fileno: Callable[[], int] | None = None
+        if isinstance(stream, trio.SocketStream) and sys.platform != "win32":
+            self._fileno = stream.socket.fileno
+        self._free = True  # nobody sends, and nothing is owed; never again when a sending failed
+
+    def send_now(self, data: bytes) -> Sent:
+        """Give ``data`` to the kernel as far as it takes it.
+
+        The rest of a part goes with the next :meth:`send_all`, before all else.
+        """
+        if self._fileno is None or not self._free:
+            return "nothing"
+        try:
+            sent = os.write(self._fileno(), data)  # -1 once it is closed
+        except OSError:
+            return "nothing"  # full, or broken: then whoever waits to send hears of it
+        if sent == len(data):
+            return "all"
+        self.owed, self._free = data[sent:], False
+        return "a part"
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._free = False
+        async with self._sending:
+            rest, self.owed = self.owed, b""
+            await self._stream.send_all(rest + bytes(data) if rest else data)
+        self._free = not self._sending.locked()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if not self._received:
+            return await self._stream.receive_some(max_bytes)
+        await trio.lowlevel.checkpoint()
+        size = len(self._received) if max_bytes is None else max_bytes
+        data, self._received = self._received[:size], self._received[size:]
+        return data
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class FrameSocket:
+    """A WebSocket to which frames are written by their bytes.
+
+    All that waits raises ``ConnectionClosed`` when the client has gone.
+    """
+
+    def __init__(self, socket: WebSocketConnection, stream: ReplayingStream) -> None:
+        self._socket = socket
+        self._stream = stream
+
+    async def get_message(self) -> str | bytes:
+        return await self._socket.get_message()
+
+    async def ping(self) -> None:
+        """Returns when the pong has come."""
+        await self._socket.ping()
+
+    @property
+    def owes(self) -> bool:
+        """Whether a part of what :meth:`send_now` took is still to be sent."""
+        return bool(self._stream.owed)
+
+    def send_now(self, frames: bytes) -> Sent:
+        """Send without waiting, as far as the kernel takes it."""
+        if self._socket.closed is not None:
+            return "nothing"
+        return self._stream.send_now(frames)
+
+    async def send(self, frames: bytes) -> None:
+        """Send all of it, after what is owed. Cancelled, the connection is of no use any more."""
+        reason = self._socket.closed
+        if reason is not None:
+            raise ConnectionClosed(reason)
+        await self._stream.send_all(frames)
+
 
 CLOSE_SECONDS: Final = 1.0
 _UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5

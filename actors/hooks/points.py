@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 import attrs
+import msgspec
+from msgspec.structs import replace
 
+from motet.actors.transcript.grammar import close_calls
+from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
@@ -39,7 +44,9 @@ from motet.protocols.hooks import (
     RunWarning,
     SessionEnd,
     SessionStart,
+    point_of,
 )
+from motet.protocols.models import ModelRequest, ModelResponse
 
 
 @attrs.frozen
@@ -97,3 +104,135 @@ def rule_of(point: str) -> PointRule:
         if known == point:
             return rule
     raise ConfigError(f"no such point {point!r}: hooks stand at {', '.join(POINTS)}")
+
+
+# What a hook returned, as a decision that its point allows; pure.
+#
+# A decision that restricts is taken however malformed it is; one that lets something happen must be
+# whole. Raises ``TypeError`` and ``ValueError``, each a fault of the hook.
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def restriction(event: AnyHookEvent, value: object) -> Abort | Deny | Ask | None:
+    """The decision, if it is one that restricts and that the point allows."""
+    if not isinstance(value, POINTS[point_of(event)].decides):
+        return None
+    match value:
+        case Abort(reason=reason):
+            return Abort(_text(reason))
+        case Deny(reason=reason):
+            return Deny(_text(reason))
+        case Ask(reason=reason):
+            return Ask(_text(reason))
+        case _:
+            return None
+
+
+def allowance(event: AnyHookEvent, value: object) -> AnyDecision:
+    """The decision, if it lets things go on, in some way, and the point allows it."""
+    point = point_of(event)
+    rule = POINTS[point]
+    if value is None and rule.is_silent_allow:
+        return Allow()
+    if not isinstance(value, rule.decides):
+        allowed = ", ".join(kind.__name__ for kind in rule.decides) or "nothing"
+        raise TypeError(f"a hook at {point} returns {allowed}, not {_kind(value)}")
+    match value:
+        case Allow(args=None):
+            return Allow()
+        case Allow(args=args) if point == "before_tool":
+            return msgspec.convert({"args": copied(args)}, Allow)
+        case Respond(text=text):
+            return msgspec.convert({"text": text}, Respond)
+        case Continue(text=text):
+            return msgspec.convert({"text": text}, Continue)
+        case Replace():
+            return _replacement(event, value)
+        case _:
+            raise TypeError(f"{_kind(value)} with arguments is for before_tool, not for {point}")
+
+
+def replaced(event: AnyHookEvent, decision: AnyDecision) -> AnyHookEvent:
+    """The event as the next hook is to see it."""
+    match event, decision:
+        case BeforeTool(), Allow(args=args) if args is not None:
+            return replace(event, args=args)
+        case BeforeModel(), Replace(request=request) if request is not None:
+            return replace(event, request=request)
+        case AfterModel(), Replace(response=response) if response is not None:
+            return replace(event, response=response)
+        case ((BeforeInput() | BeforeOutput() | AfterTool()), Replace(text=text)) if (
+            text is not None
+        ):
+            return replace(event, text=text)
+        case _:
+            return event
+
+
+def own_copy(event: AnyHookEvent) -> AnyHookEvent:
+    """The event with copies of what can be changed in place: nobody keeps a hold on it."""
+    match event:
+        case BeforeTool(args=args) | AfterTool(args=args):
+            return replace(event, args=copied(args))
+        case BeforeModel(request=request):
+            tools = tuple(replace(t, parameters=copied(t.parameters)) for t in request.tools)
+            return replace(event, request=replace(request, tools=tools))
+        case _:
+            return event
+
+
+def copied(args: JsonObject | None) -> JsonObject:
+    """Raises ``TypeError`` for what is not JSON."""
+    copy: JsonObject = msgspec.to_builtins(args)
+    return copy
+
+
+def _replacement(event: AnyHookEvent, value: Replace) -> Replace:
+    """Whole, of the right kind, and what the model or its provider can be given."""
+    fields = {name: getattr(value, name) for name in ("text", "request", "response")}
+    given = [name for name, part in fields.items() if part is not None]
+    wanted = POINTS[point_of(event)].replaces
+    match event, given:
+        case AfterModel(response=response), ["text"]:
+            text = msgspec.convert(value.text, str)
+            return Replace(response=replace(response, text=text))
+        case AfterModel(response=old), ["response"]:
+            return Replace(response=_response(_whole(value.response, ModelResponse), old))
+        case BeforeModel(), ["request"]:
+            return Replace(request=_request(_whole(value.request, ModelRequest)))
+        case ((BeforeInput() | BeforeOutput() | AfterTool()), ["text"]):
+            return Replace(msgspec.convert(value.text, str))
+        case _:
+            got = " and ".join(given) or "nothing"
+            raise ValueError(f"Replace at {point_of(event)} takes {wanted}, not {got}")
+
+
+def _whole(value: object, kind: type[S]) -> S:
+    """A copy of a struct whose parts all have the declared types."""
+    if not isinstance(value, kind):
+        raise TypeError(f"expected a {kind.__name__}, not {_kind(value)}")
+    return msgspec.convert(msgspec.to_builtins(value), kind)
+
+
+def _request(request: ModelRequest) -> ModelRequest:
+    if close_calls(request.messages, "unknown") != request.messages:
+        raise ValueError("the replaced messages do not answer each call once, in call order")
+    return request
+
+
+def _response(response: ModelResponse, old: ModelResponse) -> ModelResponse:
+    """What was spent stays as it was counted."""
+    ids = [call.id for call in response.calls]
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"two calls of the replaced response share one id: {ids}")
+    return replace(response, usage=old.usage)
+
+
+def _text(reason: object) -> str:
+    return reason if isinstance(reason, str) else f"<{type(reason).__name__}>"
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

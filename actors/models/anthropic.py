@@ -3,25 +3,267 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from motet.actors.models.adapter import Adapter
-from motet.actors.models.anthropic_wire import (
-    AnthropicReader,
-    wire_messages,
-    wire_output,
-    wire_tool,
+import attrs
+import msgspec
+
+from motet.actors.models.catalog import ANTHROPIC_KEY, ANTHROPIC_URL
+from motet.actors.models.dialects import (
+    ANTHROPIC,
+    arguments_object,
+    cut,
+    translated,
+    user_text,
+    wire_model,
 )
-from motet.actors.models.dialects import ANTHROPIC, translated
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
-from motet.actors.models.variables import ANTHROPIC_KEY, ANTHROPIC_URL
-from motet.actors.models.wire import wire_model
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    OutputSchema,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    Usage,
+    UsageReport,
+)
+from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
-    from anthropic.types import RawMessageStreamEvent
+    from anthropic.types import (
+        MessageParam,
+        OutputConfigParam,
+        RawMessageStreamEvent,
+        TextBlockParam,
+        ToolParam,
+        ToolResultBlockParam,
+        ToolUseBlockParam,
+    )
+
+
+# The messages format of Anthropic: pure.
+#
+# It has two roles only, and they alternate: rows of one role that follow each other become one
+# message. So the results of a batch stand together in one user message, as the API demands.
+
+
+if TYPE_CHECKING:
+    BlockParam: TypeAlias = TextBlockParam | ToolUseBlockParam | ToolResultBlockParam
+
+Role: TypeAlias = Literal["user", "assistant"]
+
+STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+EMPTY = "(empty)"
+
+
+def wire_messages(messages: Sequence[ChatMessage]) -> list[MessageParam]:
+    """The rows as alternating messages; a row without content leaves no trace."""
+    ids = WireIds()
+    blocks = [pair for message in messages for pair in wire_blocks(message, ids)]
+    return [
+        {"role": role, "content": [block for _, block in group]}
+        for role, group in groupby(blocks, key=itemgetter(0))
+    ]
+
+
+def wire_blocks(message: ChatMessage, ids: WireIds) -> Iterator[tuple[Role, BlockParam]]:
+    match message:
+        case UserMessage():
+            # A text of blanks alone is refused, and without it two answers would meet.
+            text = user_text(message)
+            yield "user", {"type": "text", "text": text if text.strip() else EMPTY}
+        case AssistantMessage(text, calls):
+            if text.strip():
+                yield "assistant", {"type": "text", "text": text.rstrip()}
+            for call in calls:
+                yield (
+                    "assistant",
+                    {
+                        "type": "tool_use",
+                        "id": ids.of_call(call.id),
+                        "name": call.name,
+                        "input": arguments_object(call.arguments),
+                    },
+                )
+        case ToolMessage():
+            yield (
+                "user",
+                {
+                    "type": "tool_result",
+                    "tool_use_id": ids.of_result(message.call_id),
+                    "content": message.text,
+                    "is_error": message.outcome not in ANSWERS,
+                },
+            )
+
+
+@attrs.define
+class WireIds:
+    """Call ids as this API takes them: letters, digits, ``_``, ``-``, none twice in a request.
+
+    Another provider's calls may stand in the transcript, and some number them anew each time.
+    """
+
+    _used: set[str] = attrs.field(factory=set[str], init=False)
+    _current: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+
+    def of_call(self, id: str) -> str:
+        safe = re.sub(r"[^A-Za-z0-9_-]", "_", id) or "call"
+        candidate, number = safe, 2
+        while candidate in self._used:
+            candidate = f"{safe}_{number}"
+            number += 1
+        self._used.add(candidate)
+        self._current[id] = candidate
+        return candidate
+
+    def of_result(self, id: str) -> str:
+        """The id of the latest call with this id."""
+        return self._current.get(id, id)
+
+
+def wire_tool(tool: ToolSpec) -> ToolParam:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": {"type": "object", **tool.parameters},
+    }
+
+
+def wire_output(output: OutputSchema) -> OutputConfigParam:
+    """The form of an answer, in their dialect if it can be said there."""
+    schema = translated(output.schema, ANTHROPIC) or output.schema
+    return {"format": {"type": "json_schema", "schema": schema}}
+
+
+class ChunkUsage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class StartMessage(msgspec.Struct):
+    usage: ChunkUsage | None = None
+
+
+class Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+
+
+class Delta(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """One event of the stream: the parts of all its types that are read."""
+
+    type: str = ""
+    index: int = 0
+    message: StartMessage | None = None
+    content_block: Block | None = None
+    delta: Delta | None = None
+    usage: ChunkUsage | None = None
+
+
+@attrs.define
+class AnthropicReader:
+    """Events of the API to ours. Unknown types of events, blocks and deltas are passed over."""
+
+    _calls: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    _usage: ChunkUsage = attrs.field(factory=ChunkUsage, init=False)
+    _reason: StopReason | None = attrs.field(default=None, init=False)
+
+    @property
+    def complete(self) -> bool:
+        return self._reason is not None
+
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:
+        read = msgspec.convert(chunk, Chunk, from_attributes=True)
+        match read.type:
+            case "message_start" if read.message is not None:
+                self._count(read.message.usage)
+            case "content_block_start" if read.content_block is not None:
+                return list(self._start(read.index, read.content_block))
+            case "content_block_delta" if read.delta is not None:
+                return list(self._more(read.index, read.delta))
+            case "message_delta":
+                self._count(read.usage)
+                if read.delta is not None and read.delta.stop_reason:
+                    self._reason = STOP_REASONS.get(read.delta.stop_reason, "other")
+            case _:
+                pass
+        return ()
+
+    def close(self) -> Iterable[ModelEvent]:
+        if self._reason is None:
+            raise cut()
+        return (UsageReport(usage_of(self._usage)), Finished(self._reason))
+
+    def _start(self, block_index: int, block: Block) -> Iterator[ModelEvent]:
+        if block.type == "tool_use":
+            index = self._calls[block_index] = len(self._calls)
+            yield CallStart(index, block.id or "", block.name or "")
+        if block.thinking:
+            yield ThinkingPart(block.thinking)
+        if block.text:
+            yield TextPart(block.text)
+
+    def _more(self, block_index: int, delta: Delta) -> Iterator[ModelEvent]:
+        if delta.thinking:
+            yield ThinkingPart(delta.thinking)
+        if delta.text:
+            yield TextPart(delta.text)
+        if delta.partial_json and block_index in self._calls:
+            yield CallArguments(self._calls[block_index], delta.partial_json)
+
+    def _count(self, usage: ChunkUsage | None) -> None:
+        """Take over the figures that are given: each of them is a total so far."""
+        for name in ChunkUsage.__struct_fields__:
+            figure = getattr(usage, name, None)
+            if figure is not None:
+                setattr(self._usage, name, figure)
+
+
+def usage_of(usage: ChunkUsage) -> Usage:
+    """Input counts all of the prompt: what was read from the cache, written to it, or neither."""
+    cached = usage.cache_read_input_tokens or 0
+    written = usage.cache_creation_input_tokens or 0
+    return Usage(
+        input_tokens=(usage.input_tokens or 0) + written + cached,
+        output_tokens=usage.output_tokens or 0,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+    )
+
 
 MAX_TOKENS = 8192
 OLD = (

@@ -19,7 +19,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from motet.actors.models.wire import json_object
+from motet.actors.models.dialects import json_object
 from motet.protocols.models import ModelFailure
 from motet.runtime.outside import wall_time
 

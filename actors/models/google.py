@@ -3,24 +3,248 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 import attrs
+import msgspec
 
-from motet.actors.models.adapter import Adapter
-from motet.actors.models.dialects import translated
-from motet.actors.models.google_wire import GOOGLE, GoogleReader, wire_config, wire_contents
-from motet.actors.models.sdk import CONNECT_TIMEOUT, Deadlines
-from motet.actors.models.variables import GOOGLE_KEYS, GOOGLE_URL
-from motet.actors.models.wire import wire_model
+from motet.actors.models.catalog import GOOGLE_KEYS, GOOGLE_URL
+from motet.actors.models.dialects import (
+    Dialect,
+    arguments_object,
+    cut,
+    translated,
+    user_text,
+    wire_model,
+)
+from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.protocols.chat import (
+    ANSWERS,
+    AssistantMessage,
+    ChatMessage,
+    JsonObject,
+    ToolMessage,
+    UserMessage,
+)
 from motet.protocols.errors import MissingExtra
-from motet.protocols.models import ModelFailure, ModelRequest, OutputSchema
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    OutputSchema,
+    StopReason,
+    TextPart,
+    ThinkingPart,
+    Usage,
+    UsageReport,
+)
+from motet.protocols.tools import ToolSpec
 
 if TYPE_CHECKING:
     from google.genai import Client
+    from google.genai.types import (
+        ContentDict,
+        FunctionDeclarationDict,
+        GenerateContentConfigDict,
+        PartDict,
+    )
     from httpx2 import AsyncClient
+
+
+# The format of Gemini: pure.
+#
+# It has the roles user and model, and they alternate: rows of one side that follow each other
+# become one content, so that the results of a batch stand together, as the API demands.
+
+
+Role: TypeAlias = Literal["user", "model"]
+
+STOP_REASONS: dict[str, StopReason] = {
+    "STOP": "stop",
+    "FUNCTION_CALL": "tool_calls",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(
+        ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"],
+        "content_filter",
+    ),
+}
+GOOGLE = Dialect(
+    frozenset({"format", "minimum", "maximum", "minItems", "maxItems"}), references=True
+)
+EMPTY = "(empty)"
+UNSIGNED = b"skip_thought_signature_validator"
+"""What Gemini 3 takes for its own signature, which it wants on the first call of an answer."""
+MALFORMED = {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"}
+
+
+def wire_contents(request: ModelRequest, model: str) -> list[ContentDict]:
+    """The rows as alternating contents; a row without content leaves no trace."""
+    signed = wants_signatures(model)
+    parts = [pair for message in request.messages for pair in wire_parts(message, signed)]
+    return [
+        {"role": role, "parts": [part for _, part in group]}
+        for role, group in groupby(parts, key=itemgetter(0))
+    ]
+
+
+def wants_signatures(model: str) -> bool:
+    """Whether the model refuses calls in its history that carry no signature of a thought."""
+    version = re.search(r"gemini-(\d+)", model)
+    return version is not None and int(version[1]) >= 3
+
+
+def wire_parts(message: ChatMessage, signed: bool) -> Iterator[tuple[Role, PartDict]]:
+    match message:
+        case UserMessage():
+            yield "user", {"text": user_text(message) or EMPTY}
+        case AssistantMessage(text, calls):
+            if text:
+                yield "model", {"text": text}
+            for place, call in enumerate(calls):
+                part: PartDict = {
+                    "function_call": {"name": call.name, "args": arguments_object(call.arguments)}
+                }
+                if signed and not place:
+                    part["thought_signature"] = UNSIGNED
+                yield "model", part
+        case ToolMessage():
+            key = "output" if message.outcome in ANSWERS else "error"
+            response: JsonObject = {key: message.text}
+            yield "user", {"function_response": {"name": message.name, "response": response}}
+
+
+def wire_tool(tool: ToolSpec) -> FunctionDeclarationDict:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters_json_schema": {"type": "object", **tool.parameters},
+    }
+
+
+def wire_config(request: ModelRequest) -> GenerateContentConfigDict:
+    """All of a request but its rows and its model."""
+    # The SDK would otherwise call functions, and ask for the rest of an answer, by itself.
+    config: GenerateContentConfigDict = {
+        "automatic_function_calling": {"disable": True},
+        "automatic_continuation": False,
+    }
+    if request.system:
+        config["system_instruction"] = request.system
+    if request.tools:
+        config["tools"] = [{"function_declarations": [wire_tool(tool) for tool in request.tools]}]
+    if request.max_output_tokens is not None:
+        config["max_output_tokens"] = request.max_output_tokens
+    if request.temperature is not None:
+        config["temperature"] = request.temperature
+    if request.output is not None:
+        config["response_mime_type"] = "application/json"
+        schema = request.output.schema
+        config["response_json_schema"] = translated(schema, GOOGLE) or schema
+    return config
+
+
+class FunctionCall(msgspec.Struct):
+    id: str | None = None
+    name: str | None = None
+    args: JsonObject | None = None
+
+
+class Part(msgspec.Struct):
+    text: str | None = None
+    thought: bool | None = None
+    function_call: FunctionCall | None = None
+
+
+class Content(msgspec.Struct):
+    parts: list[Part] | None = None
+
+
+class Candidate(msgspec.Struct):
+    content: Content | None = None
+    finish_reason: str | None = None
+    index: int | None = None
+
+
+class Feedback(msgspec.Struct):
+    block_reason: str | None = None
+
+
+class ChunkUsage(msgspec.Struct):
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+
+
+class Chunk(msgspec.Struct):
+    """The parts of a chunk that are read; everything may be absent."""
+
+    candidates: list[Candidate] | None = None
+    prompt_feedback: Feedback | None = None
+    usage_metadata: ChunkUsage | None = None
+
+
+@attrs.define
+class GoogleReader:
+    """Chunks to events. Calls come whole, and often without an id: the assembler gives them one."""
+
+    _calls: int = attrs.field(default=0, init=False)
+    _usage: Usage | None = attrs.field(default=None, init=False)
+    _reason: StopReason | None = attrs.field(default=None, init=False)
+
+    @property
+    def complete(self) -> bool:
+        return self._reason is not None
+
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:
+        read = msgspec.convert(chunk, Chunk, from_attributes=True)
+        if read.usage_metadata is not None:
+            self._usage = usage_of(read.usage_metadata)
+        if read.prompt_feedback is not None and read.prompt_feedback.block_reason:
+            self._reason = "content_filter"
+        first = (found for found in read.candidates or () if not found.index)
+        return [event for candidate in first for event in self._candidate(candidate)]
+
+    def close(self) -> Iterable[ModelEvent]:
+        if self._reason is None:
+            raise cut()
+        usage = () if self._usage is None else (UsageReport(self._usage),)
+        return (*usage, Finished(self._reason))
+
+    def _candidate(self, candidate: Candidate) -> Iterator[ModelEvent]:
+        if candidate.finish_reason in MALFORMED:
+            raise ModelFailure("the model wrote what its provider could not read", kind="server")
+        if candidate.finish_reason:
+            self._reason = STOP_REASONS.get(candidate.finish_reason, "other")
+        parts: Sequence[Part] = (candidate.content and candidate.content.parts) or ()
+        for part in parts:
+            if part.text:
+                yield ThinkingPart(part.text) if part.thought else TextPart(part.text)
+            if part.function_call is not None:
+                yield from self._call(part.function_call)
+
+    def _call(self, call: FunctionCall) -> Iterator[ModelEvent]:
+        index, self._calls = self._calls, self._calls + 1
+        yield CallStart(index, call.id or "", call.name or "")
+        yield CallArguments(index, msgspec.json.encode(call.args or {}).decode())
+
+
+def usage_of(usage: ChunkUsage) -> Usage:
+    """What was thought is paid as output, and what built-in tools brought as input."""
+    return Usage(
+        input_tokens=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+        output_tokens=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
+        cached_tokens=usage.cached_content_token_count or 0,
+    )
 
 
 class GoogleModel(Adapter["_Client"]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, Self, TypeAlias, get_args
@@ -25,9 +25,7 @@ from motet.actors.models.cassette import (
     entry_of,
     nearest,
 )
-from motet.actors.models.catalog import Closable, resolve
-from motet.actors.models.played import Played
-from motet.actors.models.prices import Billed
+from motet.actors.models.catalog import Billed, Closable, resolve
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (
     Finished,
@@ -38,6 +36,25 @@ from motet.protocols.models import (
     NativeOutput,
     OutputSchema,
 )
+
+# Events that are known beforehand, as a stream of a model.
+
+
+class Played:
+    """The events, each behind a checkpoint."""
+
+    def __init__(self, events: Iterable[ModelEvent]) -> None:
+        self._events = iter(events)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        await trio.lowlevel.checkpoint()
+        for event in self._events:
+            return event
+        raise StopAsyncIteration
+
 
 Mode: TypeAlias = Literal["replay", "missing", "record"]
 

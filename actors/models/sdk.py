@@ -7,19 +7,22 @@ A deadline here is Trio's, so a test's virtual clock rules it.
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
+import attrs
 import msgspec
 import trio
 
+from motet.actors.models.dialects import Reader
 from motet.actors.models.failures import failure_of
-from motet.actors.models.wire import Reader
-from motet.actors.switch import require
-from motet.protocols.models import ModelEvent, ModelFailure
+from motet.actors.models.switch import require
+from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
 
 CLOSE_BUDGET = 5.0
 CONNECT_TIMEOUT = 15.0
@@ -206,3 +209,146 @@ def failures(*, started: bool) -> Generator[None]:
         if failure is None or failure is error:
             raise
         raise failure from error
+
+
+# Server-sent events from the bytes of an SDK's response: decoded here, and read to their end.
+#
+# The SDK's own decoder stops at the end mark and leaves the generators under it to the collector.
+
+
+END = b"[DONE]"
+DRAIN = 1.0
+"""Seconds that a server has to end the body behind the end mark."""
+
+
+@attrs.define
+class SseDecoder:
+    """Bytes to the data of events; names, ids and comments are passed over.
+
+    Lines end with LF or CRLF alone: JSON may hold every other character that ends a line of text.
+    """
+
+    _rest: bytes = attrs.field(default=b"", init=False)
+    _data: list[bytes] = attrs.field(factory=list[bytes], init=False)
+
+    def feed(self, received: bytes) -> Iterator[bytes]:
+        """The data of the events that end in these bytes."""
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        for line in lines:
+            name, _, value = line.removesuffix(b"\r").partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            elif not name and not value and self._data:
+                data, self._data = b"\n".join(self._data), []
+                yield data
+
+
+class SseStream:
+    """The JSON values of the events in a response; leaving it closes the response.
+
+    Raises ``msgspec.DecodeError`` for data that is no JSON, and what ``received`` raises.
+    """
+
+    def __init__(
+        self, received: AsyncIterator[bytes], close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._received = received
+        self._close = close
+        self._decoder = SseDecoder()
+        self._events: deque[bytes] = deque()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self._close()
+
+    async def __anext__(self) -> object:
+        while not self._events:
+            self._events.extend(self._decoder.feed(await anext(self._received)))
+        data = self._events.popleft()
+        if data == END:
+            await self._drain()
+            raise StopAsyncIteration
+        return msgspec.json.decode(data)
+
+    async def _drain(self) -> None:
+        """Read what is behind the end mark, so that the connection can serve again."""
+        with trio.move_on_after(DRAIN):
+            while True:
+                try:
+                    await anext(self._received)
+                except StopAsyncIteration:
+                    return
+
+
+# What the adapters of all SDKs have in common: a name, a server, a client made on first use.
+#
+# Invariant: a request goes through :func:`motet.actors.models.sdk.answer`, which owns deadlines and
+# failures; an adapter only says what is sent, and how what comes back is read.
+
+
+C_of_adapter = TypeVar("C_of_adapter", bound=Client)
+
+
+class Adapter(ABC, Generic[C_of_adapter]):
+    """A model that the client ``C_of_adapter`` of an SDK speaks to.
+
+    Attributes:
+        provider: what stands before the colon in its name.
+        server_variable: the environment variable that names another server of the same API.
+    """
+
+    provider: ClassVar[str]
+    server_variable: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        deadlines: Deadlines | None = None,
+    ):
+        self._model = name
+        self._base_url = base_url
+        self._api_key = api_key
+        self._deadlines = deadlines or Deadlines()
+        self._client = LazyClient(self._make_client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}:{self._model}"
+
+    @property
+    def base_url(self) -> str | None:
+        """The server that is asked in place of the provider's own."""
+        return self._base_url or os.environ.get(self.server_variable) or None
+
+    def request(self, request: ModelRequest) -> AbstractAsyncContextManager[EventStream]:
+        """Stream one answer; see :class:`motet.protocols.models.Model`."""
+        return answer(self.name, lambda: self._create(request), self._reader(), self._deadlines)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for later requests."""
+        await self._client.aclose()
+
+    @abstractmethod
+    def _make_client(self) -> C_of_adapter:
+        """Raises ``MissingExtra`` without the SDK, ``ModelFailure`` without a key."""
+
+    @abstractmethod
+    async def _create(self, request: ModelRequest) -> ChunkStream:
+        """Send a request; its answer, as far as the head."""
+
+    @abstractmethod
+    def _reader(self) -> Reader:
+        """What reads the chunks of one answer."""

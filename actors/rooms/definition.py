@@ -3,18 +3,141 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias, cast
 
 import attrs
 
-from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.rooms.conditions import Condition
+from motet.actors.agents.spec import Agent, AnyAgent
 from motet.actors.rooms.floor import Rules
-from motet.actors.rooms.speakers import Function, Mentions, RoundRobin, Speakers
-from motet.protocols.errors import ConfigError
+from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
+from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.limits import Limits
 from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
+from motet.protocols.session_keys import Chat, parse_key, session_key
+from motet.protocols.sessions import Principal
+
+# Who may see a room, and who may say who may: pure.
+#
+# Invariants: to everybody else a room does not exist (G16); what a member has heard and said in a
+# room is in sessions that only the room itself uses, from before their first message.
+
+
+CHANNEL = "room"
+EVERYBODY = "*"
+"""In a list of people: every user of the host."""
+
+
+def may_see(who: Principal, owner: str, people: Collection[str]) -> bool:
+    """Read it, follow it, speak in it and stop it."""
+    return may_change(who, owner) or who.user in people or EVERYBODY in people
+
+
+def may_change(who: Principal, owner: str) -> bool:
+    """Change it, invite people and send them away, and answer what its members ask for."""
+    return who.role == "admin" or (bool(owner) and who.user == owner)
+
+
+def acts_as(room: str) -> Principal:
+    """In whose name the members of a room work: never in that of whoever spoke last."""
+    return Principal(f"{CHANNEL}:{room}")
+
+
+def room_of(user: str) -> str | None:
+    """The room that a user acts for, if it is the members of one."""
+    channel, colon, room = user.partition(":")
+    return room if colon and channel == CHANNEL else None
+
+
+def member_session(room: str, member: str) -> str:
+    """The session in which a member keeps what it has heard and said in a room."""
+    return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
+
+
+def check_session(session: str, who: Principal) -> None:
+    """Raises ``NotFound`` for a room's session, unless it is the room's own members who ask."""
+    chat = parse_key(session)
+    if chat is not None and chat.channel == CHANNEL and who.user != acts_as(chat.chat).user:
+        raise NotFound(f"no session {session!r}")
+
+
+# When a round of a room is over: conditions that can be joined by ``|`` and ``&``.
+#
+# Invariant: a condition is a pure question about a :class:`RoomView`, so that a restart in the
+# middle of a round changes none of its answers.
+
+
+class Condition(ABC):
+    """Ends a round: ``MaxTurns(8) | TextMention("DONE")``. Asked after each turn of agents."""
+
+    @abstractmethod
+    def met(self, view: RoomView) -> str:
+        """Why the round is over, or nothing while it goes on."""
+
+    def __or__(self, other: Condition) -> Condition:
+        return AnyOf((self, other))
+
+    def __and__(self, other: Condition) -> Condition:
+        return AllOf((self, other))
+
+
+@attrs.frozen
+class AnyOf(Condition):
+    """The first of several that is met."""
+
+    conditions: tuple[Condition, ...]
+
+    def met(self, view: RoomView) -> str:
+        return next(filter(None, (each.met(view) for each in self.conditions)), "")
+
+
+@attrs.frozen
+class AllOf(Condition):
+    """Several that must be met at the same moment."""
+
+    conditions: tuple[Condition, ...]
+
+    def met(self, view: RoomView) -> str:
+        reasons = [each.met(view) for each in self.conditions]
+        return " and ".join(reasons) if all(reasons) else ""
+
+
+@attrs.frozen
+class MaxTurns(Condition):
+    """Agents have taken ``turns`` turns for one person's message; silent ones count."""
+
+    turns: int = attrs.field(validator=attrs.validators.ge(1))
+
+    def met(self, view: RoomView) -> str:
+        return f"{self.turns} turns" if view.floor.turns >= self.turns else ""
+
+
+@attrs.frozen
+class TextMention(Condition):
+    """An agent has said ``text``, letter for letter; ``author`` None: any agent."""
+
+    text: str = attrs.field(validator=attrs.validators.min_len(1))
+    author: str | None = None
+
+    def met(self, view: RoomView) -> str:
+        said = (
+            message
+            for message in view.round
+            if message.kind == "agent" and self.author in (None, message.author)
+        )
+        return f"{self.text!r} was said" if any(self.text in each.text for each in said) else ""
+
+
+@attrs.frozen
+class Elapsed(Condition):
+    """``seconds`` have gone by since the person's message; turns under way are not cut off."""
+
+    seconds: float = attrs.field(validator=attrs.validators.gt(0))
+
+    def met(self, view: RoomView) -> str:
+        return f"{self.seconds:g} s" if view.elapsed >= self.seconds else ""
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

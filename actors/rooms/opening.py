@@ -2,36 +2,223 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
+import attrs
+import trio
 from msgspec.structs import replace
 
-from motet.actors.log import logger
-from motet.actors.rooms.access import may_see
-from motet.actors.rooms.conditions import TextMention
-from motet.actors.rooms.definition import Member, Room
-from motet.actors.rooms.handle import OpenRoom
-from motet.actors.rooms.place import Place
-from motet.actors.rooms.rooms import Open
-from motet.actors.rooms.speaker import Speaker
-from motet.actors.rooms.speakers import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
-from motet.actors.rooms.turns import Late
-from motet.actors.rooms.voice import RoomVoice
-from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.actors.errors.log import logger
+from motet.actors.rooms.definition import Member, Room, TextMention, may_see
+from motet.actors.rooms.member import Late, Speaker
+from motet.actors.rooms.publisher import RoomVoice, room_stream
+from motet.actors.rooms.room import Post, RoomActor, RoomMessages
+from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
+from motet.actors.rooms.state import Place, stop_room
+from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
+from motet.actors.telemetry.subscription import Subscription, subscribe
+from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
+from motet.protocols.events import AnyEvent
+from motet.protocols.host import Journal
+from motet.protocols.messages import Request
 from motet.protocols.room_config import SELECTOR, RoomConfig, listed
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
+    Floor,
     ListRooms,
     MemberInfo,
+    ReadRoom,
+    RoomMessage,
     RoomPlan,
     RoomRecord,
+    Said,
 )
-from motet.protocols.sessions import LOCAL, Principal
+from motet.protocols.sessions import LOCAL, Principal, ShuttingDown, StopReport
+from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 if TYPE_CHECKING:
-    from motet.actors.intake import Intake
-    from motet.actors.tree import Tree
+    from motet.actors.hosting.tree import Tree
+    from motet.actors.sessions.intake import Intake
+
+
+# The open rooms of a host: each has an actor, which this one starts.
+
+
+class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
+    """The actor of a room of the table of places, started if it is not alive."""
+
+    name: str
+
+
+@attrs.define(eq=False)
+class Places:
+    """The open rooms by name: plain data, which stays when an actor is restarted.
+
+    ``reopen`` opens those that the last host has left unfinished; called when ``ready`` is set.
+    ``changing`` is held by who changes one.
+    """
+
+    known: dict[str, Place] = attrs.field(factory=dict[str, Place])
+    reopen: Callable[[], Awaitable[None]] | None = None
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    changing: trio.Lock = attrs.field(factory=trio.Lock)
+
+    def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
+        """The block of the host begins."""
+        self.reopen = reopen
+        self.ready.set()
+
+
+class Rooms(Actor[Open]):
+    """Parent of all room actors. One room's crash never touches another's."""
+
+    supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
+    cleanup_budget = 12.0
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    async def on_start(self) -> None:
+        self.start_soon(self._sweep)
+        self.start_soon(self._reopen)
+
+    @handles(Open)
+    async def open(self, request: Open) -> ActorRef[RoomMessages]:
+        name = actor_name(request.name)
+        room: ActorRef[RoomMessages] | None = self.child(name)
+        if room is None or not room.is_alive:
+            place = self._places.known[request.name]
+            await self.stop_child(name)  # one that is ending has its name until it has ended
+            room = await self.start_child(lambda: RoomActor(place), name=name)
+        return room
+
+    async def _reopen(self) -> None:
+        await self._places.ready.wait()
+        assert self._places.reopen is not None
+        await self._places.reopen()
+
+    async def _sweep(self) -> None:
+        """End the actors of rooms that have been idle for a while: what was said is on disk."""
+        while True:
+            await trio.sleep(SWEEP_EVERY)
+            limit = trio.current_time() - IDLE_AFTER
+            for place in list(self._places.known.values()):
+                if place.rests and place.touched < limit:
+                    await self.stop_child(actor_name(place.name))
+
+
+def actor_name(room: str) -> str:
+    """A room's name as a name in the tree."""
+    return quote(room, safe=":@ ")
+
+
+# An open room as a program holds it: post, watch, stop.
+
+
+class RoomEvents:
+    """Iterate the events of a room, of all its members' turns."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        return (await anext(self._subscription)).event
+
+
+class OpenRoom:
+    """A room that a host has open, made by :meth:`motet.Host.open_room`."""
+
+    def __init__(self, place: Place, rooms: ActorRef[Open], journal: Journal) -> None:
+        self._place = place
+        self._rooms = rooms
+        self._journal = journal
+
+    def __repr__(self) -> str:
+        state = "idle" if self.idle else "speaking"
+        return f"<OpenRoom {self.name} {state}>"
+
+    @property
+    def name(self) -> str:
+        return self._place.name
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self._place.room.members)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a person."""
+        return self._place.idle.is_set()
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing that people have said is left to be answered."""
+        return self._place.waits
+
+    async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
+        """Say something as a person; it is on disk when this returns.
+
+        It opens a round, or, while agents speak, the next one. ``key``: a resend under the same key
+        is not said twice. Raises ``InputValidation`` for no text, ``KeyConflict``, ``QueueFull``,
+        ``SessionBusy`` (mode ``reject``), ``ShuttingDown``, ``StorageError``.
+        """
+        if not text.strip():
+            raise InputValidation("the message is empty: send some text")
+        place = self._place
+        if place.closing.is_set():
+            raise ShuttingDown("the host is shutting down: try again when it is back")
+        post = Post(user, text.encode("utf-8", "replace").decode(), key, place.clears)
+        place.posting += 1
+        try:
+            while True:
+                actor = await self._actor()
+                with suppress(ActorDead):  # it ended in between: nothing was said
+                    return await actor.ask(post)
+                await trio.lowlevel.checkpoint()
+        finally:
+            place.posting -= 1
+
+    @asynccontextmanager
+    async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:
+        """Watch the room: ``async with room.subscribe() as events: async for event in events``.
+
+        ``after=0``: from its first event on; None: what happens from now on.
+        """
+        async with subscribe(self._journal, room_stream(self.name), after) as subscription:
+            yield RoomEvents(subscription)
+
+    async def history(
+        self, *, before: int | None = None, limit: int = 50
+    ) -> tuple[RoomMessage, ...]:
+        """What was said, oldest first."""
+        return await self._place.store.ask(ReadRoom(self.name, before, limit))
+
+    async def wait(self) -> Floor:
+        """Wait until it waits for a person; how its last round ended. Cancelling is harmless."""
+        await self._place.idle.wait()
+        return self._place.floor
+
+    async def stop(self, grace: float = 5.0, *, why: str = "the room was stopped") -> StopReport:
+        """End every speaker, and have nobody speak until a person says something more.
+
+        What people have said and nobody has answered yet stays so. Waits at most ``grace`` seconds.
+        Needs neither the room's actor nor the disk.
+        """
+        stop = stop_room(self._place, why)
+        with trio.move_on_after(grace):
+            await stop.wait()
+        return stop.report()
+
+    async def _actor(self) -> ActorRef[RoomMessages]:
+        return await self._rooms.ask(Open(self.name))
+
 
 _POLICIES: dict[str, Speakers] = {
     "mentions": Mentions(),

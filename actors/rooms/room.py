@@ -16,7 +16,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.log import logger
+from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.floor import (
     Choose,
@@ -33,12 +33,10 @@ from motet.actors.rooms.floor import (
     without_deep_calls,
     without_strangers,
 )
-from motet.actors.rooms.interjections import Interjections, prefix
-from motet.actors.rooms.minutes import Change, Minutes, Words
-from motet.actors.rooms.place import Place
-from motet.actors.rooms.speakers import NoSuchMember, only_members
-from motet.actors.rooms.told import is_pass, told, without_name
-from motet.actors.rooms.turns import Turn, more
+from motet.actors.rooms.member import Interjections, Turn, more, prefix
+from motet.actors.rooms.publisher import is_pass, told, without_name
+from motet.actors.rooms.selection import NoSuchMember, only_members
+from motet.actors.rooms.state import Change, Minutes, Place, Words
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage

@@ -7,9 +7,9 @@ from urllib.parse import quote, unquote
 
 import trio
 
-from motet.actors.services import Services
+from motet.actors.runs.services import Services
+from motet.actors.runs.watchdog import watch
 from motet.actors.sessions.session import Session, SessionMessage, drop
-from motet.actors.sessions.watchdog import watch
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 

@@ -6,29 +6,51 @@ it has to do is in its slot, so that it does it whenever it looks, also after a 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from motet.actors.agent.closing import stopped_row
-from motet.actors.agent.run import TurnRunner
-from motet.actors.agent.transcript import close_calls
-from motet.actors.hooks.turn import END_BUDGET
-from motet.actors.services import Services
-from motet.actors.sessions.afterwards import Chore, tidy
-from motet.actors.sessions.queueing import wakes
-from motet.actors.sessions.run import Run
-from motet.actors.sessions.summarise import Summariser
-from motet.actors.sessions.waking import Pump
+from motet.actors.runs.hooks import END_BUDGET
+from motet.actors.runs.queue_rules import wakes
+from motet.actors.runs.run import Run
+from motet.actors.runs.runner import TurnRunner
+from motet.actors.runs.services import Services
+from motet.actors.sessions.compaction import Chore, Summariser, tidy
+from motet.actors.transcript.grammar import close_calls, stopped_row
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
-from motet.protocols.messages import Request
+from motet.protocols.messages import Message, Request
 from motet.protocols.queueing import JoinInputs
 from motet.protocols.sessions import FinishRun
-from motet.runtime import Actor, handles
+from motet.runtime import Actor, MailboxFull, handles
+
+if TYPE_CHECKING:
+    from motet.actors.runs.table import RunTable
+
+
+# Has a session's actor look at what there is to do, from wherever something was put there.
+#
+# What it has to do is in its slot, and not in what it is told: so nothing is lost when it is not
+# there, crashes or is passivated. Nothing here waits.
+
+
+class Pump(Message, frozen=True, tag="session.pump"):
+    """Look at what is queued, has to be begun, or to be put on record."""
+
+
+def wake(table: RunTable, session: str) -> bool:
+    """Have the session's actor look; False: it is not there, and looks when it begins."""
+    actor = table.actor(session)
+    if actor is None:
+        return table.opened(session) is not None
+    with suppress(MailboxFull):  # whatever it is told has it look
+        actor.tell_nowait(Pump())
+    return True
+
 
 JOIN_BUDGET = 5.0
 """Seconds to put on record which inputs are answered together, also while being cancelled."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import NoReturn, Protocol, TypeVar, cast
 
 import apsw
+import outcome
+import trio
 
 from motet.protocols.storage import Row, SqlValue
 
@@ -43,3 +49,120 @@ class Connection(apsw.Connection):
         """Run one statement once for each of the parameters. Raises ``apsw.Error``."""
         for _ in self._cursor.executemany(sql, params):
             pass
+
+
+# Blocking work off Trio's thread, with one rule: the outcome that happened is the one reported.
+#
+# ``trio.to_thread.run_sync`` can either ignore a cancellation or abandon the thread. A query wants
+# a third way: be interrupted, then waited for. Nothing below returns before the job has ended, so
+# that its connection is free for the next one.
+
+
+T = TypeVar("T")
+
+
+async def in_thread(job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
+    """Run ``job`` in one of Trio's idle threads, which never keep a process alive.
+
+    Cancellation: ``interrupt`` is called, from Trio's thread, and when ``job`` then raises
+    ``apsw.InterruptError`` the task is cancelled. A job that ends otherwise, or that has no
+    ``interrupt``, delivers its outcome: what was done is never reported as cancelled (G1).
+    """
+    task = trio.lowlevel.current_task()
+    token = trio.lowlevel.current_trio_token()
+    cancel: Callable[[], NoReturn] | None = None
+
+    def abort(raise_cancel: Callable[[], NoReturn]) -> trio.lowlevel.Abort:
+        nonlocal cancel
+        if interrupt is not None:
+            cancel = raise_cancel
+            interrupt()
+        return trio.lowlevel.Abort.FAILED
+
+    def deliver(result: outcome.Outcome[T]) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(trio.lowlevel.reschedule, task, result)
+
+    trio.lowlevel.start_thread_soon(job, deliver, "motet storage")
+    try:
+        value: T = await trio.lowlevel.wait_task_rescheduled(abort)
+    except apsw.InterruptError:
+        if cancel is not None:
+            cancel()
+        raise
+    return value
+
+
+async def inline(job: Callable[[], T], _interrupt: Callable[[], None] | None = None) -> T:
+    """Run ``job`` here: for databases in memory.
+
+    These take microseconds, and without a thread a virtual clock and a seeded schedule stay
+    true. Not a checkpoint: whoever asks an actor for it has let others run.
+    """
+    return job()
+
+
+class Jobs(Protocol):
+    """Runs jobs one after the other, in whatever thread; not while a job of another runs."""
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """The job's outcome. Not cancellable."""
+        ...
+
+    def end(self) -> None:
+        """No job will follow, and none is under way."""
+
+
+class InlineJobs:
+    """Runs them here: see :func:`inline`."""
+
+    async def run(self, job: Callable[[], T]) -> T:
+        return job()
+
+    def end(self) -> None:
+        pass
+
+
+class JobThread:
+    """Runs them in a thread of its own, which never keeps a process alive.
+
+    A job's end is a byte in a pipe that its own task waits for: one wake of Trio's loop, where
+    ``run_sync_soon`` takes two and a look into the queue. That halves the way there and back.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended, self._wake = os.pipe()
+        self._turn = trio.Lock()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        try:
+            self._turn.acquire_nowait()  # no checkpoint, which would cost as much as a switch
+        except trio.WouldBlock:
+            with trio.CancelScope(shield=True):
+                await self._turn.acquire()
+        try:
+            return (await self._run(job)).unwrap()
+        finally:
+            self._turn.release()
+
+    def end(self) -> None:
+        self._jobs.put(None)
+        trio.lowlevel.notify_closing(self._ended)
+        os.close(self._ended)
+
+    async def _run(self, job: Callable[[], T]) -> outcome.Outcome[T]:
+        results: list[outcome.Outcome[T]] = []
+        self._jobs.put(lambda: results.append(outcome.capture(job)))
+        with trio.CancelScope(shield=True):
+            while not results:
+                await trio.lowlevel.wait_readable(self._ended)
+                os.read(self._ended, 1)
+        return results[0]
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            os.write(self._wake, b"\0")
+        os.close(self._wake)

@@ -19,9 +19,16 @@ from uuid import uuid4
 import apsw
 import attrs
 
-from motet.actors.storage.connection import WRITE, Connection
-from motet.actors.storage.errors import StateInUse, StorageError, storage_error
-from motet.actors.storage.worker import InlineJobs, Jobs, JobThread, in_thread, inline
+from motet.actors.storage.connection import (
+    WRITE,
+    Connection,
+    InlineJobs,
+    Jobs,
+    JobThread,
+    in_thread,
+    inline,
+)
+from motet.protocols.storage import StateInUse, StorageError, storage_error
 
 DATABASE_FILE = "motet.db"
 LOCK_FILE = "motet.lock"

@@ -8,7 +8,7 @@ changed, nor removed one by one: a reset and a compaction move ``sessions.start_
 from __future__ import annotations
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import SchemaTooNew
+from motet.protocols.storage import SchemaTooNew
 
 _FIRST = """
 CREATE TABLE sessions (

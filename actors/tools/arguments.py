@@ -9,18 +9,69 @@ checking what was checked changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Annotated, Literal, Protocol, Self, Union, cast, runtime_checkable
 
 import attrs
 import msgspec
 from msgspec.structs import astuple
 
-from motet.actors.agent.output.problems import problems
-from motet.actors.tools.models import dumped, model_of, problems_of
+from motet.actors.tools.json_schema import problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
+
+# Models of pydantic in annotations, known by the methods they have: pydantic is no dependency.
+
+
+class Model(Protocol):
+    """What is used of a ``pydantic.BaseModel``."""
+
+    @classmethod
+    def model_json_schema(cls, *, ref_template: str) -> JsonObject: ...
+
+    @classmethod
+    def model_validate(cls, obj: object) -> Self: ...
+
+    def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool) -> object: ...
+
+
+@runtime_checkable
+class _Failure(Protocol):
+    def errors(self) -> list[Mapping[str, object]]: ...
+
+
+def model_of(kind: type) -> type[Model] | None:
+    """The type as a model, if it is one."""
+    has_all = all(hasattr(kind, name) for name in ("model_json_schema", "model_validate"))
+    return cast("type[Model]", kind) if has_all else None  # it has what is used of it
+
+
+def schema_of_model(model: type[Model]) -> tuple[JsonObject, dict[str, JsonObject]]:
+    """Its schema, and the definitions that this refers to; their names begin with the model's."""
+    name = model.__name__
+    schema = dict(model.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}"))
+    defs = cast("dict[str, JsonObject]", schema.pop("$defs", {}))
+    return schema, {f"{name}.{key}": part for key, part in defs.items()}
+
+
+def dumped(value: object) -> object:
+    """A model as the JSON data that it is read from. Raises ``TypeError`` for anything else."""
+    if model_of(type(value)) is None:
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return cast(Model, value).model_dump(mode="json", by_alias=True, round_trip=True)
+
+
+def problems_of(error: BaseException | None) -> Iterator[tuple[str, str]]:
+    """Path and message of all that a model has found wrong; nothing for another error."""
+    if not isinstance(error, _Failure) or not isinstance(error, ValueError):
+        return
+    for problem in error.errors():
+        place = cast("tuple[str | int, ...]", problem.get("loc", ()))
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+        yield path, str(problem.get("msg", "is wrong"))
+
 
 FRAGMENT_CHARS = 300
 NEAR_CHARS = 24
@@ -308,3 +359,98 @@ def preview(text: str, limit: int) -> JsonObject:
 def _cut(value: object, limit: int) -> object:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return value if len(text) <= limit else text[:limit]
+
+
+# A check for tools that come with a JSON Schema and no Python types, an MCP server's for one.
+#
+# Invariant: a schema is never refused; what its simple types do not say is let through, and the
+# tool itself judges it.
+
+
+def from_schema(schema: JsonObject) -> Arguments:
+    """A check for a foreign schema; what its simple types do not say is let through."""
+    properties = _mapping(schema.get("properties"))
+    required = schema.get("required")
+    names = cast("list[object]", required) if isinstance(required, list) else []
+    parameters = {
+        name: Parameter(name, _supported(_mapping(part)), _mapping(part), name in names)
+        for name, part in properties.items()
+    }
+    return Arguments(parameters, closed=schema.get("additionalProperties") is False)
+
+
+def _mapping(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}  # decoded JSON
+
+
+def _supported(schema: JsonObject) -> object:
+    kind = _type_of(schema)
+    try:
+        msgspec.json.Decoder(kind)
+    except (TypeError, ValueError):
+        return object
+    return kind
+
+
+def _type_of(schema: JsonObject) -> object:
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        return _literal(cast("list[object]", choices))
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        members = tuple(_simple(str(kind), schema) for kind in cast("list[object]", kinds))
+        return Union[members] if members else object  # noqa: UP007  made at run time
+    return _simple(str(kinds), schema)
+
+
+def _literal(choices: Sequence[object]) -> object:
+    plain = choices and all(type(choice) in (str, int) for choice in choices)
+    return Literal[tuple(choices)] if plain else object
+
+
+def _simple(kind: str, schema: JsonObject) -> object:
+    match kind:
+        case "string":
+            return _limited(str, schema, min_length="minLength", max_length="maxLength")
+        case "integer":
+            return _limited(int, schema, ge="minimum", le="maximum")
+        case "number":
+            return _limited(float, schema, ge="minimum", le="maximum")
+        case "array":
+            items = _supported(_mapping(schema.get("items")))
+            return _limited(_list_of(items), schema, min_length="minItems", max_length="maxItems")
+        case "boolean":
+            return bool
+        case "object":
+            return dict[str, object]
+        case "null":
+            return None
+        case _:
+            return object
+
+
+def _list_of(items: object) -> object:
+    return list[items]  # type: ignore[valid-type]  # made at run time
+
+
+def _limited(kind: object, schema: JsonObject, **keys: str) -> object:
+    limits = {name: schema[key] for name, key in keys.items() if _is_number(schema.get(key))}
+    pattern = schema.get("pattern")
+    if kind is str and isinstance(pattern, str) and _is_pattern(pattern):
+        limits["pattern"] = pattern
+    if not limits:
+        return kind
+    limit = cast("Callable[..., msgspec.Meta]", msgspec.Meta)  # the keys are known at run time
+    return Annotated[kind, limit(**limits)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from motet.actors.agent.loops import Kind
 from motet.actors.tools.tool import Tool
+from motet.actors.transcript.loops import Kind
 from motet.protocols.chat import Call
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.tools import ToolSpec

@@ -15,19 +15,18 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.approvals.gate import LATER, ApprovalGate, Asking, asked_by_tool
-from motet.actors.errors.format import fallback_text
+from motet.actors.agents.toolkit import Kit
+from motet.actors.errors.classify import fallback_text
+from motet.actors.errors.log import logger
 from motet.actors.errors.text import message_of
-from motet.actors.hooks.client import HooksClient
-from motet.actors.kit import Kit
-from motet.actors.log import logger
-from motet.actors.policy.desk import PolicyDesk
-from motet.actors.results.inline import INLINE_LIMIT, inline, readable
-from motet.actors.results.messages import ResultProtocol
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.runs.approval_gate import LATER, ApprovalGate, Asking, asked_by_tool
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
+from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry
 from motet.protocols.approvals import NeedsApproval
 from motet.protocols.chat import Call, JsonObject, Outcome
@@ -35,6 +34,7 @@ from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
 from motet.protocols.policy import Subject
+from motet.protocols.results import ResultProtocol
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.errors import only_error

@@ -18,7 +18,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     sys.path[:] = request["path"]
-    from motet.actors.tools.process_call import answer
+    from motet.actors.tools.process_tool import answer
 
     reply.write(answer(request["module"], request["name"], request["args"]))
     for stream in (reply, sys.stdout, sys.stderr):

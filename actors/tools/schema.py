@@ -7,22 +7,86 @@ Invariant: what cannot be described to a model is refused here, when the tool is
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, cast, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 import docstring_parser
 import msgspec
 
-from motet.actors.tools.arguments import Arguments, Parameter
-from motet.actors.tools.constraints import readable
+from motet.actors.tools.arguments import Arguments, Parameter, model_of, schema_of_model
 from motet.actors.tools.context import Context
-from motet.actors.tools.models import model_of, schema_of_model
-from motet.actors.tools.references import inlined
+from motet.actors.tools.json_schema import inlined
 from motet.protocols.chat import JsonObject
+
+# Constraints in ``Annotated``, whoever made them, in the form that msgspec reads.
+#
+# ``Annotated[int, Range(1, 200)]`` is our way. The notes of ``annotated_types`` and
+# ``Field(...)`` of pydantic mean the same by the names of their attributes, and a text is a
+# description. Invariant: a hint without any of these comes back as the same object.
+
+
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+
+
+def readable(hint: object) -> object:
+    """The hint with constraints that msgspec reads, at every depth."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is None or origin is Literal or not args:
+        return hint
+    if origin is Annotated:
+        return _annotated(hint, args)
+    inner = tuple(map(readable, args))
+    if all(new is old for new, old in zip(inner, args, strict=True)):
+        return hint
+    if origin is Union or origin is types.UnionType:
+        return Union[inner]  # noqa: UP007  made at run time
+    return origin[inner]
+
+
+def _annotated(hint: object, args: tuple[object, ...]) -> object:
+    kind = readable(args[0])
+    metas = [meta for note in args[1:] if (meta := _meta(note)) is not None]
+    if kind is args[0] and metas == list(args[1:]):
+        return hint
+    return Annotated[(kind, *metas)] if metas else kind
+
+
+def _meta(note: object) -> msgspec.Meta | None:
+    if isinstance(note, msgspec.Meta):
+        return note
+    if isinstance(note, str):
+        return msgspec.Meta(description=note)
+    parts = [note, *cast("list[object]", getattr(note, "metadata", []))]  # Field holds several
+    found = {name: value for part in parts for name, value in _limits(part).items()}
+    about = getattr(note, "description", None)
+    if isinstance(about, str):
+        found["description"] = about
+    return cast(Any, msgspec.Meta)(**found) if found else None  # the names are known at run time
+
+
+def _limits(note: object) -> dict[str, object]:
+    given = {name: getattr(note, name, None) for name in _LIMITS}
+    return {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, int | float | str) and not isinstance(value, bool)
+    }
+
 
 Function: TypeAlias = Callable[..., object]
 

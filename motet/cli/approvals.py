@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.approvals import rows
-from motet.actors.approvals.store import ApprovalStore
-from motet.actors.events.subscription import subscribe
 from motet.actors.host import Host, open_host
-from motet.actors.sessions.behind import WriteBehind
+from motet.actors.storage import approval_rows as rows
+from motet.actors.storage.approvals import ApprovalStore
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
 from motet.cli.render import Rendering, arguments, one_line

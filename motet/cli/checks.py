@@ -14,13 +14,11 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from motet.actors.config import DEFAULT_AGENTS
 from motet.actors.gateway.auth import is_loopback
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
-from motet.actors.models.catalog import resolve
-from motet.actors.models.providers import KNOWN, Provider, config_of
-from motet.actors.origin import Origin
+from motet.actors.hosting.config import DEFAULT_AGENTS, Origin
+from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.screen import console
 from motet.cli.setup import Setup

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from motet.actors.config import load_config
-from motet.actors.config_schema import schema
-from motet.actors.config_sources import Line, explained
+from motet.actors.hosting.config import load_config
+from motet.actors.hosting.config_schema import Line, explained, schema
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.exits import FAILED, OK
 from motet.cli.setup import found_here, load_setup

@@ -8,13 +8,12 @@ from typing import Protocol
 
 import attrs
 
-from motet.actors.client import Change, Client, Offline, Online, connect
-from motet.actors.commands.answers import answer_command
-from motet.actors.commands.parse import message_text, parse_command
-from motet.actors.events.subscription import subscribe
+from motet.actors.gateway.commands import answer_command, message_text, parse_command
 from motet.actors.host import Host
+from motet.actors.telemetry.subscription import subscribe
 from motet.cli.render import Kind, one_line
 from motet.cli.setup import Setup, opened
+from motet.client import Change, Client, Offline, Online, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import CommandAnswer

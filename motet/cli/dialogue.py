@@ -11,21 +11,14 @@ from collections.abc import AsyncIterable, Callable
 import attrs
 import trio
 
-from motet.actors.commands.told import stop_text
+from motet.actors.gateway.command_texts import stop_text
 from motet.cli.counterpart import Counterpart
 from motet.cli.questions import Questions
 from motet.cli.render import Rendering, one_line
 from motet.cli.screen import Screen
 from motet.protocols.approvals import ApprovalDecision
 from motet.protocols.errors import MotetError
-from motet.protocols.events import (
-    AnyEvent,
-    EventRecord,
-    Gap,
-    InputDropped,
-    InputSteered,
-    Terminal,
-)
+from motet.protocols.events import AnyEvent, EventRecord, Gap, InputDropped, InputSteered, Terminal
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import Ack
 

@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from motet.actors.mcp.probe import probe_all
-from motet.actors.storage.errors import StorageError
 from motet.actors.storage.schema import VERSION
 from motet.actors.tools.builtin.shell import Shell
+from motet.actors.tools.mcp.session import probe_all
 from motet.actors.tools.tool import ToolFailure
 from motet.cli.checks import Finding, agents, gateway, programs, providers, rooms, shown, together
 from motet.cli.health import examined, orphans
 from motet.cli.setup import Setup, load_setup
 from motet.cli.stored import Overview, database_file, lock_owner, overview, reading
 from motet.protocols.errors import ConfigError
+from motet.protocols.storage import StorageError
 from motet.protocols.version import __version__
 
 PROBE_LIMIT = 15.0

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.errors.retention import count, prune_matching
-from motet.actors.errors.rows import where
+from motet.actors.storage.error_store import count, prune_matching, where
 from motet.actors.storage.readers import Readers
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK

@@ -10,9 +10,9 @@ from typing import get_args
 import msgspec
 import trio
 
-from motet.actors.events.subscription import subscribe
 from motet.actors.host import Host, open_host
-from motet.actors.sessions.escalations import info, search
+from motet.actors.storage.session_sql import info, search
+from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
 from motet.cli.render import Rendering, one_line

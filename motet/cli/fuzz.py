@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 import msgspec
 
-from motet.actors import switch
+from motet.actors.models import switch
 from motet.cli.exits import CANCELLED, FAILED, OK
 from motet.cli.screen import console
 from motet.protocols.errors import ConfigError, MissingExtra
@@ -113,7 +113,7 @@ def _search(order: Order) -> tuple[Search, str]:
 
 def _subject(name: str, config: Path | None) -> tuple[Subject, str]:
     """The agent or room, and where a test would import it from."""
-    from motet.actors.agent.definition import Agent
+    from motet.actors.agents.spec import Agent
     from motet.actors.rooms.definition import Room
     from motet.testing.configured import configured
 

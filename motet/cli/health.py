@@ -9,13 +9,13 @@ from pathlib import Path
 import attrs
 import trio
 
-from motet.actors.recovery import rows
+from motet.actors.storage import session_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
-from motet.actors.tools.builtin.sandbox import GUARD
 from motet.cli.checks import Finding
 from motet.cli.stored import database_file, reading
 from motet.protocols.recovery import Quarantined
+from motet.runtime.processes import GUARD
 
 STUCK = 900.0
 """Seconds without anything on record, after which a run that goes on may be stuck."""

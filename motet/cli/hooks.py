@@ -8,9 +8,9 @@ import msgspec
 import trio
 
 from motet.actors.hooks.chain import HookFault, decide
-from motet.actors.hooks.command import add_configured
-from motet.actors.hooks.hookset import Hook, HookSet
 from motet.actors.hooks.points import rule_of
+from motet.actors.hooks.programs import add_configured
+from motet.actors.hooks.registry import Hook, HookSet
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import one_line
 from motet.cli.screen import console

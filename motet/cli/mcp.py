@@ -8,8 +8,8 @@ import sys
 import msgspec
 import trio
 
-from motet.actors.mcp.names import tool_names
-from motet.actors.mcp.probe import Probe, probe_all
+from motet.actors.tools.mcp.directory import tool_names
+from motet.actors.tools.mcp.session import Probe, probe_all
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import one_line
 from motet.cli.screen import STYLES, console

@@ -7,11 +7,11 @@ import sys
 import msgspec
 import trio
 
-from motet.actors.client import RequestFailed
 from motet.cli.exits import FAILED, OK
 from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import STYLES, console
 from motet.cli.setup import Setup
+from motet.client import RequestFailed
 from motet.protocols.errors import InputValidation
 from motet.protocols.gateway_operations import ActorsList
 from motet.protocols.host_records import LiveActor

@@ -16,12 +16,11 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.agent.prompt import Prompt, assemble
-from motet.actors.agents.briefing import Occasion, prompt_input
-from motet.actors.agents.workbench import Prepared, Workbench, mode_of
-from motet.actors.config import DEFAULT_AGENTS
-from motet.actors.skills.shelf import Shelf
-from motet.actors.tree import grow
+from motet.actors.agents.prompt import Prompt, assemble
+from motet.actors.agents.skills import Shelf
+from motet.actors.agents.workspace import Occasion, Prepared, Workbench, mode_of, prompt_input
+from motet.actors.hosting.config import DEFAULT_AGENTS
+from motet.actors.hosting.tree import grow
 from motet.cli.exits import OK
 from motet.cli.render import visible
 from motet.cli.screen import STYLES, console

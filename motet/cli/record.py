@@ -7,15 +7,14 @@ from pathlib import Path
 
 import trio
 
-from motet.actors.client import connect
-from motet.actors.replay import RunJournal, read_journal
-from motet.actors.replay.away import fetch_journal
-from motet.actors.replay.record import encoded
+from motet.actors.hosting.replay import RunJournal, encoded, read_journal
 from motet.cli.chat import read_token
 from motet.cli.exits import OK
+from motet.cli.replay_away import fetch_journal
 from motet.cli.running import PATIENCE
 from motet.cli.setup import Setup
 from motet.cli.stored import reading
+from motet.client import connect
 from motet.protocols.errors import MotetError
 
 

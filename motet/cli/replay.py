@@ -10,8 +10,16 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from motet.actors.agent.definition import AnyAgent
-from motet.actors.replay import Change, Comparison, Replay, ToolMode, near, read_journal, replay
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.hosting.replay import (
+    Change,
+    Comparison,
+    Replay,
+    ToolMode,
+    near,
+    read_journal,
+    replay,
+)
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import visible
 from motet.cli.screen import console

@@ -14,19 +14,18 @@ from typing import Protocol
 import attrs
 import trio
 
-from motet.actors.client import Client, connect
-from motet.actors.commands.answers import answer_command
-from motet.actors.commands.parse import message_text, parse_command
-from motet.actors.commands.told import stop_text
-from motet.actors.events.subscription import subscribe
+from motet.actors.gateway.command_texts import stop_text
+from motet.actors.gateway.commands import answer_command, message_text, parse_command
 from motet.actors.host import Host
-from motet.actors.rooms.handle import OpenRoom
-from motet.actors.rooms.voice import room_stream
+from motet.actors.rooms.opening import OpenRoom
+from motet.actors.rooms.publisher import room_stream
+from motet.actors.telemetry.subscription import subscribe
 from motet.cli.counterpart import Counterpart, Line, Meeting, Tell
 from motet.cli.questions import Questions
 from motet.cli.render import Rendering, one_line, visible
 from motet.cli.screen import Screen
 from motet.cli.setup import Setup, opened
+from motet.client import Client, connect
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import MotetError, NotFound
 from motet.protocols.events import AnyEvent, EventRecord, Gap, MessageAdded, RoomIdle, RoomTurn

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.rooms import rows
+from motet.actors.storage import rooms as rows
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK
 from motet.cli.render import one_line, visible

@@ -12,13 +12,13 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from motet.actors.client import Client, connect
 from motet.cli.exits import OK
 from motet.cli.render import one_line
 from motet.cli.rooms import print_messages
 from motet.cli.running import PATIENCE, talking
 from motet.cli.screen import console
 from motet.cli.setup import Setup
+from motet.client import Client, connect
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.queueing import MODES, QueueMode

@@ -15,8 +15,7 @@ import msgspec
 import trio
 
 from motet.actors.host import Host
-from motet.actors.result import RunResult
-from motet.actors.stream import RunStream
+from motet.actors.hosting.inputs import RunStream
 from motet.cli.exits import code_of_status
 from motet.cli.logs import log_to_stderr
 from motet.cli.render import Rendering
@@ -25,6 +24,7 @@ from motet.cli.setup import Setup, opened
 from motet.protocols.approvals import ApprovalPending
 from motet.protocols.errors import InputValidation
 from motet.protocols.models import Usage
+from motet.protocols.run import RunResult
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import trio
 
-from motet.actors.client import Client, connect
 from motet.cli.stored import lock_owner
+from motet.client import Client, connect
 from motet.protocols.errors import MotetError, NotFound
 
 FILE = "server.json"

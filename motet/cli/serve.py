@@ -14,8 +14,8 @@ import attrs
 import structlog
 import trio
 
-from motet.actors.gateway.auth import new_token
 from motet.actors.host import Host
+from motet.actors.storage.tokens import new_token
 from motet.cli.exits import OK
 from motet.cli.logs import log_to_stderr, starting
 from motet.cli.reloads import reload_on, reload_when_changed

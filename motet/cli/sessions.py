@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from motet.actors.host import open_host
-from motet.actors.sessions import store_rows as rows
+from motet.actors.storage import session_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, USAGE

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.agent.definition import AnyAgent
-from motet.actors.config import CONFIG_FILE, DEFAULT_AGENTS, build_agents, load_config
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host, hosted
-from motet.actors.origin import Origin
-from motet.actors.storage.errors import StorageError
+from motet.actors.hosting.config import (
+    CONFIG_FILE,
+    DEFAULT_AGENTS,
+    Origin,
+    build_agents,
+    load_config,
+)
 from motet.cli.exits import explained
 from motet.cli.logs import starting
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
+from motet.protocols.storage import StorageError
 from motet.runtime import StartFailed
 
 

@@ -15,17 +15,15 @@ import apsw
 import attrs
 import trio
 
-from motet.actors.errors.retention import Runs
-from motet.actors.errors.rows import SELECT, list_query, stored
-from motet.actors.recovery.rows import ASIDE, quarantined
-from motet.actors.storage.errors import ExpectationFailed, StorageError, storage_error
+from motet.actors.storage.error_store import SELECT, Runs, list_query, stored
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.session_rows import ASIDE, quarantined
+from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
-from motet.protocols.storage import Row, Statement
+from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError, storage_error
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 

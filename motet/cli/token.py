@@ -18,8 +18,8 @@ import trio
 
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.writer import Writer
-from motet.actors.tokens import TokenBook
 from motet.cli.exits import OK
 from motet.cli.screen import console
 from motet.cli.setup import Setup

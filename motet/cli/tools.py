@@ -9,9 +9,9 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.config import DEFAULT_AGENTS
 from motet.actors.host import open_host
-from motet.actors.policy.names import BUILTIN
+from motet.actors.hosting.config import DEFAULT_AGENTS
+from motet.actors.tools.policy.rules import BUILTIN
 from motet.cli.exits import OK
 from motet.cli.render import one_line
 from motet.cli.screen import STYLES, console

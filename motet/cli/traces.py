@@ -12,10 +12,10 @@ from typing import cast, get_args
 import msgspec
 import trio
 
+from motet.actors.storage import traces as rows
 from motet.actors.storage.readers import Readers
-from motet.actors.tracing import rows
-from motet.actors.tracing.export import Collector
-from motet.actors.tracing.store import get_trace, list_traces, own_trace
+from motet.actors.storage.traces import get_trace, list_traces, own_trace
+from motet.actors.telemetry.otlp import Collector
 from motet.cli.errors import clock_time, moment
 from motet.cli.exits import OK
 from motet.cli.render import one_line

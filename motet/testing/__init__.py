@@ -13,14 +13,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from motet.actors import switch
+from motet.actors.models import switch
 
 if TYPE_CHECKING:
     from motet.actors.models.recorded import RecordedModel
     from motet.runtime.testing.guards import NotSimulated
     from motet.runtime.testing.policies import DelayBounded, Pct, Uniform
     from motet.runtime.testing.simulation import Stuck
-    from motet.testing import invariants as invariants
+    from motet.testing import invariants
     from motet.testing.checking import check, check_memory, snapshot
     from motet.testing.disk import SimulatedDisk
     from motet.testing.flaky import Flaw, FuzzPlan, flaky_tool, with_flaws

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.config import CONFIG_FILE, build_agents, load_config
+from motet.actors.hosting.config import CONFIG_FILE, build_agents, load_config
 from motet.actors.rooms.opening import configured_room
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName

@@ -29,9 +29,9 @@ from random import Random
 
 import apsw
 
-from motet.actors.storage.errors import StateInUse
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.schema import migrate
+from motet.protocols.storage import StateInUse
 from motet.testing.volume import SECTOR, Faults, File, NoRoom, SyncFailed, Volume
 
 __all__ = ["SimulatedDisk", "formatted"]

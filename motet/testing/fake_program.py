@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import trio
 
-from motet.actors.processes import Program
+from motet.runtime.processes import Program
 from motet.testing.pipes import pipe
 
 __all__ = ["Behaviour", "FakeProgram", "answers"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from motet.actors.models.schema_patterns import Pick
+from motet.actors.models.schema_values import Pick
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import ModelRequest
 from motet.testing.choices import Source, choices_of

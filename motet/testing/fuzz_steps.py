@@ -12,8 +12,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from motet.actors.models.schema_patterns import Pick
-from motet.actors.registry import ALWAYS_OFFERED
+from motet.actors.agents.registry import ALWAYS_OFFERED
+from motet.actors.models.schema_values import Pick
 from motet.protocols.models import ModelRequest
 from motet.protocols.tools import ToolSpec
 from motet.testing.schemas import DEFECTS, Defect, arguments, near_arguments

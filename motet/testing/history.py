@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import attrs
 
-from motet.actors.tracing.recorder import RunTrace
+from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols.events import EventRecord
 from motet.protocols.models import ModelRequest
 from motet.protocols.sessions import Ack, StopReport

@@ -18,15 +18,14 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
-from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.agents.spec import Agent, AnyAgent
 from motet.actors.host import Host
-from motet.actors.options import RunOptions
-from motet.actors.result import RunResult
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.config import HostConfig
 from motet.protocols.queueing import QueueMode
 from motet.protocols.rooms import Said
+from motet.protocols.run import RunOptions, RunResult
 from motet.protocols.sessions import LOCAL, Ack, Principal, StopReport
 from motet.runtime.testing.guards import ALL_GUARDS, Guard
 from motet.runtime.testing.loop import MAX_STEPS, Job, SimulatedLoop

@@ -18,9 +18,9 @@ from typing import Literal, Self, TypeAlias
 import msgspec
 import trio
 
+from motet.actors.agents.registry import ALWAYS_OFFERED
+from motet.actors.models.dialects import json_object
 from motet.actors.models.schema_values import filled
-from motet.actors.models.wire import json_object
-from motet.actors.registry import ALWAYS_OFFERED
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import listing, nearest
 from motet.protocols.models import (

@@ -11,7 +11,7 @@ from itertools import count, islice
 import msgspec
 import trio
 
-from motet.actors.models.played import Played
+from motet.actors.models.recorded import Played
 from motet.protocols.models import (
     CallArguments,
     CallStart,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from motet.actors import switch
+from motet.actors.models import switch
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -32,9 +32,8 @@ from typing import Any
 import attrs
 import trio
 
-from motet.actors.processes import Child, Nothing, Program, started_by
-from motet.actors.tools.process_call import answer_here
-from motet.actors.tools.process_tool import MAIN
+from motet.actors.tools.process_tool import MAIN, answer_here
+from motet.runtime.processes import Child, Nothing, Program, started_by
 from motet.runtime.testing.guards import NotSimulated
 from motet.runtime.testing.lines import blamed
 from motet.testing.fake_program import Behaviour, FakeProgram, answers
@@ -138,7 +137,7 @@ class FakeProcesses:
         self._dead.clear()
 
     async def start(self, program: Program) -> Child:
-        """Start a program, as :func:`motet.actors.processes.open_child` would."""
+        """Start a program, as :func:`motet.runtime.processes.open_child` would."""
         fake = await self.begin(program)
         stdin = fake.to_stdin if program.reads else Nothing()
         lifeline = _Lifeline(fake, program.grace)
@@ -234,5 +233,5 @@ def _starter() -> FrameType:
 
 
 _OPENERS = frozenset(
-    {__name__, "motet.testing.trio_processes", "motet.actors.processes", "contextlib"}
+    {__name__, "motet.testing.trio_processes", "motet.runtime.processes", "contextlib"}
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
-from motet.actors.replay import Comparison, Replay, near, read_record, replay
+from motet.actors.hosting.replay import Comparison, Replay, near, read_record, replay
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
 from motet.testing.host import simulated_host

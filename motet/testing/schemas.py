@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias, cast
 
 import attrs
 
-from motet.actors.agent.output.problems import problems
-from motet.actors.models.schema_patterns import Pick
-from motet.actors.models.schema_values import filled, resolved, schemas
-from motet.actors.models.wire import json_object
+from motet.actors.models.dialects import json_object
+from motet.actors.models.schema_values import Pick, filled, resolved, schemas
+from motet.actors.tools.json_schema import problems
 from motet.protocols.chat import JsonObject
 from motet.testing.turns import TEXT
 

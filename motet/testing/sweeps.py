@@ -108,7 +108,7 @@ def sweep(
 
 
 def _checked(host: SimulatedHost) -> None:
-    from motet.testing.checking import check  # which looks at much
+    from motet.testing.checking import check
 
     check(host)
 

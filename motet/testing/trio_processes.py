@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from motet.actors.processes import Program, simulated
+from motet.runtime.processes import Program, simulated
 from motet.runtime.testing.scheduler import patched, processes_of_trio
 from motet.testing.fake_program import FakeProgram
 from motet.testing.pipes import PipeReader, PipeWriter

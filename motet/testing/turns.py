@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from motet.actors.agent.output.answering import FINAL_ANSWER
+from motet.actors.models.dialects import json_object
 from motet.actors.models.schema_values import filled
-from motet.actors.models.wire import json_object
+from motet.actors.runs.output import FINAL_ANSWER
 from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest
 from motet.protocols.tools import ToolSpec

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import trio
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host, hosted
-from motet.actors.origin import Origin
+from motet.actors.hosting.config import Origin
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.config import HostConfig
 from motet.runtime.testing.invariants import Violation
 from motet.runtime.testing.loop import Job, SimulatedLoop
@@ -28,7 +28,7 @@ from motet.testing.ledger import Ledger
 from motet.testing.processes import FakeProcesses
 
 if TYPE_CHECKING:
-    from motet.actors.hooks.register import On
+    from motet.actors.hooks.registry import On
 
 __all__ = ["HostWorld", "Setup", "open_room"]
 

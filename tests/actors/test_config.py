@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.config import build_agents, load_config
+from motet.actors.hosting.config import build_agents, load_config
 from motet.actors.tools.tool import Tool
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.errors import ConfigError

@@ -7,9 +7,8 @@ from typing import cast
 
 import pytest
 
-from motet.actors.config import load_config
-from motet.actors.config_schema import schema
-from motet.actors.config_sources import explained
+from motet.actors.hosting.config import load_config
+from motet.actors.hosting.config_schema import explained, schema
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError

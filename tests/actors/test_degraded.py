@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.agent.transcript import violations
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import StorageError
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Statement, StorageError, Transact
 from tests.scripted import Scripted, call, say
 
 

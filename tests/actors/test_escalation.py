@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.errors.format import FAILURE_LIMIT
-from motet.actors.errors.sent import LINE_LIMIT, SENT_LIMIT
-from motet.actors.events.subscription import subscribe
-from motet.actors.intake import Intake
+from motet.actors.errors.classify import FAILURE_LIMIT
+from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT
+from motet.actors.sessions.intake import Intake
+from motet.actors.telemetry.subscription import subscribe
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.escalations import EscalationAnswered

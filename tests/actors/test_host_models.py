@@ -10,9 +10,9 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.openai import OpenAIModel
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from tests.aimock import Aimock, serving
 

@@ -11,11 +11,10 @@ from trio.testing import MockClock
 import motet
 from motet.actors.sessions.router import Retire
 from motet.actors.sessions.session import Session
-from motet.actors.storage.errors import StorageError
-from motet.actors.storage.transactions import Rows, Transaction
-from motet.actors.storage.writer import Writer
+from motet.actors.storage.writer import Rows, Transaction, Writer
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.sessions import Ack
+from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
 from tests.actors.approvals.ops import ended, tree_of
 from tests.scripted import Scripted, say

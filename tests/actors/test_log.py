@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from motet.actors.log import logger
+from motet.actors.errors.log import logger
 
 
 def test_the_fields_of_a_line_arrive_as_extra(caplog: pytest.LogCaptureFixture) -> None:

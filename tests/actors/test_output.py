@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, JsonObject, ToolMessage, UserMessage
 from motet.testing import RecordedModel

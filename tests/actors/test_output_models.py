@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import motet
-from motet.actors.agent.transcript import violations
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.openai import OpenAIModel
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import JsonObject
 from tests.aimock import SDK_GENERATORS, Aimock, serving
 

@@ -7,7 +7,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from motet.protocols.models import Finished, TextPart
 from tests.actors.outputs import BAD, GOOD, GOOD_TEXT, Native, Ticket, answer

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.events.subscription import subscribe
+from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalDecision, ApprovalsConfig
 from motet.protocols.chat import ToolMessage

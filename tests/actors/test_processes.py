@@ -12,13 +12,13 @@ from secrets import randbelow
 import pytest
 import trio
 
-from motet.actors import processes
-from motet.actors.processes import Child, open_child
+from motet.runtime import processes
+from motet.runtime.processes import Child, open_child
 from tests.processes import alive, wait_alive
 
 HOST = """
 import sys, trio
-from motet.actors.processes import open_child
+from motet.runtime.processes import open_child
 
 async def main():
     async with open_child(sys.argv[1:]) as child:

@@ -11,14 +11,15 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.sessions import queue_sql, store_sql
-from motet.actors.storage.errors import StorageError
+from motet.actors.storage import session_sql as queue_sql
+from motet.actors.storage import session_sql as store_sql
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage, UserMessage
 from motet.protocols.models import UsageReport
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.sessions import Principal, QueueFull, SessionBusy
+from motet.protocols.storage import StorageError
 from tests.scripted import Scripted, Step, call, say
 
 GROUP = "agent:a:tcp:group:den"

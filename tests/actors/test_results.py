@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 import motet
-from motet.actors.results.inline import INLINE_LIMIT
 from motet.actors.storage.connection import Connection
+from motet.actors.tools.results import INLINE_LIMIT
 from motet.protocols.chat import ToolMessage
 from tests.scripted import Scripted, call, say
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.commands.answers import answer_command
-from motet.actors.commands.parse import parse_command
+from motet.actors.gateway.commands import answer_command, parse_command
 from motet.protocols.events import RunStarted
 from motet.protocols.sessions import Principal
 from tests.scripted import Scripted, say

@@ -11,13 +11,13 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.storage.errors import StorageError
-from motet.actors.stream import RunStream
+from motet.actors.hosting.inputs import RunStream
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.hooks import BeforeInput, BeforeOutput
 from motet.protocols.sessions import Principal
+from motet.protocols.storage import StorageError
 from tests.scripted import Scripted, call, say
 
 ALICE, BOB = Principal("alice"), Principal("bob")
@@ -342,7 +342,7 @@ async def test_a_disk_that_fails_as_it_enters_costs_a_warning(
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr("motet.actors.sessions.store_sql.enter", full)
+    monkeypatch.setattr("motet.actors.storage.session_sql.enter", full)
     model, desk = Scripted(call(("hold", {})), say("ok")), Desk()
     agent = motet.Agent("a", model=model, tools=[desk.hold])
     async with motet.open_host() as host:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import StopReport

@@ -10,16 +10,15 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.storage.errors import StorageError
-from motet.actors.storage.transactions import Rows, Transaction
-from motet.actors.storage.writer import Writer
+from motet.actors.storage.writer import Rows, Transaction, Writer
+from motet.actors.transcript.grammar import violations
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import NotFound
 from motet.protocols.host import Expected
 from motet.protocols.sessions import StopReport
+from motet.protocols.storage import StorageError
 from tests.actors.approvals.ops import parked, pending, tree_of
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say

@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.commands.told import stop_text
+from motet.actors.gateway.command_texts import stop_text
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import NotFound

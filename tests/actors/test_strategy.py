@@ -17,9 +17,9 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.events.subscription import subscribe
 from motet.actors.storage.connection import Connection
+from motet.actors.telemetry.subscription import subscribe
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import Outcome, ToolMessage
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, BeforeModel, OnError, Point

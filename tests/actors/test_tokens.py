@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.tokens import digest
+from motet.actors.storage.tokens import digest
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.sessions import Principal
 from tests.actors.approvals.ops import tree_of

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.agent.transcript import violations
-from motet.actors.sessions.store_rows import decode
 from motet.actors.storage.location import DATABASE_FILE
+from motet.actors.storage.session_rows import decode
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from tests.crash.workload import INPUT, ONCE, lines
 

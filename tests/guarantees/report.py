@@ -19,7 +19,7 @@ from functools import partial
 
 import attrs
 
-from motet.runtime.testing import sweep
+from motet.runtime.testing.sweep import sweep
 from tests.guarantees.exits import difference, random_cases, shrunk
 from tests.guarantees.law import POLICIES, SEARCH, first_finding, planted
 from tests.guarantees.laws import GUARANTEES, LAWS, MUTANTS, OF_HOSTS, mutants_of

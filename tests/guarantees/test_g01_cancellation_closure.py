@@ -7,7 +7,7 @@ import trio
 
 from motet.protocols.messages import Request, StreamRequest
 from motet.runtime import Actor, ActorRef, AskTimeout, Replies, handles, open_system
-from motet.runtime.testing import sweep
+from motet.runtime.testing.sweep import sweep
 from tests.guarantees.laws import holds, is_found, mutants_of
 from tests.guarantees.worlds.call_graph import call_graph
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunInfo

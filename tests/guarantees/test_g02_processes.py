@@ -10,8 +10,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.stream import RunStream
+from motet.actors.hosting.inputs import RunStream
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from tests.processes import alive, need_sandbox, wait_alive
 from tests.scripted import Scripted, call, say

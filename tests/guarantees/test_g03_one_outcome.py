@@ -17,7 +17,8 @@ from motet.runtime import (
     handles,
     open_system,
 )
-from motet.runtime.testing import FaultKind, sweep
+from motet.runtime.testing import FaultKind
+from motet.runtime.testing.sweep import sweep
 from tests.guarantees.laws import holds, is_found, mutants_of
 from tests.guarantees.worlds.call_graph import call_graph
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.output.answering import FINAL_ANSWER, Answering, Refused
-from motet.actors.agent.output.form import form_of
-from motet.actors.agent.transcript import close_calls, violations
-from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn
+from motet.actors.agents.output import form_of
+from motet.actors.runs.output import FINAL_ANSWER, Answering, Refused
+from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
+from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, Call
 from motet.protocols.events import EventRecord
 from motet.protocols.models import ModelResponse, StopReason

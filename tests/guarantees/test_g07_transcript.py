@@ -6,7 +6,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ToolMessage
 from motet.protocols.events import EventRecord, Terminal, ToolCall, ToolResult
 from tests.scripted import Scripted, call, say

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from motet.actors.agent.definition import Agent
-from motet.actors.hooks.actor import Hooks
-from motet.actors.hooks.client import HooksClient
-from motet.actors.hooks.hookset import HookSet
-from motet.actors.hooks.turn import RunHooks
-from motet.actors.sessions.run import Run
+from motet.actors.agents.spec import Agent
+from motet.actors.hooks.chain import Hooks, HooksClient
+from motet.actors.hooks.registry import HookSet
+from motet.actors.runs.hooks import RunHooks
+from motet.actors.runs.run import Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
@@ -26,7 +25,8 @@ from motet.protocols.limits import Limits
 from motet.protocols.sessions import LOCAL
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import StartFailed, Supervision, open_system
-from motet.runtime.testing import FaultKind, Simulation, World, sweep
+from motet.runtime.testing import FaultKind, Simulation, World
+from motet.runtime.testing.sweep import sweep
 from tests.actors.tools.stage import context_of
 from tests.guarantees.worlds.gates import Silent
 

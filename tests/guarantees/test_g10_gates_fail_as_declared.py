@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.hooks.actor import AT_ONCE, Observe
-from motet.actors.hooks.chain import HookFault, HookSet
+from motet.actors.hooks.chain import AT_ONCE, HookFault, HookSet, Observe
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.hooks import (
     Abort,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelEvent, ModelRequest

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.events import EventRecord, Terminal, ToolCall, ToolResult
 from motet.protocols.models import (
     CallArguments,

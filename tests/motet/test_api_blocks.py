@@ -18,7 +18,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.config import load_config
+from motet.actors.hosting.config import load_config
 from motet.actors.models.demo import DemoModel
 from motet.protocols.chat import ChatMessage, JsonObject, UserMessage
 from motet.protocols.sessions import Role

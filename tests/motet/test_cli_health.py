@@ -75,7 +75,7 @@ def test_a_sound_directory_is_in_order(
 
 
 def test_a_tool_without_its_host_is_found(tmp_path: Path) -> None:
-    from motet.actors.tools.builtin.sandbox import GUARD
+    from motet.runtime.processes import GUARD
 
     for pid, parent in ((70, 1), (71, 60)):
         folder = tmp_path / str(pid)

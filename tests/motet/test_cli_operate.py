@@ -13,9 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from motet.actors.config import load_config
 from motet.actors.host import Host, hosted
-from motet.actors.origin import Origin
+from motet.actors.hosting.config import Origin, load_config
 from motet.cli import main
 from motet.cli.init import write_project
 from motet.cli.reloads import reload_when_changed

@@ -11,8 +11,7 @@ import trio
 
 import motet as library
 from motet import testing as mt
-from motet.actors.replay import RunJournal
-from motet.actors.replay.record import encoded
+from motet.actors.hosting.replay import RunJournal, encoded
 from motet.cli import main
 from motet.protocols.errors import UnknownName
 from motet.protocols.gateway import Sent

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.replay import Change, near
+from motet.actors.hosting.replay import Change, near
 from motet.cli import main
 
 CONFIG = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.config import load_config
+from motet.actors.hosting.config import load_config
 from motet.runtime.diagram import with_tables
 from tests.motet.command import PATIENCE, ROOT, Process, command, environment, started
 from tests.processes import need_sandbox

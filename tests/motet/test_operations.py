@@ -14,7 +14,7 @@ import trio
 
 import motet
 from motet.actors.gateway.metrics import GatewayCounts, exposition
-from motet.actors.reload.plan import PLANS
+from motet.actors.hosting.reload import PLANS
 from motet.actors.storage.schema import MIGRATIONS, VERSION
 from motet.cli.operation_commands import ConfigLook
 from motet.protocols.host import HostStatus

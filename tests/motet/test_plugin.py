@@ -13,7 +13,8 @@ pytest_plugins = ["pytester"]
 LIGHT = {
     "motet",
     "motet.actors",
-    "motet.actors.switch",
+    "motet.actors.models",
+    "motet.actors.models.switch",
     "motet.protocols",
     "motet.protocols.version",
     "motet.testing",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.turn import Turn
+from motet.actors.runs.turn import Turn
 from motet.cli.render import Piece, Rendering, arguments, duration, first_line, visible
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.events import (

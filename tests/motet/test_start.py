@@ -23,8 +23,8 @@ EVENT_LOOPS_AND_TERMINALS = {"asyncio", "rich", "structlog", "typer", "click", "
 SDKS = {"openai", "anthropic", "google.genai", "pydantic_ai", "httpx", "httpx2", "pydantic"}
 SERVERS = {"h11", "wsproto", "trio_websocket", "http.server", "opentelemetry", "cattrs"}
 PARTS = {
-    *("motet.cli", "motet.testing", "motet.actors.client", "motet.actors.gateway"),
-    *("motet.actors.edges", "motet.actors.mcp.client", "motet.actors.models.demo"),
+    *("motet.cli", "motet.testing", "motet.client", "motet.actors.gateway"),
+    *("motet.actors.gateway.edges", "motet.actors.tools.mcp.server", "motet.actors.models.demo"),
     *(f"motet.actors.models.{name}" for name in ("sdk", "openai", "anthropic", "google", "ollama")),
     *(f"motet.actors.tools.builtin.{name}" for name in ("http", "http_client", "html_text")),
 }

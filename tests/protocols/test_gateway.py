@@ -20,13 +20,7 @@ from motet.protocols import gateway_records as records
 from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import JsonObject
 from motet.protocols.escalations import EscalationInfo
-from motet.protocols.events import (
-    AnyEvent,
-    EventRecord,
-    MessageAdded,
-    ToolCall,
-    is_durable,
-)
+from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, is_durable
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.policy import ToolsListParams
 

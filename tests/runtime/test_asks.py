@@ -32,7 +32,8 @@ from motet.runtime import (
     handles,
     open_system,
 )
-from motet.runtime.testing import FaultKind, Simulation, sweep
+from motet.runtime.testing import FaultKind, Simulation
+from motet.runtime.testing.sweep import sweep
 
 
 class Square(Request[int], frozen=True, tag="asks.square"):

@@ -9,17 +9,10 @@ import pytest
 import trio
 
 from motet.protocols.messages import Message, Request
-from motet.runtime import (
-    Actor,
-    ActorDead,
-    ActorRef,
-    NameTaken,
-    Supervision,
-    handles,
-    open_system,
-)
-from motet.runtime.testing import FaultKind, Simulation, sweep
+from motet.runtime import Actor, ActorDead, ActorRef, NameTaken, Supervision, handles, open_system
+from motet.runtime.testing import FaultKind, Simulation
 from motet.runtime.testing.scheduler import Patch, patched
+from motet.runtime.testing.sweep import sweep
 from motet.runtime.workers import Workers
 from tests.guarantees.worlds.looking import tasks_of
 

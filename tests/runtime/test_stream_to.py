@@ -10,16 +10,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import StreamRequest
-from motet.runtime import (
-    Actor,
-    ActorRef,
-    AskCycle,
-    AskTimeout,
-    Replies,
-    handles,
-    open_system,
-)
-from motet.runtime.testing import Simulation, sweep
+from motet.runtime import Actor, ActorRef, AskCycle, AskTimeout, Replies, handles, open_system
+from motet.runtime.testing import Simulation
+from motet.runtime.testing.sweep import sweep
 
 
 class Spell(StreamRequest[str, int], frozen=True, tag="to.spell"):

@@ -9,14 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.protocols.messages import Message, Request
-from motet.runtime import (
-    Actor,
-    ActorDead,
-    ActorRef,
-    MotetRuntimeError,
-    handles,
-    open_system,
-)
+from motet.runtime import Actor, ActorDead, ActorRef, MotetRuntimeError, handles, open_system
 from tests.guarantees.worlds.looking import tasks_of
 
 who: ContextVar[str] = ContextVar("who", default="nobody")

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.children.names import SPAWN
+from motet.actors.transcript.grammar import SPAWN
 from motet.protocols.chat import JsonObject, UserMessage
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say

@@ -9,12 +9,11 @@ from typing import cast
 
 import msgspec
 
-from motet.actors.agent.prompt import system_prompt
-from motet.actors.errors.compact import compact_error, compact_summary, error_block
-from motet.actors.errors.context import ErrorContext
+from motet.actors.agents.prompt import system_prompt
+from motet.actors.errors.classify import compact_error, compact_summary, error_block
 from motet.actors.errors.redact import redact, redact_text
-from motet.actors.errors.tracker import ErrorLimits, ErrorTracker, counts_as
-from motet.actors.tools.breaker import Breaker, BreakerPolicy
+from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
+from motet.actors.tools.breakers import Breaker, BreakerPolicy
 from motet.protocols.chat import Outcome
 from motet.protocols.errors import CompactError
 from tests.vectors.areas_compaction import compaction

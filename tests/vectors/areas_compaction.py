@@ -8,16 +8,15 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.compaction import COMPACTING, cut, due_after_run
-from motet.actors.agent.pruning import Pruning, prune
-from motet.actors.agent.tokens import estimate
-from motet.actors.agent.view import WINDOW, View
-from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import Location
+from motet.actors.transcript.history import estimate
+from motet.actors.transcript.pruning import Pruning, prune
+from motet.actors.transcript.window import COMPACTING, WINDOW, View, cut, due_after_run
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import ModelFailure
 from motet.protocols.sessions import LoadContext, ReadHistory, StoreSummary
+from motet.protocols.storage import StorageError
 from tests.actors.sessions.store_builders import open_store
 from tests.scripted import Scripted, say
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood

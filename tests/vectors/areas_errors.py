@@ -15,18 +15,15 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.channel import ErrorChannel, Reported
-from motet.actors.errors.detail import error_detail
-from motet.actors.errors.format import result_text
-from motet.actors.errors.ids import new_id
-from motet.actors.errors.raw import raw_error
-from motet.actors.errors.store import ErrorProtocol
-from motet.actors.errors.summary import summarize
-from motet.actors.storage.errors import DatabaseClosed, StorageError
+from motet.actors.errors.classify import result_text
+from motet.actors.errors.describe import new_id, raw_error, summarize
+from motet.actors.storage.error_store import ErrorProtocol
 from motet.actors.storage.location import Location
+from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
 from motet.protocols.events import AnyEvent, event_name
+from motet.protocols.storage import DatabaseClosed, StorageError
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system
 from tests.actors.errors.builders import open_store
 from tests.vectors.areas_host import advertised, executed_calls

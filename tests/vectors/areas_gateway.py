@@ -6,9 +6,10 @@ import json
 
 import trio
 
-from motet.actors.gateway.auth import StaticTokens, digest, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
-from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.method import Refusal
+from motet.actors.storage.tokens import digest
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from tests.actors.gateway.fakes import FakeHost

@@ -10,10 +10,11 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.agent.call_ids import with_own_ids
-from motet.actors.agent.compaction import Compacting, cut, due_after_run, walk_back
-from motet.actors.agent.history import MISSING, last_turns, repair
-from motet.actors.agent.pruning import (
+from motet.actors.sessions.compaction import Afterwards, Summariser
+from motet.actors.storage.location import Location
+from motet.actors.transcript.grammar import with_own_ids
+from motet.actors.transcript.history import MISSING, Calibration, estimate, last_turns, repair
+from motet.actors.transcript.pruning import (
     Pruning,
     assistant_cutoff,
     head,
@@ -22,11 +23,8 @@ from motet.actors.agent.pruning import (
     seconds_of,
     tail,
 )
-from motet.actors.agent.summary import begun, output_budget
-from motet.actors.agent.tokens import Calibration, estimate
-from motet.actors.agent.view import View
-from motet.actors.sessions.summarise import Afterwards, Summariser
-from motet.actors.storage.location import Location
+from motet.actors.transcript.summary import begun, output_budget
+from motet.actors.transcript.window import Compacting, View, cut, due_after_run, walk_back
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (

@@ -10,12 +10,12 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.result import RunResult
 from motet.actors.tools.tool import tool
 from motet.protocols.chat import ToolMessage
 from motet.protocols.errors import Aborted
 from motet.protocols.events import AnyEvent, event_name
 from motet.protocols.hooks import AnyDecision, AnyHookEvent, Deny, OnError, Point
+from motet.protocols.run import RunResult
 from tests.scripted import Scripted, call, say
 from tests.vectors.cases import Facts, Given, NotUnderstood
 from tests.vectors.compare import AnyOf

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.hooks.hookset import GateFn
+from motet.actors.hooks.registry import GateFn
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject, ToolMessage

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.summary import HEADER
-from motet.actors.agent.view import View
 from motet.actors.models.failures import Wording, kind_of
 from motet.actors.tools.tool import Tool, tool
+from motet.actors.transcript.summary import HEADER
+from motet.actors.transcript.window import View
 from motet.protocols import events
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from motet.actors.agent.hints import before_request
-from motet.actors.agent.loops import Detector, Finding, Kind, Loops
-from motet.actors.agent.stable_json import call_key, stable_json
+from motet.actors.transcript.loops import Detector, Finding, Kind, Loops, before_request
 from motet.protocols.chat import Call
+from motet.protocols.stable_json import call_key, stable_json
 from motet.protocols.tools import CallResult
 from tests.vectors.cases import MAIN, Facts, Given
 

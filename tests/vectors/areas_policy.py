@@ -10,14 +10,11 @@ import trio
 
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.failures import Refusal
-from motet.actors.gateway.method import Caller
-from motet.actors.policy.desk import PolicyDesk, desk_of
-from motet.actors.policy.names import stripped
-from motet.actors.policy.profiles import PROFILES
-from motet.actors.policy.rates import CallRates, Window, window
+from motet.actors.gateway.method import Caller, Refusal
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
+from motet.actors.tools.policy.engine import CallRates, PolicyDesk, Window, desk_of, window
+from motet.actors.tools.policy.rules import PROFILES, stripped
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import parse_config

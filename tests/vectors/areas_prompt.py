@@ -13,16 +13,14 @@ import msgspec
 import trio
 from trio.testing import MockClock
 
-from motet.actors.agent.prompt.files import cut
-from motet.actors.agents.folders import Peer, folder_names, shares, text_of
-from motet.actors.agents.resolver import Resolver
-from motet.actors.agents.seeding import create
-from motet.actors.agents.workbench import Workbench
+from motet.actors.agents.bootstrap import create
+from motet.actors.agents.prompt_sections import cut
+from motet.actors.agents.registry import AgentRegistry, Resolver
+from motet.actors.agents.workspace import Peer, Workbench, folder_names, shares, text_of
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.registry import AgentRegistry
-from motet.actors.sessions import keys
-from motet.actors.tools.builtin.ownership import Owner
+from motet.actors.tools.builtin.paths import Owner
 from motet.actors.tools.catalog import ToolCatalog
+from motet.protocols import session_keys as keys
 from motet.protocols.agents import AgentProfile, AgentRecord, AgentType, Sharing
 from motet.protocols.errors import ConfigError
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood

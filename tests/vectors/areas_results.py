@@ -10,14 +10,19 @@ from typing import cast
 import attrs
 import trio
 
-from motet.actors.results.detail import result_page
-from motet.actors.results.inline import INLINE_LIMIT, inline, readable
-from motet.actors.results.ledger import ResultsFull, ResultTooLarge
-from motet.actors.results.messages import PinResult, ReadResult, ResultInfo
-from motet.actors.results.packing import COMPRESS_FROM, checksum
-from motet.actors.results.store import LIFETIME, MAX_BYTES
 from motet.actors.storage.location import Location
+from motet.actors.storage.results import (
+    COMPRESS_FROM,
+    LIFETIME,
+    MAX_BYTES,
+    ResultsFull,
+    ResultTooLarge,
+    checksum,
+)
+from motet.actors.tools.result_pages import result_page
+from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.protocols.chat import JsonObject
+from motet.protocols.results import PinResult, ReadResult, ResultInfo
 from tests.actors.results.builders import Clock, Opened, open_results
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 

@@ -14,9 +14,9 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.closing import STOPPED
-from motet.actors.sessions.run import Run
-from motet.actors.sessions.table import RunTable
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import RunTable
+from motet.actors.transcript.grammar import STOPPED
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import NotFound

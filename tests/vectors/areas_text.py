@@ -8,13 +8,12 @@ import re
 import trio
 
 import motet
-from motet.actors.agent.act import ARGUMENT_PREVIEW, PREVIEW
-from motet.actors.agent.guard import Finding, clip, cut, find
-from motet.actors.agent.sanitize import sanitize, sanitize_step
-from motet.actors.agent.sanitize.steps import STEPS
-from motet.actors.agent.silence import is_silent
 from motet.actors.errors.redact import redact_text
-from motet.actors.tracing import texts
+from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
+from motet.actors.telemetry import spans as texts
+from motet.actors.transcript.input_guard import Finding, clip, cut, find
+from motet.actors.transcript.sanitize import STEPS, sanitize, sanitize_step
+from motet.actors.transcript.stream_filter import is_silent
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.events import EventRecord, event_name

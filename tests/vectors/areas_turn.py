@@ -8,9 +8,9 @@ from typing import cast
 import trio
 
 import motet
-from motet.actors.agent.hints import CUT_CALL, before_request
-from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
+from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.tools.tool import Tool
+from motet.actors.transcript.loops import CUT_CALL, before_request
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

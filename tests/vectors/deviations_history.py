@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from motet.actors.agent.pruning import important_tail
+from motet.actors.transcript.pruning import important_tail
 from tests.vectors.cases import MAIN, Case, Facts, Given
 from tests.vectors.rules import Rule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from motet.actors.tools.builtin.errors import Lookup, error_detail_tools
 from motet.actors.tools.builtin.files import file_tools
+from motet.actors.tools.builtin.paths import Lookup, error_detail_tools
 from motet.actors.tools.builtin.shell import shell_tool
 from motet.actors.tools.builtin.web import http_tool
 from motet.actors.tools.tool import Tool

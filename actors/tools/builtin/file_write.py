@@ -16,8 +16,16 @@ from pathlib import Path
 
 import trio
 
-from motet.actors.tools.builtin.ownership import Owner, give, owner_of
-from motet.actors.tools.builtin.paths import explained, locate, not_regular, open_file, open_folder
+from motet.actors.tools.builtin.paths import (
+    Owner,
+    explained,
+    give,
+    locate,
+    not_regular,
+    open_file,
+    open_folder,
+    owner_of,
+)
 from motet.actors.tools.tool import ToolFailure
 from motet.runtime.outside import fresh_hex
 

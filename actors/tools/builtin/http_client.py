@@ -10,11 +10,17 @@ Proxies of the environment are not used: a proxy would resolve the name a second
 
 from __future__ import annotations
 
+import codecs
+import os
+import re
+import socket
 import ssl
 import zlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TypeAlias
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import attrs
@@ -22,10 +28,215 @@ import h11
 import msgspec
 import trio
 
-from motet.actors.tools.builtin.addresses import connect, resolve
-from motet.actors.tools.builtin.decoding import Body
 from motet.actors.tools.builtin.web import Method
 from motet.actors.tools.tool import ToolFailure
+
+# From the bytes of a response to its text, in bounded memory whatever they claim to be.
+
+
+_GZIP = zlib.MAX_WBITS | 16
+_CHARSETS = re.compile(
+    r"utf-?(8|16|32)|ascii|latin|iso-?8859|iso2022|cp\d|koi8|gb|hz|big5|euc|shift|mac|tis|johab"
+)
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+class Body:
+    """Collects a body and undoes its compression; never holds more than ``limit`` bytes.
+
+    What is received counts as well, for a stream that decodes to nothing is endless too. When
+    either count is past the limit, ``cut`` is true and the rest is not looked at.
+
+    Raises:
+        ValueError: an encoding that is neither ``gzip`` nor ``deflate``.
+        zlib.error: (by :meth:`add`) not what the encoding says.
+    """
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise ValueError(encoding)
+        self._plain = encoding in ("", "identity")
+        self._inflate = None if encoding == "deflate" else zlib.decompressobj(_GZIP)
+        self._begin: bytes = b""
+        self._whole_members = 0
+        self._limit = limit
+        self._received = 0
+        self._data = bytearray()
+        self.cut = False
+
+    def add(self, data: bytes) -> bool:
+        """Take the next bytes as received; true when there is no room for more."""
+        self._received += len(data)
+        if self._plain:
+            self._keep(data)
+        else:
+            self._decompress(data)
+        self.cut = self.cut or self._received > self._limit
+        return self.cut
+
+    def _decompress(self, data: bytes) -> None:
+        if self._inflate is None:
+            data = self._begin + data
+            if len(data) < 2:
+                self._begin = data
+                return
+            self._inflate = zlib.decompressobj(_window(data))
+        while data and not self.cut:
+            room = self._limit - len(self._data) + 1
+            try:
+                self._keep(self._inflate.decompress(data, room))
+            except zlib.error:
+                if not self._whole_members:
+                    raise
+                # Some servers pad; like browsers, leave it at what came whole.
+                return
+            data = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                self._whole_members += 1
+                data = self._inflate.unused_data
+                self._inflate = zlib.decompressobj(_GZIP)
+
+    def _keep(self, data: bytes) -> None:
+        room = self._limit - len(self._data)
+        self._data += data[:room]
+        self.cut = len(data) > room
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
+
+
+def _window(begin: bytes) -> int:
+    """How to read "deflate": zlib by the standard, and without its header from some servers."""
+    is_zlib = begin[0] & 0x0F == 8 and int.from_bytes(begin[:2], "big") % 31 == 0
+    return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
+
+
+def decode(data: bytes, charset: str | None) -> str:
+    """``data`` as text: a byte order mark decides, then ``charset``, else UTF-8.
+
+    What is invalid is replaced; an unknown name, or a codec that is no character set, is UTF-8.
+    """
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return data.decode(name, "replace")
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+        return data.decode(name if _CHARSETS.match(name) else "utf-8", "replace")
+    except (LookupError, ValueError):
+        return data.decode("utf-8", "replace")
+
+
+# Which network addresses a model's request may reach, and a connection to those only.
+#
+# Invariant: the connection is made to an address that was checked, never to a name: a name server
+# that answers differently the second time is not asked a second time.
+
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_UNSAFE_V6 = (
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("fec0::/10"),
+    IPv6Network("::/96"),
+    IPv6Network("5f00::/16"),
+)
+CONNECT_TIMEOUT = 5.0
+"""Seconds one address has to accept the connection before the next one is tried."""
+
+
+def embedded(address: Address) -> Address:
+    """The IPv4 address inside of a mapped, NAT64, 6to4 or Teredo address, else the address."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.sixtofour is not None:
+        return address.sixtofour
+    return address.teredo[1] if address.teredo is not None else address
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, by itself and by what it wraps.
+
+    False for private, loopback, link-local (cloud metadata is there), shared (100.64/10),
+    multicast, reserved, documentation and unspecified ones.
+    """
+    if isinstance(address, IPv6Address):
+        if any(address in network for network in _UNSAFE_V6):
+            return False
+        inner = embedded(address)
+        if isinstance(inner, IPv4Address):
+            return is_public(inner)
+    return address.is_global and not (
+        address.is_multicast
+        or address.is_reserved
+        or address.is_private
+        or address.is_loopback
+        or address.is_link_local
+        or address.is_unspecified
+    )
+
+
+async def resolve(host: str, port: int, *, allow_private: bool) -> tuple[Address, ...]:
+    """The addresses of ``host``, every one of them checked.
+
+    Raises:
+        ToolFailure: unknown, or one of its addresses is not public.
+    """
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ToolFailure(f"no address is known for {host!r}", kind="not_found") from error
+    # A scope ("%eth0") is only given with link-local addresses, which are refused in any case.
+    listed = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    addresses = tuple(dict.fromkeys(listed))
+    if not allow_private:
+        refused = [str(address) for address in addresses if not is_public(address)]
+        if refused:
+            raise ToolFailure(
+                f"{host!r} is at {', '.join(refused)}, which is not a public address; only the "
+                "public internet can be fetched (allow_private in the configuration lifts this)",
+                kind="permission",
+            )
+    return addresses
+
+
+async def connect(host: str, port: int, addresses: Sequence[Address]) -> trio.SocketStream:
+    """A connection to the first of ``addresses`` that takes one.
+
+    Raises:
+        ToolFailure: none does.
+    """
+    reason = "no address"
+    for address in addresses:
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        sock = trio.socket.socket(family, socket.SOCK_STREAM)
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT):
+                await sock.connect((str(address), port))
+        except trio.TooSlowError:
+            sock.close()
+            reason = "no answer"
+        except OSError as error:
+            sock.close()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return trio.SocketStream(sock)
+    raise ToolFailure(f"cannot connect to {host}:{port}: {reason}", kind="unknown")
+
 
 MAX_REDIRECTS = 5
 MAX_HEADERS = 1 << 16

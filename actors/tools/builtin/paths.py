@@ -13,13 +13,85 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from motet.actors.tools.builtin.ownership import Owner, give
-from motet.actors.tools.tool import ToolFailure
+import msgspec
+
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry, tool
+from motet.protocols.chat import JsonObject
+
+# The tool that gives a model the whole of an error it has seen the summary of.
+
+
+Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
+"""A whole error of the session by its id: ``success`` with ``data``, or without and ``error``."""
+
+_DESCRIPTION = (
+    "Get the complete details of an error by the id that stands in a failed tool result, such as "
+    "err_20250131_093000_a1b2c3. Only errors of this session are found."
+)
+
+
+def error_detail_tools(lookup: Lookup) -> list[Tool]:
+    """``get_error_detail`` and its alias ``get_error_details``, bound to the caller's session.
+
+    An answer without success fails the call, and is not stored as an error in its turn.
+    """
+
+    async def get_error_detail(ctx: Context[object], error_id: str) -> JsonObject:
+        answer = await lookup(ctx, error_id)
+        if answer.get("success") is False:
+            raise ToolRetry(msgspec.json.encode(answer).decode())
+        return answer
+
+    names = ("get_error_detail", "get_error_details")
+    return [tool(get_error_detail, name=name, description=_DESCRIPTION) for name in names]
+
+
+# Whom a workspace belongs to, for a host that runs as root.
+#
+# Invariant: nothing that existed before changes its owner. Only a workspace that is empty, and so
+# holds nobody's work, is handed over to the unprivileged user that commands run as.
+
+
+NOBODY = 65534
+"""The user and group that commands run as when a workspace belongs to root."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A numeric user and group."""
+
+    uid: int
+    gid: int
+
+
+def owner_of(workspace: Path) -> Owner | None:
+    """Who is to own what tools make in ``workspace``; None: whoever the host runs as.
+
+    A host that is root acts for the owner of the workspace, so that the file tools and the shell
+    can change each other's files. An empty workspace of root's is handed to :data:`NOBODY`.
+    """
+    if os.geteuid() != 0:
+        return None
+    found = os.stat(workspace)
+    if found.st_uid != 0:
+        return Owner(found.st_uid, found.st_gid)
+    if any(workspace.iterdir()):
+        return None
+    os.chown(workspace, NOBODY, NOBODY)
+    return Owner(NOBODY, NOBODY)
+
+
+def give(fd: int, owner: Owner | None) -> None:
+    """Give an open file or folder to ``owner``; a file system without owners is left as it is."""
+    if owner is not None:
+        with suppress(PermissionError):
+            os.fchown(fd, owner.uid, owner.gid)
+
 
 Parts: TypeAlias = tuple[str, ...]
 """A resolved place in a workspace: folder names and a last name. ``()`` is the workspace."""
@@ -209,7 +281,7 @@ def _names(root: Path, parts: Parts) -> list[str] | None:
 
 
 def _absent(path: str, folder: str, name: str, names: list[str]) -> ToolFailure:
-    from difflib import get_close_matches  # only a mistake needs it, and no start
+    from difflib import get_close_matches
 
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     if near:

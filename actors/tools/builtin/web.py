@@ -21,7 +21,7 @@ def http_tool(config: HttpConfig) -> Tool:
 
     @cache
     def fetch() -> Fetch:
-        from motet.actors.tools.builtin.http import fetcher  # HTTP and HTML: for who needs them
+        from motet.actors.tools.builtin.http import fetcher
 
         return fetcher(config)
 

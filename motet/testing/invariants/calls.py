@@ -8,7 +8,7 @@ from itertools import chain
 
 import attrs
 
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage
 from motet.protocols.events import RunResumed, ToolCall, ToolResult, Warned
 from motet.testing.invariants.runs import ends

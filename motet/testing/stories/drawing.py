@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agents.spec import AnyAgent
 from motet.testing.steps import Step
 from motet.testing.stories import acts
 from motet.testing.stories.bound import BoundProgram

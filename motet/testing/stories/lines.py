@@ -10,9 +10,9 @@ import attrs
 import msgspec
 from hypothesis import strategies as st
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.models.dialects import json_object
 from motet.actors.models.schema_values import filled
-from motet.actors.models.wire import json_object
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject

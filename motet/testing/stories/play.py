@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from motet.actors.agent.definition import AnyAgent
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
 from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
 from motet.protocols.errors import ConfigError, MotetError, NotFound

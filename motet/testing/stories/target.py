@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 import attrs
 
-from motet.actors.agent.definition import Agent, AnyAgent
+from motet.actors.agents.spec import Agent, AnyAgent
 from motet.actors.host import Host
 from motet.actors.rooms.definition import Room
 from motet.actors.tools.tool import Tool

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from motet.actors.agent.turn import Decision, Turn
-from motet.protocols.chat import (
-    AssistantMessage,
-    Call,
-    ChatMessage,
-    ToolMessage,
-    UserMessage,
-)
+from motet.actors.runs.turn import Decision, Turn
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.tools import CallResult
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from motet.actors.agent.bootstrap import ORDER, SEEDED, still_first, team_text, template, wanted
+from motet.actors.agents.bootstrap import ORDER, SEEDED, still_first, team_text, template, wanted
 from motet.protocols.agents import AgentProfile, AgentType, Member, Team
 
 STATIC = {"TOOLS.md", "DELEGATION.md", "TEAM.md", "AVAILABILITY.md"}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.agent.compaction import Compacting, cut, due_after_run, due_in_run, request_before
-from motet.actors.agent.summary import (
+from motet.actors.transcript.history import estimate_text
+from motet.actors.transcript.summary import (
     extract,
     named,
     output_budget,
@@ -15,7 +15,13 @@ from motet.actors.agent.summary import (
     summary_of,
     summary_request,
 )
-from motet.actors.agent.tokens import estimate_text
+from motet.actors.transcript.window import (
+    Compacting,
+    cut,
+    due_after_run,
+    due_in_run,
+    request_before,
+)
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelResponse
 from tests.actors.agent.histories import histories, rows_of

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.guard import (
-    PATTERN_NAMES,
-    clip,
-    cut,
-    find,
-    scan,
-    warned,
-)
+from motet.actors.transcript.input_guard import PATTERN_NAMES, clip, cut, find, scan, warned
 from motet.protocols.config import GuardAction
 
 ATTACKS = {

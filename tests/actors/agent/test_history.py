@@ -5,17 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.call_ids import with_own_ids
-from motet.actors.agent.history import (
+from motet.actors.transcript.grammar import violations, with_own_ids
+from motet.actors.transcript.history import (
     MISSING,
+    NOTHING,
     begins_turn,
     last_turns,
     made_sendable,
     repair,
     sendable,
 )
-from motet.actors.agent.survey import NOTHING
-from motet.actors.agent.transcript import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from tests.actors.agent.builders import any_rows
 from tests.actors.agent.histories import histories, rows_of

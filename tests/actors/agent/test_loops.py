@@ -9,9 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.agent.hints import before_request
-from motet.actors.agent.loops import Detector, Finding, Kind, Level, Loops, kind_of
-from motet.actors.errors.format import failure_text
+from motet.actors.errors.classify import failure_text
+from motet.actors.transcript.loops import (
+    Detector,
+    Finding,
+    Kind,
+    Level,
+    Loops,
+    before_request,
+    kind_of,
+)
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.tools import CallResult
 

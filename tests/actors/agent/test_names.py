@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from motet.actors.agent.names import front, named
+from motet.actors.transcript.history import front, named
 
 SAID = st.lists(
     st.tuples(

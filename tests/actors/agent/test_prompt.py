@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.prompt import (
+from motet.actors.agents.prompt import (
     SECTIONS,
     ContextFile,
     PromptInput,
@@ -23,7 +23,7 @@ from motet.actors.agent.prompt import (
     assemble,
     system_prompt,
 )
-from motet.actors.agent.prompt.files import ALL_CHARS, FILE_CHARS, LEAST, cut, fitted, inert
+from motet.actors.agents.prompt_sections import ALL_CHARS, FILE_CHARS, LEAST, cut, fitted, inert
 from motet.protocols.agents import AgentType, PromptMode, Team
 
 TODAY = date(2026, 11, 21)

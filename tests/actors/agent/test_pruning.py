@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.agent.pruning import (
+from motet.actors.transcript.history import Calibration, estimate, overhead
+from motet.actors.transcript.pruning import (
     CLEARED,
     PRUNING,
     Pruning,
@@ -15,7 +16,6 @@ from motet.actors.agent.pruning import (
     prune,
     trimmed,
 )
-from motet.actors.agent.tokens import Calibration, estimate, overhead
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.tools import ToolSpec
 from tests.actors.agent.histories import histories, rows_of

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.agent.sanitize import sanitize, sanitize_step
-from motet.actors.agent.sanitize.masks import masked, unmasked
-from motet.actors.agent.sanitize.pieces import Pieces, runs
-from motet.actors.agent.sanitize.steps import STEPS
+from motet.actors.transcript.sanitize import STEPS, masked, sanitize, sanitize_step, unmasked
+from motet.actors.transcript.stream_filter import Pieces, runs
 from tests.actors.agent.texts import CODE, FENCE, LINE, PLACES, REASONING, SOUP, cut_at
 
 # The steps

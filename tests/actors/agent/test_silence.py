@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.silence import NO_REPLY, SilenceMatch, is_silent
+from motet.actors.transcript.stream_filter import NO_REPLY, SilenceMatch, is_silent
 from tests.actors.agent.texts import PLACES, cut_at
 
 DECORATION = st.text(alphabet=" \n\t*_`'\"()[]<>~.!…—#\u200b", max_size=6)

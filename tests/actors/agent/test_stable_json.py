@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.stable_json import call_key, canonical, stable_json
+from motet.protocols.stable_json import call_key, canonical, stable_json
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 leaves = st.none() | st.booleans() | numbers | st.text(max_size=5)

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.sanitize import sanitize
-from motet.actors.agent.sanitize.pieces import runs
-from motet.actors.agent.silence import is_silent
-from motet.actors.agent.streaming import StreamFilter
+from motet.actors.transcript.sanitize import sanitize
+from motet.actors.transcript.stream_filter import StreamFilter, is_silent, runs
 from tests.actors.agent.texts import LINE, PLACES, REASONING, SOUP, cut_at
 
 

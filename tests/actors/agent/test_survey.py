@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.survey import NOTHING
-from motet.actors.agent.tokens import estimate
-from motet.actors.agent.view import View
 from motet.actors.errors.tracker import any_failed
+from motet.actors.transcript.history import NOTHING, estimate
+from motet.actors.transcript.window import View
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from tests.actors.agent.builders import any_rows
 from tests.actors.agent.histories import histories

@@ -9,9 +9,9 @@ import pytest
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.summary import HEADER
-from motet.actors.agent.tokens import estimate
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.history import estimate
+from motet.actors.transcript.summary import HEADER
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ToolMessage, UserMessage
 from motet.protocols.errors import Llm

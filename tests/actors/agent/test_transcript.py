@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from motet.actors.agent.transcript import close_calls, violations
+from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from tests.actors.agent.builders import any_rows, call
 

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.transcript import violations
-from motet.actors.agent.turn import (
-    CallModel,
-    Decision,
-    Finish,
-    RunCalls,
-    Turn,
-    TurnStateError,
-)
+from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn, TurnStateError
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse

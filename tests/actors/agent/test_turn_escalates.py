@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.loops import Loops
-from motet.actors.agent.transcript import violations
-from motet.actors.agent.turn import CallModel, Finish, RunCalls, Turn
-from motet.actors.errors.sent import LINE_LIMIT, SENT_LIMIT, as_sent
+from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT, as_sent
+from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.loops import Loops
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult

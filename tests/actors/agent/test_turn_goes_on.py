@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.budget import Budget
-from motet.actors.agent.hints import BEGIN_AGAIN, CONTINUE, CUT_CALL
-from motet.actors.agent.loops import Loops
-from motet.actors.agent.transcript import violations
-from motet.actors.agent.turn import CallModel, Decision, Finish, RunCalls, Turn, TurnStateError
+from motet.actors.runs.budget import Budget
+from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn, TurnStateError
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.loops import BEGIN_AGAIN, CONTINUE, CUT_CALL, Loops
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, StopReason, Usage

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.agent.summary import HEADER
-from motet.actors.agent.tokens import estimate
-from motet.actors.agent.transcript import violations
-from motet.actors.agent.view import View
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.history import estimate
+from motet.actors.transcript.summary import HEADER
+from motet.actors.transcript.window import View
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.models import ModelResponse
 from tests.actors.agent.histories import histories, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.view import View
+from motet.actors.transcript.window import View
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 
 OWN = (UserMessage("mine"), AssistantMessage("working"))

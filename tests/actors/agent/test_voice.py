@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from motet.actors.agent.voice import Voice
-from motet.actors.services import Services
-from motet.actors.sessions.run import Run
+from motet.actors.runs.publisher import Voice
+from motet.actors.runs.run import Run
+from motet.actors.runs.services import Services
 from motet.protocols import events
 from motet.protocols.models import Retrying, TextPart, ThinkingPart
 

@@ -8,7 +8,14 @@ from pathlib import Path
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from motet.actors.agents.folders import LONGEST, SHARED, folder_names, shares, text_of, user_folder
+from motet.actors.agents.workspace import (
+    LONGEST,
+    SHARED,
+    folder_names,
+    shares,
+    text_of,
+    user_folder,
+)
 from motet.protocols.agents import AgentProfile, Sharing
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=40) | st.text(

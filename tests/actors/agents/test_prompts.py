@@ -8,11 +8,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.prompt import PromptInput, assemble
-from motet.actors.agent.tokens import overhead
-from motet.actors.agents.briefing import Occasion, prompt_input
-from motet.actors.agents.prompts import Prompts
-from motet.actors.agents.workbench import Prepared
+from motet.actors.agents.prompt import PromptInput, Prompts, assemble
+from motet.actors.agents.workspace import Occasion, Prepared, prompt_input
+from motet.actors.transcript.history import overhead
 from motet.protocols.agents import AgentProfile, AgentType
 from motet.protocols.tools import ToolSpec
 

@@ -8,10 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.agent.definition import Agent, AnyAgent
-from motet.actors.agents.resolver import TTL, Resolver, model_name
+from motet.actors.agents.registry import TTL, AgentRegistry, Resolver, model_name
+from motet.actors.agents.spec import Agent, AnyAgent
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.registry import AgentRegistry
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols.agents import AgentProfile, AgentRecord, Team

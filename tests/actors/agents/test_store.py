@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.agents.store import AgentStore, StoredAgents
-from motet.actors.storage.errors import StorageError
+from motet.actors.storage.agents import AgentStore, StoredAgents
 from motet.actors.storage.location import Location
 from motet.protocols.agents import AgentProfile, AgentRecord, Member, Sharing, Team
 from motet.protocols.limits import Limits
+from motet.protocols.storage import StorageError
 from tests.actors.storage.builders import Opened, open_database
 
 WHOLE = AgentRecord(

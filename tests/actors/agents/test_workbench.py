@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from motet.actors.agents.seeding import LARGEST, RECORD, Write, create
-from motet.actors.agents.workbench import Prepared, Workbench
-from motet.actors.tools.builtin.ownership import Owner
+from motet.actors.agents.bootstrap import LARGEST, RECORD, Write, create
+from motet.actors.agents.workspace import Prepared, Workbench
+from motet.actors.tools.builtin.paths import Owner
 from motet.protocols.agents import AgentProfile, Sharing, Team
 from motet.protocols.errors import Internal
 

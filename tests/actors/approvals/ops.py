@@ -8,7 +8,7 @@ import attrs
 import trio
 
 import motet
-from motet.actors.tree import Tree
+from motet.actors.hosting.tree import Tree
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
     ApprovalAnswered,

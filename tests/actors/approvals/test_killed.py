@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ToolMessage
 from tests.actors.approvals.ops import PATIENT, ended, pending, rows
 from tests.scripted import Scripted, say

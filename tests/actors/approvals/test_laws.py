@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.approvals import ApprovalAnswered, ApprovalInfo, ApprovalsConfig
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig

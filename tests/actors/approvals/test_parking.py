@@ -8,8 +8,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.approvals.parking import MOST_RESUMED
+from motet.actors.runs.suspend import MOST_RESUMED
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.approvals import (
     ApprovalAnswered,
@@ -362,7 +362,7 @@ async def test_a_parked_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path) -
 
 
 async def test_what_cannot_be_put_on_record_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.actors.approvals import rows as sql
+    from motet.actors.storage import approval_rows as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
     monkeypatch.setattr(sql, "ADD", "INSERT INTO nowhere VALUES (?, ?, ?)")
@@ -376,7 +376,7 @@ async def test_what_cannot_be_put_on_record_is_not_run(monkeypatch: pytest.Monke
 
 
 async def test_what_cannot_be_claimed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.actors.approvals import rows as sql
+    from motet.actors.storage import approval_rows as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
     monkeypatch.setattr(sql, "CLAIM", "UPDATE nowhere SET x = 1")

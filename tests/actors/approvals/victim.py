@@ -10,7 +10,7 @@ from pathlib import Path
 import trio
 
 import motet
-from motet.actors.approvals.parking import Parking
+from motet.actors.runs.suspend import Parking
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.config import HostConfig
 from tests.scripted import Scripted, call

@@ -6,7 +6,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ChatMessage, JsonObject, ToolMessage, UserMessage
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say

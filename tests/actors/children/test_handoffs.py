@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.children.handoff import handoff_tool
+from motet.actors.agents.spec import handoff_tool
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import ChatMessage, ToolMessage
 from motet.protocols.events import EventRecord
 from motet.protocols.models import Usage

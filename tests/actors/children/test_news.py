@@ -5,9 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.closing import injected_row, stopped_row
-from motet.actors.agent.transcript import close_calls, violations
-from motet.actors.children.news import Ended, closed, message, recovered, untold
+from motet.actors.transcript.grammar import (
+    Ended,
+    close_calls,
+    closed,
+    injected_row,
+    message,
+    recovered,
+    stopped_row,
+    untold,
+    violations,
+)
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 
 CHILDREN = st.lists(

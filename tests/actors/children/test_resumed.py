@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import EventRecord
 from tests.scripted import Scripted, call, say

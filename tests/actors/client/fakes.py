@@ -10,11 +10,11 @@ import attrs
 import trio
 import trio.testing
 
-from motet.actors.client.client import Change, Client, connect
-from motet.actors.client.errors import Unreachable
-from motet.actors.client.link import Address, Dial, Link, LinkLost, over
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
+from motet.client.client import Change, Client, connect
+from motet.client.link import Address, Dial, Link, LinkLost, over
+from motet.client.requests import Unreachable
 from motet.protocols import gateway as wire
 from motet.protocols.events import EventRecord
 from tests.actors.gateway.fakes import FakeHost

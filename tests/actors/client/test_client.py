@@ -11,19 +11,19 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.client.backoff import Backoff
-from motet.actors.client.client import Change, Client, Offline, Online
-from motet.actors.client.errors import (
+from motet.actors.gateway.auth import StaticTokens, token_entry
+from motet.actors.gateway.context import Settings
+from motet.actors.storage.tokens import new_token
+from motet.client import connect
+from motet.client.client import Backoff, Change, Client, Offline, Online
+from motet.client.link import Address
+from motet.client.requests import (
     ClientClosed,
     ConnectionLost,
     RequestFailed,
     TurnedAway,
     Unreachable,
 )
-from motet.actors.client.link import Address
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
-from motet.actors.gateway.context import Settings
-from motet.client import connect
 from motet.protocols.config import GatewayConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.events import MessageAdded, RunCompleted

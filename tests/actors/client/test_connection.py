@@ -10,9 +10,8 @@ import trio_websocket
 from trio.testing import MockClock
 from trio_websocket import ConnectionClosed
 
-from motet.actors.client.connection import hold
-from motet.actors.client.link import CLOSE_SECONDS, Link, over
-from motet.actors.client.machine import Machine
+from motet.client.link import CLOSE_SECONDS, Link, hold, over
+from motet.client.machine import Machine
 from motet.protocols import gateway as wire
 from tests.actors.client.fakes import ADDRESS, client_of, gateway
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from motet.actors.client.errors import ClientError, ConnectionLost, RequestFailed, TurnedAway
-from motet.actors.client.following import Following
-from motet.actors.client.machine import Machine
+from motet.client.machine import Following, Machine
+from motet.client.requests import ClientError, ConnectionLost, RequestFailed, TurnedAway
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import Gap, MessageAdded, RunStarted, TextDelta

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.client.client import Client
 from motet.actors.gateway.context import Context, Settings
+from motet.client.client import Client
 from motet.protocols.events import EventRecord
 from motet.protocols.gateway import Limits
 from tests.actors.client.fakes import Fault, FaultKind, client_of, gateway

@@ -7,8 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.commands.answers import PATIENCE, answer_command
-from motet.actors.commands.parse import COMMANDS, Command, parse_command
+from motet.actors.gateway.commands import COMMANDS, PATIENCE, Command, answer_command, parse_command
 from motet.protocols.errors import NotFound
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import StopReport

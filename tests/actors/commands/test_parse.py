@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.commands.parse import (
+from motet.actors.gateway.commands import (
     COMMANDS,
     Command,
     complaint,

@@ -25,7 +25,7 @@ from ag_ui.core import (
 from pydantic import TypeAdapter
 
 import motet
-from motet.actors.gateway.auth import new_token
+from motet.actors.storage.tokens import new_token
 from motet.protocols.config import TokenConfig
 from motet.protocols.sessions import Principal
 from tests.scripted import Scripted, Step, call, cut, say

@@ -12,9 +12,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from motet.actors.gateway.auth import StaticTokens, TokenStore, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, TokenStore, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
+from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.events import AnyEvent, RunCompleted, TextDelta
 from motet.protocols.models import Usage

@@ -13,7 +13,7 @@ import trio
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
 import motet
-from motet.actors.gateway.auth import new_token
+from motet.actors.storage.tokens import new_token
 from motet.protocols.config import TokenConfig
 from motet.protocols.sessions import Principal
 from tests.scripted import Scripted, Step, call, cut, say

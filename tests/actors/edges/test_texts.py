@@ -7,9 +7,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.edges import conversations
-from motet.actors.edges.conversations import Conversations, Remembered, Stored, digest_of
-from motet.actors.edges.texts import Texts, Withdrawn
+from motet.actors.gateway import stores as conversations
+from motet.actors.gateway.edges.watching import Texts, Withdrawn
+from motet.actors.gateway.stores import Conversations, Remembered, Stored, digest_of
 from motet.actors.storage.location import Location
 from tests.actors.storage.builders import open_database
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.advice import RepeatedCalls, advice, canonical
+from motet.actors.errors.classify import RepeatedCalls, advice, canonical
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),

@@ -8,15 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from motet.actors.errors.channel import Reported
-from motet.actors.errors.format import NO_TEXT
-from motet.actors.errors.store import ErrorProtocol, ErrorStore
-from motet.actors.storage.errors import DiskFull
+from motet.actors.errors.classify import NO_TEXT
+from motet.actors.storage.error_store import ErrorProtocol, ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.writer import Rows, Transaction
+from motet.actors.telemetry.error_channel import Reported
 from motet.protocols.errors import GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
+from motet.protocols.storage import DiskFull
 from motet.runtime import ActorRef, open_system
 from tests.actors.errors.builders import FakeWriter, Warnings, open_store
 

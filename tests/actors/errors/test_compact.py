@@ -7,12 +7,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.errors.compact import (
-    MESSAGE_LIMIT,
-    compact_error,
-    compact_summary,
-    error_block,
-)
+from motet.actors.errors.classify import MESSAGE_LIMIT, compact_error, compact_summary, error_block
 
 NOW = 1732230214.0
 ANY_TEXT = st.text(st.characters(), max_size=600)

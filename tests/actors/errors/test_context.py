@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.compact import error_block
-from motet.actors.errors.context import ErrorContext
+from motet.actors.errors.classify import error_block
+from motet.actors.errors.tracker import ErrorContext
 from motet.protocols.errors import CompactError
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.detail import error_detail, rfc3339
 from motet.actors.storage.location import Location
+from motet.actors.telemetry.error_channel import error_detail, rfc3339
 from motet.protocols.chat import JsonObject
 from tests.actors.errors.builders import failure, open_store
 

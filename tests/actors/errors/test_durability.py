@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.errors.ids import find_id
-from motet.actors.storage.errors import StorageError
-from motet.protocols.storage import Statement, Transact
+from motet.actors.errors.describe import find_id
+from motet.protocols.storage import Statement, StorageError, Transact
 from motet.runtime import StartFailed
 from tests.scripted import Scripted, call, say
 

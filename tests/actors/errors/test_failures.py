@@ -5,11 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.transcript import violations
-from motet.actors.errors.failures import Failures, failures_before
-from motet.actors.errors.format import failure_text, told
-from motet.actors.errors.sent import LINE_LIMIT, RESOLVED, SENT_LIMIT, as_sent
-from motet.actors.errors.tracker import ErrorTracker
+from motet.actors.errors.classify import failure_text, told
+from motet.actors.errors.tracker import (
+    LINE_LIMIT,
+    RESOLVED,
+    SENT_LIMIT,
+    ErrorTracker,
+    Failures,
+    as_sent,
+    failures_before,
+)
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.format import (
+from motet.actors.errors.classify import (
     FAILURE_LIMIT,
     FALLBACK_LIMIT,
     NO_TEXT,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.ids import ID_LENGTH, find_id, is_id, new_id
+from motet.actors.errors.describe import ID_LENGTH, find_id, is_id, new_id
 
 ID = "err_20241121_230334_abc123"
 NOON = datetime(2024, 11, 21, 23, 3, 34, tzinfo=UTC).timestamp()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.raw import DEPTH_LIMIT, plain, raw_error
+from motet.actors.errors.describe import DEPTH_LIMIT, plain, raw_error
 
 any_text = st.text(st.characters(exclude_categories=()))
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.binary()

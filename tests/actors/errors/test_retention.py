@@ -11,14 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.errors.retention import BATCH, DAY, ErrorRetention, Keep, PruneErrors
-from motet.actors.errors.rows import insert
-from motet.actors.storage.database import Database
-from motet.actors.storage.errors import DatabaseLocked
+from motet.actors.storage.error_store import BATCH, DAY, ErrorRetention, Keep, PruneErrors, insert
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.writer import Database
 from motet.protocols.errors import StoredError
-from motet.protocols.storage import Row, Transact
+from motet.protocols.storage import DatabaseLocked, Row, Transact
 from motet.runtime import Actor, ActorRef, handles, open_system
 
 NOW = 1_800_000_000.0

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.errors.hidden import hiding
-from motet.actors.errors.redact import redact_text
+from motet.actors.errors.redact import hiding, redact_text
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import (

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from motet.actors.errors.ids import is_id
-from motet.actors.errors.store import ErrorStore
-from motet.actors.storage.errors import DatabaseLocked, DiskFull, StorageError
+from motet.actors.errors.describe import is_id
+from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.storage import DatabaseLocked, DiskFull, StorageError
 from motet.runtime import ActorDead, open_system
 from tests.actors.errors.builders import FakeWriter, failure, open_store
 

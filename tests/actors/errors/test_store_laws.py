@@ -11,20 +11,17 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.errors.clip import TEXT_LIMIT, clipped, redacted_head
-from motet.actors.errors.ids import is_id
-from motet.actors.errors.raw import raw_error
-from motet.actors.errors.redact import LARGE, is_large, redact
-from motet.actors.errors.rows import list_query
-from motet.actors.errors.store import ErrorStore
+from motet.actors.errors.describe import is_id, raw_error
+from motet.actors.errors.redact import LARGE, TEXT_LIMIT, clipped, is_large, redact, redacted_head
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import ConstraintFailed, DiskFull
+from motet.actors.storage.error_store import ErrorStore, list_query
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.storage import ConstraintFailed, DiskFull
 from motet.runtime import open_system
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.errors.test_store import model
@@ -128,7 +125,7 @@ async def test_ten_megabytes_are_made_ready_in_a_thread_and_come_back_whole(
         threads.add(threading.get_ident())
         return redact(value)
 
-    monkeypatch.setattr("motet.actors.errors.store.redact", noting)
+    monkeypatch.setattr("motet.actors.storage.error_store.redact", noting)
     text = "no such file: \x1b[31m/tmp/ö\x1b[0m\n" * 350_000
     assert len(text) > 10_000_000
     with Location.memory() as location:

@@ -7,7 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.summary import SUMMARY_LIMIT, error_code, summarize
+from motet.actors.errors.describe import SUMMARY_LIMIT, error_code, summarize
 
 CASES: dict[str, tuple[str, str]] = {
     "a hundred characters are not cut": ("a" * 100, "a" * 100),

@@ -9,13 +9,11 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from motet.actors.events.bus import CAPACITY, EventBus
-from motet.actors.events.fanout import Fanout
-from motet.actors.events.journal import EventJournal
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.writer import Database, Rows, Transaction
+from motet.actors.telemetry.event_bus import CAPACITY, EventBus, Fanout
+from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
 from motet.protocols.storage import Row, Transact
 from motet.runtime import ActorRef, System, handles, open_system

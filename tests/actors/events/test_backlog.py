@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.events.backlog import Backlog, merge, merged
+from motet.actors.telemetry.subscription import Backlog, merge, merged
 from motet.protocols.events import EventRecord, TextDelta, ThinkingDelta
 from tests.actors.events.builders import delta, numbers, record, text
 

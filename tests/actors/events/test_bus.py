@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.storage.errors import DatabaseLocked, DiskFull
 from motet.actors.storage.location import Location
 from motet.protocols.events import EventRecord, MessageAdded, TextDelta, Warned
 from motet.protocols.host import StreamHead
+from motet.protocols.storage import DatabaseLocked, DiskFull
 from tests.actors.events.builders import STREAM, delta, numbers, open_bus, text
 
 

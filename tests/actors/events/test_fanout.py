@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.actors.events.fanout import Fanout
+from motet.actors.telemetry.event_bus import Fanout
 from motet.protocols.events import EventRecord
 from tests.actors.events.builders import STREAM, record, text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.events.bus import PATIENCE
 from motet.actors.storage.location import Location
+from motet.actors.telemetry.event_bus import PATIENCE
 from tests.actors.events.builders import STREAM, delta, open_bus, text
 
 

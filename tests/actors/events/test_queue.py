@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.events.queue import EventQueue
+from motet.actors.telemetry.event_bus import EventQueue
 from motet.protocols.events import EventRecord, is_durable
 from tests.actors.events.builders import delta, record, text
 

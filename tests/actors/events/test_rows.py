@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.events.rows import AT_ONCE, READ, append, numbered, record_of, storable
-from motet.actors.storage.errors import StorageError
+from motet.actors.storage.events import AT_ONCE, READ, append, numbered, record_of, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
-from motet.actors.storage.transactions import commit_group
+from motet.actors.storage.writer import commit_group
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, ToolCall, Warned
+from motet.protocols.storage import StorageError
 from tests.actors.events.builders import STREAM, record, text
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.events.subscription import Subscription, subscribe
-from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import Location
+from motet.actors.telemetry.subscription import Subscription, subscribe
 from motet.protocols.events import EventRecord, TextDelta
+from motet.protocols.storage import StorageError
 from tests.actors.events.builders import STREAM, Opened, delta, numbers, open_bus, text
 
 

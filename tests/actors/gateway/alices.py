@@ -9,8 +9,9 @@ import attrs
 import msgspec
 
 import motet
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.tokens import new_token
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.rooms import RoomPlan

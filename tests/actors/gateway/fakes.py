@@ -16,7 +16,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
-from motet.actors.sessions.arrivals import Arrival
+from motet.actors.runs.run import Arrival
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import (
     ApprovalAnswered,
@@ -27,12 +27,7 @@ from motet.protocols.approvals import (
 )
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import NotFound, UnknownName
-from motet.protocols.escalations import (
-    Answer,
-    EscalationAnswered,
-    EscalationInfo,
-    EscalationState,
-)
+from motet.protocols.escalations import Answer, EscalationAnswered, EscalationInfo, EscalationState
 from motet.protocols.events import (
     AnyEvent,
     InputAccepted,

@@ -11,14 +11,13 @@ from motet.actors.gateway.auth import (
     TokenEntry,
     bearer,
     check_listen,
-    digest,
     host_is_loopback,
     is_loopback,
     may,
-    new_token,
     origin_allowed,
     token_entry,
 )
+from motet.actors.storage.tokens import digest, new_token
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Principal
 

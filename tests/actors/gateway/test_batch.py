@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.gateway.batch import Batch, batches
-from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.outbox import CHUNK, Published
-from motet.actors.gateway.subscription import Subscription
+from motet.actors.gateway.outbox import CHUNK, Batch, Hub, Published, batches
+from motet.actors.gateway.streams import Subscription
 from motet.protocols.events import EventRecord, TextDelta
 from tests.actors.gateway.fakes import FakeHost
 

@@ -11,8 +11,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_websocket import ConnectionClosed
 
-from motet.actors.gateway.auth import StaticTokens, TokenEntry, digest, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, TokenEntry, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.tokens import digest, new_token
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalInfo, Grant
 from motet.protocols.chat import AssistantMessage, JsonObject, UserMessage

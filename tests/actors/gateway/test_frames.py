@@ -15,8 +15,8 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
 from motet.actors.gateway.context import Settings
-from motet.actors.gateway.frames import ReplayingStream, text_frame
 from motet.actors.gateway.server import serve_stream
+from motet.actors.gateway.websocket import ReplayingStream, text_frame
 from motet.protocols import gateway as wire
 from motet.protocols.events import Warned
 from tests.actors.gateway.fakes import FakeHost, context_of

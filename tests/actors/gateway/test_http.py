@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
+from motet.actors.storage.tokens import new_token
 from motet.protocols.sessions import Principal
 from tests.actors.gateway.fakes import FakeHost, connected, context_of
 

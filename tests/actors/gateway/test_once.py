@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.client.client import Client, connect
-from motet.actors.client.errors import RequestFailed
-from motet.actors.gateway.once import KEPT_FOR, Once
+from motet.actors.gateway.method import KEPT_FOR, Once
+from motet.client.client import Client, connect
+from motet.client.requests import RequestFailed
 from motet.protocols.chat import JsonObject
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.sessions import KeyConflict
@@ -97,7 +97,7 @@ async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_t
 
 
 async def test_old_answers_and_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motet.actors.gateway.once.MOST", 20)
+    monkeypatch.setattr("motet.actors.gateway.method.MOST", 20)
     now = [0.0]
     once, work = Once(lambda: now[0]), Work()
     work.leave.set()

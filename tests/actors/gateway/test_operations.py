@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 import motet
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.tokens import new_token
 from motet.protocols.gateway_operations import ActorsList
 from tests.actors.gateway.fakes import Client, connected
 

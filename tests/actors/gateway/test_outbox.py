@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from motet.actors.gateway.outbox import Outbox, Published
-from motet.actors.gateway.subscription import Subscription
+from motet.actors.gateway.streams import Subscription
 from motet.protocols import gateway as wire
 from motet.protocols.events import (
     Activity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.gateway.rates import Buckets, FailureWindow, TokenBucket
+from motet.actors.gateway.auth import Buckets, FailureWindow, TokenBucket
 
 
 def test_a_burst_passes_and_the_next_one_is_told_how_long_to_wait() -> None:

@@ -11,10 +11,11 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.errors.log import LogTail
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
-from motet.actors.log_tail import LogTail
+from motet.actors.storage.tokens import new_token
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import UserMessage
 from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
 from motet.protocols.gateway import Sent

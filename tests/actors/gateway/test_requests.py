@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.gateway.failures import Refusal
+from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.requests import Requests, urgency
 from motet.protocols.gateway import Limits, RequestFrame
 

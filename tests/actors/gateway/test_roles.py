@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from motet.actors.gateway import methods
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.failures import Refusal
-from motet.actors.gateway.method import Caller
+from motet.actors.gateway.method import Caller, Refusal
 from motet.actors.gateway.methods import METHODS
 from motet.protocols.gateway import RequestFrame
 from motet.protocols.sessions import Principal, Role

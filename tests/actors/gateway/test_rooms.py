@@ -10,8 +10,9 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
+from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.gateway_rooms import RoomsList
 from motet.protocols.rooms import RoomPlan

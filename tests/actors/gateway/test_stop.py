@@ -12,7 +12,7 @@ import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import JsonObject
 from tests.processes import alive, need_sandbox, wait_alive
 from tests.scripted import Scripted, call, say

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
+from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.events import MessageAdded, TextDelta
 from motet.protocols.sessions import Principal

@@ -5,10 +5,8 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.outbox import Outbox, Published
-from motet.actors.gateway.streams import Streams
-from motet.actors.gateway.subscription import KEPT_ASIDE, Subscription
+from motet.actors.gateway.outbox import Hub, Outbox, Published
+from motet.actors.gateway.streams import KEPT_ASIDE, Streams, Subscription
 from motet.protocols.events import EventRecord, MessageAdded, TextDelta
 from motet.protocols.gateway import Limits
 from motet.protocols.sessions import LOCAL

@@ -13,9 +13,9 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.client import Client, Unreachable, connect
 from motet.actors.gateway.server import open_gateway
 from motet.actors.gateway.tls import Certificate
+from motet.client import Client, Unreachable, connect
 from motet.protocols.errors import ConfigError
 from motet.runtime import open_system
 from tests.actors.gateway.fakes import FakeHost

@@ -13,9 +13,9 @@ from trio.testing import MockClock
 from trio_websocket import wrap_client_stream
 
 import motet
-from motet.actors.gateway.auth import StaticTokens, digest, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
-from motet.actors.tokens import TokenBook
+from motet.actors.storage.tokens import TokenBook, digest, new_token
 from motet.cli.stored import writing_together
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from motet.actors.gateway.auth import StaticTokens, new_token, token_entry
+from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
+from motet.actors.storage.tokens import new_token
 from tests.actors.gateway.fakes import FakeHost, connected, context_of
 
 VERA, ROOT = new_token(), new_token()

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.gateway.auth import new_token
-from motet.actors.gateway.web_page import web_page
+from motet.actors.gateway.http import web_page
+from motet.actors.storage.tokens import new_token
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.testing import ScriptedModel, call, say
 from tests.browser import browser, tab

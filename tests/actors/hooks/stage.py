@@ -10,17 +10,10 @@ import trio
 from msgspec.structs import replace
 
 import motet
-from motet.actors.agent.transcript import violations
+from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import Call, ToolMessage
-from motet.protocols.hooks import (
-    AfterModel,
-    AnyHookEvent,
-    BeforeModel,
-    OnError,
-    Point,
-    Replace,
-)
+from motet.protocols.hooks import AfterModel, AnyHookEvent, BeforeModel, OnError, Point, Replace
 from tests.scripted import Scripted, call, say
 
 Hook = Callable[[Any], Awaitable[Any]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.hooks.claude import NAMES, HookProgramError, decision_of, payload
 from motet.actors.hooks.points import POINTS
+from motet.actors.hooks.programs import NAMES, HookProgramError, decision_of, payload
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import (
     Abort,

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 import motet
-from motet.actors.config import load_config
 from motet.actors.hooks.chain import HookFault, HookSet, decide
-from motet.actors.hooks.command import add_command
+from motet.actors.hooks.programs import add_command
+from motet.actors.hosting.config import load_config
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import Allow, AnyDecision, BeforeTool, Deny, OnError, Point

@@ -14,13 +14,7 @@ import motet
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Aborted, InputValidation
-from motet.protocols.hooks import (
-    Abort,
-    Continue,
-    Deny,
-    Point,
-    Replace,
-)
+from motet.protocols.hooks import Abort, Continue, Deny, Point, Replace
 from motet.protocols.models import ModelResponse
 from tests.actors.hooks.stage import (
     WENT_ON,

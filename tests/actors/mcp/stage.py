@@ -12,7 +12,7 @@ from random import Random
 import attrs
 import pytest
 
-from motet.actors.mcp.client import McpClient, McpProtocol
+from motet.actors.tools.mcp.server import McpClient, McpProtocol
 from motet.protocols.mcp import CallMcpTool, McpServer, McpTool
 from motet.runtime import ActorRef, open_system
 from tests.aimock import ROOT

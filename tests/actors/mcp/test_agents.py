@@ -9,8 +9,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agent.prompt.equipment import MCP_SEARCH
-from motet.actors.mcp import wire
+from motet.actors.agents.prompt_sections import MCP_SEARCH
+from motet.actors.tools.mcp import stdio as wire
 from motet.protocols import events
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import parse_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.actors.mcp.answers import answer_of
+from motet.actors.tools.mcp.session import answer_of
 from motet.protocols.chat import JsonObject
 
 

@@ -11,8 +11,8 @@ import attrs
 import pytest
 import trio
 
-from motet.actors.mcp import wire
-from motet.actors.mcp.words import LINES, Words
+from motet.actors.tools.mcp import stdio as wire
+from motet.actors.tools.mcp.stdio import LINES, Words
 from motet.protocols.mcp import GetMcpStatus, ListMcpTools, McpFailed, McpServer
 from tests.actors.mcp.server import TOOLS
 from tests.actors.mcp.stage import Stage, acting, children, faulty, open_files

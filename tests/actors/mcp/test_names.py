@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.mcp.names import tool_names
+from motet.actors.tools.mcp.directory import tool_names
 from motet.protocols.mcp import is_server_name
 
 VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")

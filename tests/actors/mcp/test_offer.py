@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from motet.actors.agent.prompt.equipment import INLINE, MCP_SEARCH
-from motet.actors.mcp.offer import called, foreign, search, shown
+from motet.actors.agents.prompt_sections import INLINE, MCP_SEARCH
+from motet.actors.tools.mcp.directory import called, foreign, search, shown
 from motet.protocols.chat import AssistantMessage, Call, UserMessage
 from motet.protocols.tools import ToolSpec
 

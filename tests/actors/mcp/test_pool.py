@@ -20,9 +20,9 @@ import pytest
 import trio
 
 import motet
-from motet.actors.tools.builtin.guard import descendants, parents
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.models import ModelEvent, ModelRequest
+from motet.runtime.process_guard import descendants, parents
 from tests.actors.mcp.stage import children, everything, faulty, open_files
 from tests.aimock import ROOT
 from tests.processes import alive, wait_alive

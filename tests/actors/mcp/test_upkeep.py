@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.mcp.upkeep import (
+from motet.actors.tools.mcp.server import (
     FIRST,
     JITTER,
     LONGEST,

@@ -12,8 +12,15 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 from trio.testing import MockClock, lockstep_stream_one_way_pair, wait_all_tasks_blocked
 
-from motet.actors.mcp.wire import LIST_CHANGED, STUCK, End, Incoming, Listing, Outgoing
-from motet.actors.mcp.words import Words
+from motet.actors.tools.mcp.stdio import (
+    LIST_CHANGED,
+    STUCK,
+    End,
+    Incoming,
+    Listing,
+    Outgoing,
+    Words,
+)
 
 
 def notice(method: str, text: str = "") -> SessionMessage:

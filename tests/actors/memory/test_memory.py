@@ -11,21 +11,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.memory.store import (
-    MemoryStore,
-    StoredMemory,
-    full_text_query,
-    memorable,
-)
-from motet.actors.memory.turn import extra_context
-from motet.actors.storage.errors import DatabaseLocked
+from motet.actors.runs.recall import extra_context
 from motet.actors.storage.location import Location
+from motet.actors.storage.memory import MemoryStore, StoredMemory, full_text_query, memorable
 from motet.actors.storage.readers import Readers
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.memory import Remembered
 from motet.protocols.sessions import Principal
-from motet.protocols.storage import Row, Statement, Transact
+from motet.protocols.storage import DatabaseLocked, Row, Statement, Transact
 from motet.runtime import Actor, handles, open_system
 from tests.faulty import Fault, FaultyMemory
 from tests.scripted import Scripted, call, say
@@ -91,7 +85,7 @@ async def test_notes_are_written_and_found_by_tools_for_their_owner_only(tmp_pat
 
 
 async def test_a_configured_agent_has_memory_where_its_file_says_so() -> None:
-    from motet.actors.config import build_agents
+    from motet.actors.hosting.config import build_agents
 
     config = HostConfig(agents={"a": AgentConfig(memory=True), "b": AgentConfig()})
     a, b = build_agents(config, source="motet.toml", root=Path())
@@ -184,7 +178,7 @@ async def test_a_failed_or_stopped_turn_is_not_remembered() -> None:
 
 
 async def test_an_owner_keeps_the_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.actors.memory import store
+    from motet.actors.storage import memory as store
 
     monkeypatch.setattr(store, "_TRIM", store._TRIM.replace(f"OFFSET {store.KEPT}", "OFFSET 4"))  # pyright: ignore[reportPrivateUsage]
     script = Scripted(*[say("fine") for _ in range(5)])

@@ -9,8 +9,7 @@ import msgspec
 
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.google import GoogleModel
-from motet.actors.models.ollama import OllamaModel
-from motet.actors.models.openai import OpenAIModel
+from motet.actors.models.openai import OllamaModel, OpenAIModel
 from motet.actors.models.pydantic_ai import PydanticAIModel
 from motet.actors.models.sdk import Deadlines
 from motet.protocols.chat import JsonObject

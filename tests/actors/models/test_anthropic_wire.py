@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.anthropic_wire import AnthropicReader, wire_messages, wire_tool
+from motet.actors.models.anthropic import AnthropicReader, wire_messages, wire_tool
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
     CallArguments,

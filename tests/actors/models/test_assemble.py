@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.assemble import assemble, unique_ids
+from motet.actors.models.provider import assemble, unique_ids
 from motet.protocols.chat import Call
 from motet.protocols.models import (
     CallArguments,

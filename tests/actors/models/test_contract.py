@@ -6,8 +6,7 @@ from random import Random
 import pytest
 import trio
 
-from motet.actors.models.assemble import assemble
-from motet.actors.models.provider import Provider
+from motet.actors.models.provider import Provider, assemble
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import (
     Finished,

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.models.assemble import assemble
-from motet.actors.models.demo import DemoModel
-from motet.actors.models.demo_plan import INTRODUCTION, Plan, plan
+from motet.actors.models.demo import INTRODUCTION, DemoModel, Plan, plan
+from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, TextPart
 from motet.protocols.tools import ToolSpec

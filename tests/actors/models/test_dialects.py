@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.output.form import form_of
+from motet.actors.agents.output import form_of
 from motet.actors.models.anthropic import AnthropicModel
 from motet.actors.models.dialects import ANTHROPIC, OPENAI, Dialect, translated
 from motet.actors.models.openai import OpenAIModel

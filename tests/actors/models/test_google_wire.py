@@ -2,15 +2,9 @@
 
 import pytest
 
-from motet.actors.models.assemble import assemble
-from motet.actors.models.google_wire import (
-    EMPTY,
-    UNSIGNED,
-    GoogleReader,
-    wire_config,
-    wire_contents,
-)
-from motet.actors.models.wire import json_object
+from motet.actors.models.dialects import json_object
+from motet.actors.models.google import EMPTY, UNSIGNED, GoogleReader, wire_config, wire_contents
+from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.models import ModelFailure, ModelRequest, ModelResponse, Usage
 from tests.actors.models.builders import WEATHER, request

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from motet.actors.models.assemble import assemble
-from motet.actors.models.openai_wire import OpenAIReader, wire_messages, wire_tool
+from motet.actors.models.openai import OpenAIReader, wire_messages, wire_tool
+from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.models import (
     Finished,

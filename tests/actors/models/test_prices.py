@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from motet.actors.models import prices
+from motet.actors.models import catalog as prices
 from motet.actors.models.anthropic import AnthropicModel
+from motet.actors.models.catalog import Billed, price, priced
 from motet.actors.models.openai import OpenAIModel
-from motet.actors.models.prices import Billed, price, priced
 from motet.protocols.models import Usage
 
 USED = Usage(1_000_000, 100_000)
@@ -98,7 +98,7 @@ def test_the_list_is_not_loaded_with_motet_and_starts_no_thread() -> None:
 import sys, threading
 import motet.actors.host, motet.actors.models.provider
 assert "genai_prices" not in sys.modules
-from motet.actors.models.prices import price
+from motet.actors.models.catalog import price
 from motet.protocols.models import Usage
 import socket
 def refuse(*args): raise AssertionError("the price list is asked of the network")

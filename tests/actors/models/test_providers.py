@@ -5,11 +5,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from motet.actors.config import load_config
-from motet.actors.models.catalog import ModelCatalog
-from motet.actors.models.ollama import OllamaModel, server_url
-from motet.actors.models.prices import Billed
-from motet.actors.models.providers import KNOWN, keys_of, providers_of
+from motet.actors.hosting.config import load_config
+from motet.actors.models.catalog import KNOWN, Billed, ModelCatalog, keys_of, providers_of
+from motet.actors.models.openai import OllamaModel, server_url
 from motet.protocols.config import ModelsConfig, ProviderConfig
 from motet.protocols.models import OutputSchema
 

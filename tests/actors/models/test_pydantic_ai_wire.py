@@ -17,10 +17,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from motet.actors.models.assemble import assemble
-from motet.actors.models.pydantic_ai import PydanticAIModel
-from motet.actors.models.pydantic_ai_wire import (
+from motet.actors.models.provider import assemble
+from motet.actors.models.pydantic_ai import (
     End,
+    PydanticAIModel,
     PydanticAIReader,
     wire_messages,
     wire_parameters,

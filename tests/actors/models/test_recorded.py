@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.models.assemble import assemble
 from motet.actors.models.cassette import asked_of, decoded, merged
-from motet.actors.models.prices import Billed
+from motet.actors.models.catalog import Billed
+from motet.actors.models.provider import assemble
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError
 from motet.protocols.models import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.models.retry import DEFAULT, GiveUp, Retry, decide
+from motet.actors.models.provider import DEFAULT, GiveUp, Retry, decide
 from motet.protocols.models import ModelFailure
 
 PASSING = ["rate_limit", "timeout", "connection", "cut", "overloaded", "server"]

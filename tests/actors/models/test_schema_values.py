@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import motet
-from motet.actors.agent.output.form import form_of
+from motet.actors.agents.output import form_of
 from motet.actors.models.schema_values import filled
 
 

@@ -13,11 +13,11 @@ import trio
 from trio.testing import MockClock
 
 from motet.actors.models.anthropic import AnthropicModel
+from motet.actors.models.catalog import KNOWN
+from motet.actors.models.dialects import cut
 from motet.actors.models.google import GoogleModel
 from motet.actors.models.openai import OpenAIModel
-from motet.actors.models.providers import KNOWN
 from motet.actors.models.sdk import Deadlines, LazyClient, answer
-from motet.actors.models.wire import cut
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import Finished, ModelEvent, ModelFailure, TextPart
 from tests.actors.models.builders import events_of, request

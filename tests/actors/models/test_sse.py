@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.models.sse import SseDecoder, SseStream
+from motet.actors.models.sdk import SseDecoder, SseStream
 
 BODY = (
     ': a comment\nevent: chunk\ndata: {"a": "\u2028\x85é"}\n\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from motet.actors.policy.rules import Rules, configured
+from motet.actors.tools.policy.rules import Rules, configured
 from motet.protocols.policy import Effect, PolicyRule, Profile, Subject, ToolFacts, ToolRules
 from motet.protocols.sessions import Role
 

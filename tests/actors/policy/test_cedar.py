@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.policy.cedar import CedarPolicy, Entity
+from motet.actors.tools.policy.cedar import CedarPolicy, Entity
 from motet.protocols.errors import ConfigError, MissingExtra
 from motet.protocols.policy import Ruling, ToolFacts
 from tests.actors.policy.builders import fact, whom

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.policy.desk import PolicyDesk
-from motet.actors.policy.rules import Rules, configured
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
+from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.rules import Rules, configured
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.errors import ConfigError

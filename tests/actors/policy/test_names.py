@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.policy.names import BUILTIN, OWN, Names, fits, grouped, names, stripped
+from motet.actors.tools.policy.rules import BUILTIN, OWN, Names, fits, grouped, names, stripped
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.errors import UnknownName
 from motet.protocols.policy import ToolFacts

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.policy import rates
-from motet.actors.policy.rates import HOUR, CallRates, Window, window
+from motet.actors.tools.policy import engine as rates
+from motet.actors.tools.policy.engine import HOUR, CallRates, Window, window
 from motet.protocols.policy import ToolFacts
 from tests.actors.policy.builders import fact
 

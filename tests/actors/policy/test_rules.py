@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.policy.rules import Rules, configured, strictest
+from motet.actors.tools.policy.rules import Rules, configured, strictest
 from motet.protocols.policy import PolicyRule, Profile, Ruling, Subject, ToolRules
 from tests.actors.policy.builders import (
     TOOLS,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.recovery.retelling import heard, untold
+from motet.actors.sessions.recovery_plan import heard, untold
 from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunInfo

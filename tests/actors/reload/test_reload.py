@@ -11,8 +11,8 @@ import trio
 
 import motet
 from motet import Host
-from motet.actors.client import TurnedAway
-from motet.actors.tree import Tree
+from motet.actors.hosting.tree import Tree
+from motet.client import TurnedAway
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import (
     AgentConfig,

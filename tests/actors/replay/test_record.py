@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 import motet
-from motet.actors.replay import RunJournal, read_record, replay
-from motet.actors.replay.record import decoded, encoded
+from motet.actors.hosting.replay import RunJournal, decoded, encoded, read_record, replay
 from motet.protocols.errors import ConfigError
 from motet.testing import ScriptedModel, call, say
 

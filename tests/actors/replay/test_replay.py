@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.replay import Replay
+from motet.actors.hosting.replay import Replay
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.sessions import Principal
 from motet.testing import ScriptedModel, call, fail, say

@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.results.messages import Kind, ResultInfo, ResultProtocol, StoreResult
-from motet.actors.results.packing import COMPRESS_FROM
-from motet.actors.results.store import LIFETIME, MAX_BYTES, ResultStore
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.results import COMPRESS_FROM, LIFETIME, MAX_BYTES, ResultStore
+from motet.actors.storage.writer import Database
+from motet.protocols.results import Kind, ResultInfo, ResultProtocol, StoreResult
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import ActorRef, open_system
 

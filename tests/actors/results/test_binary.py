@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.results.binary import omitted, text_without_binary, without_binary
+from motet.actors.tools.results import omitted, text_without_binary, without_binary
 from tests.actors.results.builders import encoded, noise
 
 DATA = noise(500)

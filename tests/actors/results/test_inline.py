@@ -12,15 +12,19 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.results.binary import omitted
-from motet.actors.results.detail import PAGE_LIMIT, find_result_id, page_text, result_page
-from motet.actors.results.inline import INLINE_LIMIT, Inlined, inline, readable, storable
-from motet.actors.results.messages import ReadResult
-from motet.actors.results.tool import tool_result_tools
 from motet.actors.storage.location import Location
 from motet.actors.tools.context import Context
+from motet.actors.tools.result_pages import (
+    PAGE_LIMIT,
+    find_result_id,
+    page_text,
+    result_page,
+    tool_result_tools,
+)
+from motet.actors.tools.results import INLINE_LIMIT, Inlined, inline, omitted, readable, storable
 from motet.actors.tools.tool import ToolRetry
 from motet.protocols.chat import JsonObject
+from motet.protocols.results import ReadResult
 from motet.protocols.sessions import LOCAL
 from tests.actors.results.builders import Opened, encoded, noise, open_results
 

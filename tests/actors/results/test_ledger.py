@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.results.ledger import Entry, Ledger, ResultsFull, ResultTooLarge
+from motet.actors.storage.results import Entry, Ledger, ResultsFull, ResultTooLarge
 
 LIFE = 100.0
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.results.packing import ResultDamaged, checksum, pack, unpack
+from motet.actors.storage.results import ResultDamaged, checksum, pack, unpack
 from tests.actors.results.builders import noise
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.results.ledger import ResultsFull, ResultTooLarge
-from motet.actors.results.messages import DropResults, PinResult, ReadResult, ResultInfo
-from motet.actors.results.packing import ResultDamaged
-from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import Location
+from motet.actors.storage.results import ResultDamaged, ResultsFull, ResultTooLarge
+from motet.protocols.results import DropResults, PinResult, ReadResult, ResultInfo
+from motet.protocols.storage import StorageError
 from tests.actors.results.builders import Clock, noise, open_results
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.results.units import (
+from motet.actors.tools.results import (
     UNIT_LIMIT,
     InvalidLimit,
     InvalidOffset,

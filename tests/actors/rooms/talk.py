@@ -10,7 +10,7 @@ import apsw
 import trio
 
 import motet
-from motet.actors.rooms.handle import RoomEvents
+from motet.actors.rooms.opening import RoomEvents
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, MessageAdded, RoomIdle, RoomTurn, Warned
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport

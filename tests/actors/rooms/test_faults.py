@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.rooms.conditions import Condition
-from motet.actors.rooms.minutes import Minutes
-from motet.actors.rooms.speakers import AskModel, Speakers
-from motet.actors.storage.errors import StorageError
+from motet.actors.rooms.definition import Condition
+from motet.actors.rooms.selection import AskModel, Speakers
+from motet.actors.rooms.state import Minutes
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
 from motet.protocols.sessions import ShuttingDown
+from motet.protocols.storage import StorageError
 from tests.actors.rooms.talk import (
     agent,
     behind_the_host,

@@ -19,9 +19,7 @@ from motet.actors.rooms.floor import (
     spoken,
     without_deep_calls,
 )
-from motet.actors.rooms.floor import (
-    given as floor_given,
-)
+from motet.actors.rooms.floor import given as floor_given
 from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor
 
 NAMES = ["ann", "ben", "cid"]

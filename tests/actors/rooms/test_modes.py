@@ -9,8 +9,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.rooms.handle import OpenRoom, RoomEvents
-from motet.actors.rooms.turns import Late
+from motet.actors.rooms.member import Late
+from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, RoomIdle
 from motet.protocols.rooms import RoomMode

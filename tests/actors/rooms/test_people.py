@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.rooms.desk import RoomDesk
+from motet.actors.rooms.api import RoomDesk
 from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import Principal

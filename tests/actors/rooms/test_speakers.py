@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.rooms.conditions import Elapsed, MaxTurns, TextMention
-from motet.actors.rooms.mentions import mentioned
-from motet.actors.rooms.speakers import (
+from motet.actors.rooms.definition import Elapsed, MaxTurns, TextMention
+from motet.actors.rooms.selection import (
     Function,
     NoSuchMember,
+    mentioned,
     mentions,
     named,
     only_members,

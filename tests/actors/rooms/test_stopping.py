@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.events import AnyEvent, RoomIdle, RoomTurn
 from motet.protocols.rooms import STOPPED, RoomView
 from tests.actors.rooms.talk import Speaks, agent, model_of, turns, until_idle

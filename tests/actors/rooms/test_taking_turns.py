@@ -7,7 +7,7 @@ import pytest
 import motet
 from motet import testing as mt
 from motet.actors.host import Host
-from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import OpenRoom
 
 
 async def _said(_host: Host, room: OpenRoom) -> list[tuple[str, str]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.rooms.told import is_pass
-from motet.actors.rooms.voice import Speech
+from motet.actors.rooms.publisher import Speech, is_pass
 from motet.protocols.events import Activity, MessageAdded, RunRetrying, TextDelta
 
 PARTS = st.lists(st.sampled_from(["PA", "SS", "PASS", " ", "*", ".", "\n", "no", "p"]), max_size=6)

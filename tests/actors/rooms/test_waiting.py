@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.rooms.handle import OpenRoom
+from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.events import AnyEvent, RoomIdle
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.room_config import RoomConfig

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.sessions import store_sql as sql
-from motet.actors.sessions.behind import WriteBehind
-from motet.actors.sessions.store import SessionStore, SessionStoreMessage
+from motet.actors.storage import session_sql as sql
 from motet.actors.storage.location import Location
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.sessions import SessionStore, SessionStoreMessage
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import Accepted, AcceptInput, FinishRun, LoadTranscript, NewInput
 from motet.runtime import ActorRef

@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import motet
-from motet.actors.agent.summary import HEADER
+from motet.actors.transcript.summary import HEADER
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, SessionCompacted

@@ -8,9 +8,8 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.sessions.behind import LIMIT, PATIENCE, WriteBehind
-from motet.actors.storage.errors import StorageError
-from motet.protocols.storage import Statement
+from motet.actors.storage.run_journal import LIMIT, PATIENCE, WriteBehind
+from motet.protocols.storage import Statement, StorageError
 
 
 @attrs.define

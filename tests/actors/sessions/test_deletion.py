@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from motet.actors.agent.definition import Agent
+from motet.actors.agents.spec import Agent
 from motet.actors.host import open_host
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import DATABASE_FILE

@@ -10,13 +10,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from motet.actors.agent.flush import BEGINNING
-from motet.actors.agent.transcript import violations
-from motet.actors.hooks.chain import HookSet
-from motet.actors.hooks.client import HooksClient
-from motet.actors.sessions.flush import LARGEST, MemoryFlush, memory_executor, memory_tools
+from motet.actors.hooks.chain import HooksClient, HookSet
+from motet.actors.sessions.memory_flush import LARGEST, MemoryFlush, memory_executor, memory_tools
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import ToolFailure
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.summary import BEGINNING
 from motet.protocols.chat import Call, UserMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from motet.actors.sessions.keys import (
+from motet.protocols.session_keys import (
     Chat,
     chat_user,
     cron_key,

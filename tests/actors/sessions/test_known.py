@@ -6,10 +6,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.agent.survey import NOTHING
-from motet.actors.sessions import compactions
-from motet.actors.sessions.known import KnownContexts
+from motet.actors.storage import session_sql as compactions
+from motet.actors.storage.context_cache import KnownContexts
 from motet.actors.storage.location import Location
+from motet.actors.transcript.history import NOTHING
 from motet.protocols.chat import UserMessage
 from motet.protocols.sessions import (
     DeleteSession,

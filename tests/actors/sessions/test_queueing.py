@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.sessions.queueing import (
+from motet.actors.runs.queue_rules import (
     LONGEST,
     Burst,
     allowed,

@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.agent.transcript import violations
 from motet.actors.storage.location import Location
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.models import Usage

@@ -11,22 +11,16 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.transcript import violations
-from motet.actors.events.rows import append, storable
-from motet.actors.sessions import store_sql as sql
-from motet.actors.sessions.behind import WriteBehind
-from motet.actors.sessions.store import SessionStore
-from motet.actors.sessions.store_rows import INTERRUPTED, encode, recovered
+from motet.actors.storage import session_sql as sql
+from motet.actors.storage.events import append, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.transactions import Rows, Transaction
-from motet.protocols.chat import (
-    AssistantMessage,
-    Call,
-    ChatMessage,
-    ToolMessage,
-    UserMessage,
-)
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.session_rows import INTERRUPTED, encode, recovered
+from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.writer import Rows, Transaction
+from motet.actors.transcript.grammar import violations
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.events import EventRecord, RunCompleted, RunInterrupted
 from motet.protocols.models import Usage
 from motet.protocols.sessions import (

@@ -8,10 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.agent.compaction import Compacting
-from motet.actors.agent.view import View
-from motet.actors.sessions.summarise import Afterwards, Flush, Summariser, compact
+from motet.actors.sessions.compaction import Afterwards, Flush, Summariser, compact
 from motet.actors.storage.location import Location
+from motet.actors.transcript.window import Compacting, View
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (

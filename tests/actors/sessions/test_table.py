@@ -7,11 +7,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.definition import Agent
+from motet.actors.agents.spec import Agent
 from motet.actors.host import open_host
-from motet.actors.sessions.run import Run
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import QUEUE_CAPACITY, RunTable
 from motet.actors.sessions.session import Session
-from motet.actors.sessions.table import QUEUE_CAPACITY, RunTable
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import motet
-from motet.actors.sessions.progress import Progress
+from motet.actors.runs.run import Progress
 from motet.protocols import events
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig

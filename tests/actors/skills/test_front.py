@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.skills.front import MAX_HEAD, BadSkill, Front, front_of
+from motet.actors.agents.skills import MAX_HEAD, BadSkill, Front, front_of
 
 
 def head(text: str) -> str:

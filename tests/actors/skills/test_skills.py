@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.skills.rank import best
-from motet.actors.skills.shelf import MAX_SKILLS, Shelf, Skill
+from motet.actors.agents.skills import MAX_SKILLS, Shelf, Skill, best
 from motet.protocols.agents import AgentProfile
 from motet.protocols.chat import JsonObject
 from tests.scripted import Scripted, call, say

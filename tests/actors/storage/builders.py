@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Writer
+from motet.actors.storage.writer import Database, Writer
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import ActorRef, System, open_system
 

@@ -10,16 +10,17 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from motet.actors.storage import location as location_module
-from motet.actors.storage.database import Database
-from motet.actors.storage.errors import (
+from motet.actors.storage.location import Location
+from motet.actors.storage.writer import Database
+from motet.protocols.storage import (
     ConstraintFailed,
     DatabaseLocked,
     DiskFull,
     SchemaTooNew,
+    Statement,
     StorageError,
+    Transact,
 )
-from motet.actors.storage.location import Location
-from motet.protocols.storage import Statement, Transact
 from motet.runtime import StartFailed, open_system
 from tests.actors.storage.builders import Opened, note, open_database
 

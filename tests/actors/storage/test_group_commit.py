@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.storage.errors import StorageError
-from motet.actors.storage.group_commit import CommitStatistics, GroupCommit
+from motet.actors.storage.writer import CommitStatistics, GroupCommit
+from motet.protocols.storage import StorageError
 
 
 @attrs.define

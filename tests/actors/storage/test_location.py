@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.storage.errors import StateInUse, StorageError
 from motet.actors.storage.location import Location
+from motet.protocols.storage import StateInUse, StorageError
 
 
 def test_a_missing_directory_is_made_for_the_owner_only(tmp_path: Path) -> None:

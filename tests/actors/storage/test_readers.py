@@ -9,9 +9,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import DatabaseClosed, StorageError
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
+from motet.protocols.storage import DatabaseClosed, StorageError
 from tests.actors.storage.builders import note, open_database
 
 FOREVER = """

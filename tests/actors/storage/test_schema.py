@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from motet.actors.storage.errors import SchemaTooNew
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import MIGRATIONS, VERSION, migrate
+from motet.protocols.storage import SchemaTooNew
 
 TABLES = {
     "agent_errors", "agents", "approval_grants", "approvals", "conversations", "escalations",

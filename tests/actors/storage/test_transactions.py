@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import (
+from motet.actors.storage.location import Location
+from motet.actors.storage.writer import Transaction, commit_group
+from motet.protocols.storage import (
     ConstraintFailed,
     DatabaseClosed,
     DatabaseLocked,
     DiskFull,
     ExpectationFailed,
+    SqlValue,
+    Statement,
     StorageError,
 )
-from motet.actors.storage.location import Location
-from motet.actors.storage.transactions import Transaction, commit_group
-from motet.protocols.storage import SqlValue, Statement
 
 ADD = "INSERT INTO notes (text) VALUES (?)"
 

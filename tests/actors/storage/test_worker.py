@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.storage.worker import JobThread
+from motet.actors.storage.connection import JobThread
 
 
 @pytest.fixture

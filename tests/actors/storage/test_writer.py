@@ -8,10 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.storage.errors import DatabaseClosed, SchemaTooNew
 from motet.actors.storage.location import Location
 from motet.actors.storage.writer import Writer
-from motet.protocols.storage import Statement
+from motet.protocols.storage import DatabaseClosed, SchemaTooNew, Statement
 
 ONE = (Statement("SELECT 1"),)
 

@@ -12,11 +12,11 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.sessions.store import SessionStoreMessage
+from motet.actors.hosting.wiring import start_stores
+from motet.actors.storage.boards import BoardProtocol
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.stores import start_stores
-from motet.actors.teams.board import BoardProtocol
+from motet.actors.storage.sessions import SessionStoreMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import AcceptInput, FinishRun, NewInput, RecoverRuns, RunStatus

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.config import build_agents, load_config
+from motet.actors.hosting.config import build_agents, load_config
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.teams import TeamWorkspace
 from tests.scripted import Scripted, call, say

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.hooks.actor import Gate, Hooks, Observe
-from motet.actors.hooks.chain import HookFault, HookSet, Warn
-from motet.actors.hooks.client import HooksClient
+from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, HookSet, Observe, Warn
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context

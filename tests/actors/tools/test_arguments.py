@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.arguments import ArgumentError, Arguments, preview
-from motet.actors.tools.foreign import from_schema
+from motet.actors.tools.arguments import ArgumentError, Arguments, from_schema, preview
 from motet.actors.tools.tool import Range, tool
 from motet.protocols.chat import JsonObject
 

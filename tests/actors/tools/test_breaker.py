@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from motet.actors.tools.breaker import Breaker, BreakerPolicy
+from motet.actors.tools.breakers import Breaker, BreakerPolicy
 
 
 def failing(breaker: Breaker, times: int, now: float = 0.0) -> Breaker:

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from motet.actors.hooks.hookset import HookSet
+from motet.actors.hooks.registry import HookSet
 from motet.actors.tools.tool import Tool, ToolRetry, tool
 from motet.protocols.events import Warned
 from motet.protocols.hooks import BeforeTool, Deny

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 import motet
-from motet.actors.events.subscription import subscribe
+from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.events import AnyEvent, RunCompleted, ToolProgress, ToolResult
 from tests.scripted import Scripted, call, say
 

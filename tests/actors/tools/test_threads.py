@@ -9,8 +9,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.tools import threads
-from motet.actors.tools.threads import held_by, run_in_thread
+from motet.actors.tools import tool as threads
+from motet.actors.tools.tool import held_by, run_in_thread
 from tests.scripted import Scripted, call, say
 
 

@@ -23,8 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.arguments import ArgumentError
-from motet.actors.tools.foreign import from_schema
+from motet.actors.tools.arguments import ArgumentError, from_schema
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
 from tests.actors.tools.stage import CONTEXT

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.storage.database import Database
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.tracing.recorder import RunTrace, Tracer
-from motet.actors.tracing.store import FlushTraces, TraceProtocol, TraceStatistics, TraceStore
-from motet.actors.tracing.texts import with_inputs
+from motet.actors.storage.traces import FlushTraces, TraceProtocol, TraceStatistics, TraceStore
+from motet.actors.storage.writer import Database
+from motet.actors.telemetry.spans import with_inputs
+from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.storage import Row, SqlValue, Statement, Transact

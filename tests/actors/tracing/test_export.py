@@ -12,12 +12,21 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from trio.testing import MockClock
 
 import motet
-from motet.actors.tracing import export, otlp
-from motet.actors.tracing.export import Collector, Exporter, ExportFailed, Outbox, SendTraces
-from motet.actors.tracing.genai import attributes
-from motet.actors.tracing.otlp import body, endpoint, portions
-from motet.actors.tracing.recorder import identity
-from motet.actors.tracing.store import FlushTraces
+from motet.actors.storage.traces import FlushTraces
+from motet.actors.telemetry import otlp
+from motet.actors.telemetry import otlp as export
+from motet.actors.telemetry.otlp import (
+    Collector,
+    Exporter,
+    ExportFailed,
+    Outbox,
+    SendTraces,
+    attributes,
+    body,
+    endpoint,
+    portions,
+)
+from motet.actors.telemetry.tracer import identity
 from motet.protocols.config import TracingConfig
 from motet.protocols.models import Usage
 from motet.protocols.traces import Span, Trace, TraceInfo

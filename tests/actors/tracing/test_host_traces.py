@@ -13,12 +13,11 @@ import trio
 
 import motet
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import StorageError
 from motet.actors.storage.location import DATABASE_FILE
 from motet.protocols.errors import NotFound
 from motet.protocols.models import ModelFailure, Usage
 from motet.protocols.sessions import Principal
-from motet.protocols.storage import Statement, Transact
+from motet.protocols.storage import Statement, StorageError, Transact
 from motet.protocols.traces import Span, Trace
 from tests.actors.tracing.stage import named
 from tests.scripted import Scripted, call, say

@@ -12,8 +12,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tracing import recorder
-from motet.actors.tracing.recorder import identity, root_id
+from motet.actors.telemetry import tracer as recorder
+from motet.actors.telemetry.tracer import identity, root_id
 from motet.protocols.chat import Call
 from motet.protocols.models import CallStart, ModelRequest, Retrying, TextPart, Usage
 from motet.protocols.sessions import RunStatus

@@ -12,11 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from motet.actors.storage import traces as rows
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
-from motet.actors.tracing import recorder, rows
-from motet.actors.tracing.genai import attributes
-from motet.actors.tracing.recorder import root_id
+from motet.actors.telemetry import tracer as recorder
+from motet.actors.telemetry.otlp import attributes
+from motet.actors.telemetry.tracer import root_id
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Statement
@@ -257,7 +258,7 @@ async def test_a_full_disk_loses_the_oldest_traces_and_counts_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING_LIMIT", 5)
-    monkeypatch.setattr("motet.actors.tracing.store.GROUP_LIMIT", 2)
+    monkeypatch.setattr("motet.actors.storage.traces.GROUP_LIMIT", 2)
     with Location.directory(tmp_path) as location:
         async with open_traces(location) as opened:
             ((size,),) = await opened.execute("PRAGMA page_count")

@@ -8,10 +8,8 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from motet.actors.hooks import chain
-from motet.actors.hooks.actor import Hooks
-from motet.actors.hooks.chain import HookFault
-from motet.actors.hooks.client import HooksClient
-from motet.actors.hooks.hookset import Hook
+from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
+from motet.actors.hooks.registry import Hook
 from motet.protocols.hooks import Allow, AnyHookEvent, BeforeTool, Deny, Verdict
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant

@@ -8,14 +8,15 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
-from motet.actors.recovery import rows as recovery_rows
-from motet.actors.recovery.recovery import Recovery
-from motet.actors.sessions import store_rows, store_sql
-from motet.actors.sessions.behind import PATIENCE
-from motet.actors.sessions.store import SessionStore
+from motet.actors.sessions.recovery import Recovery
+from motet.actors.storage import session_rows as recovery_rows
+from motet.actors.storage import session_rows as store_rows
+from motet.actors.storage import session_sql as store_sql
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.sessions import RecoverRuns
 from motet.protocols.storage import Statement
 from motet.runtime.testing.scheduler import Patch

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.actors.recovery import recovery as recovering
-from motet.actors.recovery import rows
-from motet.actors.recovery.plan import unfit
-from motet.actors.recovery.recovery import Recovery
-from motet.actors.recovery.rows import LeftRun
+from motet.actors.sessions import recovery as recovering
+from motet.actors.sessions.recovery import Recovery
+from motet.actors.sessions.recovery_plan import unfit
+from motet.actors.storage import session_rows as rows
+from motet.actors.storage.session_rows import LeftRun
 from motet.protocols.events import EventRecord
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import RecoverRuns

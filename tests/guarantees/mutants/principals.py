@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 
-from motet.actors import equipment
-from motet.actors.agent.prompt import PromptInput
-from motet.actors.agents.prompts import Prompts, Written
-from motet.actors.errors.detail import error_detail
-from motet.actors.errors.store import ErrorProtocol
-from motet.actors.gateway.streams import Streams
-from motet.actors.gateway.subscription import Subscription
-from motet.actors.memory import store as memories
-from motet.actors.records import Records
-from motet.actors.results.ledger import Entry, Ledger
-from motet.actors.sessions.run import Run
-from motet.actors.sessions.table import RunTable
-from motet.actors.tracing.spans import OpenSpan
+from motet.actors.agents.prompt import PromptInput, Prompts, Written
+from motet.actors.gateway.streams import Streams, Subscription
+from motet.actors.hosting import wiring as equipment
+from motet.actors.hosting.records import Records
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import RunTable
+from motet.actors.storage import memory as memories
+from motet.actors.storage.error_store import ErrorProtocol
+from motet.actors.storage.results import Entry, Ledger
+from motet.actors.telemetry.error_channel import error_detail
+from motet.actors.telemetry.spans import OpenSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError
 from motet.protocols.sessions import GetSession, Principal, SessionInfo

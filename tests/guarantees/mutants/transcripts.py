@@ -10,15 +10,23 @@ from collections.abc import Iterable
 
 import trio
 
-from motet.actors.agent import transcript
-from motet.actors.agent.act import Batch
-from motet.actors.agent.run import TurnRunner
-from motet.actors.services import Services
-from motet.actors.sessions import store, store_rows, store_sql
-from motet.actors.sessions.behind import PATIENCE
-from motet.actors.sessions.run import Run
-from motet.actors.sessions.store import SessionStore
-from motet.actors.storage.transactions import Rows, Transaction
+from motet.actors.runs.run import Run
+from motet.actors.runs.runner import TurnRunner
+from motet.actors.runs.services import Services
+from motet.actors.runs.tool_step import Batch
+from motet.actors.storage import (
+    session_rows as store_rows,
+)
+from motet.actors.storage import (
+    session_sql as store_sql,
+)
+from motet.actors.storage import (
+    sessions as store,
+)
+from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.sessions import SessionStore
+from motet.actors.storage.writer import Rows, Transaction
+from motet.actors.transcript import grammar as transcript
 from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
 from motet.protocols.tools import CallResult
 from motet.runtime.testing.scheduler import Patch

@@ -8,15 +8,7 @@ from functools import partial
 import trio
 
 from motet.protocols.messages import Message, Request
-from motet.runtime import (
-    Actor,
-    ActorRef,
-    MailboxFull,
-    MailboxSpec,
-    Overflow,
-    handles,
-    open_system,
-)
+from motet.runtime import Actor, ActorRef, MailboxFull, MailboxSpec, Overflow, handles, open_system
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import Law, on_schedules
 

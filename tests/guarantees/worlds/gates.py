@@ -14,13 +14,11 @@ from typing import Any, Literal, get_args
 import attrs
 import trio
 
-from motet.actors.agent.definition import Agent
-from motet.actors.hooks.actor import Hooks
-from motet.actors.hooks.chain import HookFault
-from motet.actors.hooks.client import HooksClient
-from motet.actors.hooks.hookset import HookSet
-from motet.actors.hooks.turn import RunHooks
-from motet.actors.sessions.run import Run
+from motet.actors.agents.spec import Agent
+from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
+from motet.actors.hooks.registry import HookSet
+from motet.actors.runs.hooks import RunHooks
+from motet.actors.runs.run import Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import Report, ToolExecutor

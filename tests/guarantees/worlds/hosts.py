@@ -20,7 +20,7 @@ import attrs
 import trio
 
 import motet
-from motet.actors import equipment
+from motet.actors.hosting import wiring as equipment
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.tools import tool as tools

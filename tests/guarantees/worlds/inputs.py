@@ -15,10 +15,10 @@ import attrs
 import trio
 
 import motet
-from motet.actors.models.played import Played
-from motet.actors.storage.errors import StorageError
+from motet.actors.models.recorded import Played
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
 from motet.protocols.queueing import QueueMode
+from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import HOST_POLICIES, Law, on_schedules

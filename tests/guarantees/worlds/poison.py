@@ -14,14 +14,14 @@ import attrs
 import trio
 
 import motet
-from motet.actors.models.played import Played
-from motet.actors.recovery.rows import given_text
-from motet.actors.sessions import store_sql
-from motet.actors.storage.errors import StorageError
-from motet.actors.storage.transactions import commit_group
+from motet.actors.models.recorded import Played
+from motet.actors.storage import session_sql as store_sql
+from motet.actors.storage.session_rows import given_text
+from motet.actors.storage.writer import commit_group
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
 from motet.protocols.recovery import Given, Quarantined
 from motet.protocols.sessions import NewInput
+from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import HOST_POLICIES, Law, on_schedules

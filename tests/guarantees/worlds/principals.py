@@ -16,10 +16,9 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.gateway.hub import Hub
-from motet.actors.gateway.outbox import Outbox
+from motet.actors.gateway.outbox import Hub, Outbox
 from motet.actors.gateway.streams import Streams
-from motet.actors.models.played import Played
+from motet.actors.models.recorded import Played
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.gateway import Limits as WireLimits
 from motet.protocols.models import (

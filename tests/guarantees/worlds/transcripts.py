@@ -16,13 +16,12 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.agent.transcript import violations
-from motet.actors.models.played import Played
-from motet.actors.sessions.behind import PATIENCE
-from motet.actors.sessions.store import SessionStore
-from motet.actors.storage.errors import StorageError
+from motet.actors.models.recorded import Played
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.writer import Writer
+from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import (
     CallArguments,
@@ -36,6 +35,7 @@ from motet.protocols.models import (
 )
 from motet.protocols.queueing import QueueMode
 from motet.protocols.sessions import LoadTranscript, RecoverRuns, SessionBusy
+from motet.protocols.storage import StorageError
 from motet.runtime import ActorDead, open_system
 from motet.runtime.testing import Simulation
 from tests.guarantees.law import HOST_POLICIES, Law, on_schedules

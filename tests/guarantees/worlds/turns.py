@@ -10,15 +10,7 @@ from functools import partial
 import trio
 
 from motet.protocols.messages import Message, Request
-from motet.runtime import (
-    Actor,
-    ActorDead,
-    ActorRef,
-    StartFailed,
-    Supervision,
-    handles,
-    open_system,
-)
+from motet.runtime import Actor, ActorDead, ActorRef, StartFailed, Supervision, handles, open_system
 from motet.runtime.testing import Fault, Simulation
 from tests.guarantees.law import Law, on_schedules
 

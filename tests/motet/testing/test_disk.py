@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.errors import DiskFull, StateInUse, StorageError
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION, migrate
 from motet.actors.storage.writer import Writer
-from motet.protocols.storage import SqlValue, Statement
+from motet.protocols.storage import DiskFull, SqlValue, StateInUse, Statement, StorageError
 from motet.testing.disk import SimulatedDisk, formatted
 from motet.testing.volume import Chance, File, Volume
 

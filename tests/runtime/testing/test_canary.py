@@ -11,12 +11,7 @@ from trio.testing import MockClock
 
 from motet.runtime.testing import run
 from motet.runtime.testing.policies import played
-from motet.runtime.testing.scheduler import (
-    Scheduler,
-    processes_of_trio,
-    scheduling,
-    thread_cache,
-)
+from motet.runtime.testing.scheduler import Scheduler, processes_of_trio, scheduling, thread_cache
 from motet.runtime.testing.threads import inline_threads
 from tests.runtime.testing.worlds import simultaneous
 

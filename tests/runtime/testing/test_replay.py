@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.runtime.testing import Fault, ReplayDiverged, Simulation, replay, run, save
+from motet.runtime.testing import Fault, ReplayDiverged, Simulation, run, save
+from motet.runtime.testing.replay import replay
 from motet.runtime.testing.strategies import HypothesisMissing, faults, schedules
 from motet.runtime.testing.trace import Event, normalised, report
 from tests.runtime.testing.worlds import graph, lost_update

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.agent.output.form import OutputForm, Unreadable, form_of
+from motet.actors.agents.output import OutputForm, Unreadable, form_of
 
 
 class Ticket(msgspec.Struct):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agent.output.problems import problems
+from motet.actors.tools.json_schema import problems
 from motet.protocols.chat import JsonObject
 
 TICKET: JsonObject = {

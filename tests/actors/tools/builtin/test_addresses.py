@@ -7,7 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.builtin.addresses import connect, is_public, resolve
+from motet.actors.tools.builtin.http_client import connect, is_public, resolve
 from motet.actors.tools.tool import ToolFailure
 
 CLOSED_V4 = [

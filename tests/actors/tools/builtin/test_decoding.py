@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.builtin.decoding import Body, decode
+from motet.actors.tools.builtin.http_client import Body, decode
 
 
 def raw_deflate(data: bytes) -> bytes:

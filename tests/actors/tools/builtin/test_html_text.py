@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.builtin.html_text import MAX_HTML, declared_charset, readable
+from motet.actors.tools.builtin.http import MAX_HTML, declared_charset, readable
 
 BASE = "http://x.test/a/b"
 

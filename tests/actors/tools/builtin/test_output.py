@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.builtin.output import HeadTail
+from motet.runtime.processes import HeadTail
 
 
 def kept(pieces: list[bytes], room: int) -> HeadTail:

@@ -11,17 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.tools.builtin.guard import descendants
-from motet.actors.tools.builtin.ownership import Owner
-from motet.actors.tools.builtin.sandbox import (
-    FILE_MB,
-    GUARD,
-    Machine,
-    limits,
-    sandbox_argv,
-    unfit,
-)
+from motet.actors.tools.builtin.paths import Owner
+from motet.actors.tools.builtin.shell import FILE_MB, Machine, limits, sandbox_argv, unfit
 from motet.protocols.config import ShellConfig
+from motet.runtime.process_guard import descendants
+from motet.runtime.processes import GUARD
 
 MACHINE = Machine(
     bwrap="/usr/bin/bwrap",

@@ -16,9 +16,8 @@ import trio
 from attrs import evolve
 from msgspec.structs import replace
 
-from motet.actors.tools.builtin.ownership import NOBODY
-from motet.actors.tools.builtin.sandbox import inspect_machine
-from motet.actors.tools.builtin.shell import Shell
+from motet.actors.tools.builtin.paths import NOBODY
+from motet.actors.tools.builtin.shell import Shell, inspect_machine
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import ShellConfig
 

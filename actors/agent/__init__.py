@@ -1,1 +1,0 @@
-"""What an agent is, and the turn it takes."""

@@ -1,0 +1,379 @@
+"""Bootstrap files: which there are for which agent, where each is, and which a user is given.
+
+Pure rules; :mod:`motet.actors.agents.workspace` reads and writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+import trio
+
+from motet.actors.agents.prompt_sections import ContextFile
+from motet.actors.tools.builtin.paths import Owner, Parts, give, open_file, open_folder, owner_of
+from motet.actors.tools.tool import ToolFailure
+from motet.protocols.agents import AgentProfile, AgentType, PromptMode, Team
+from motet.runtime.outside import fresh_hex
+
+Home: TypeAlias = Literal["agent", "user"]
+"""``agent``: the agent's own folder, for all users; ``user``: the folder of one user."""
+
+ORDER = (
+    "SOUL.md",
+    "IDENTITY.md",
+    "AGENTS.md",
+    "TOOLS.md",
+    "BOOTSTRAP.md",
+    "USER_PREDEFINED.md",
+    "USER.md",
+    "MEMORY.md",
+    "DELEGATION.md",
+    "TEAM.md",
+    "AVAILABILITY.md",
+)
+"""All bootstrap files; the first ones have the first claim to the room in a prompt."""
+
+BOOTSTRAP = "BOOTSTRAP.md"
+BOOTSTRAP_TURNS = 3
+"""Turns of a user after which it is no first conversation any more."""
+
+_OF_USER: Mapping[AgentType, frozenset[str]] = MappingProxyType(
+    {
+        "plain": frozenset(),
+        "open": frozenset(
+            {"AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", BOOTSTRAP, "MEMORY.md"}
+        ),
+        "predefined": frozenset({"USER.md", BOOTSTRAP, "MEMORY.md"}),
+    }
+)
+_ABSENT: Mapping[AgentType, frozenset[str]] = MappingProxyType(
+    {
+        # Nobody's first conversation: these speak of a user that a plain agent does not know.
+        "plain": frozenset({BOOTSTRAP, "USER_PREDEFINED.md"}),
+        "open": frozenset({"USER_PREDEFINED.md"}),
+        "predefined": frozenset(),
+    }
+)
+SEEDED: Mapping[AgentType, tuple[str, ...]] = MappingProxyType(
+    {
+        "plain": (),
+        "open": ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", BOOTSTRAP),
+        "predefined": ("USER.md", BOOTSTRAP),
+    }
+)
+"""What a user is given at the first turn."""
+MINIMAL = ("AGENTS.md", "TOOLS.md")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A file to read, if it is there."""
+
+    name: str
+    home: Home
+
+
+def wanted(profile: AgentProfile, mode: PromptMode) -> tuple[Wanted, ...]:
+    """The files of a prompt, in order; none for an agent that nobody gave files."""
+    if profile.files is None and not profile.seeds:
+        return ()
+    kind = profile.acts_as
+    names = MINIMAL if mode == "minimal" else ORDER
+    found = [
+        Wanted(name, "user" if name in _OF_USER[kind] else "agent")
+        for name in names
+        if name not in _ABSENT[kind]
+    ]
+    return tuple(file for file in found if file.home == "user" or profile.files is not None)
+
+
+def with_team(
+    files: tuple[ContextFile, ...], profile: AgentProfile, mode: PromptMode
+) -> tuple[ContextFile, ...]:
+    """The files with what the agent is told of its team: its own words, or those made here.
+
+    Exactly one of TEAM.md and AVAILABILITY.md stays; a plain agent without a team gets neither.
+    """
+    if mode == "minimal":
+        return files
+    team, name = profile.team, "TEAM.md" if profile.team else "AVAILABILITY.md"
+    other = "AVAILABILITY.md" if team else "TEAM.md"
+    files = tuple(file for file in files if file.name != other)
+    if any(file.name == name for file in files):
+        return files
+    if team is not None:
+        return (*files, ContextFile(name, team_text(team)))
+    return (*files, ContextFile(name, _ALONE)) if files and profile.type != "plain" else files
+
+
+_ALONE = "You work alone: there is no team, and no task board. Do what is asked yourself."
+
+
+def team_text(team: Team) -> str:
+    """Who is in the team, and what a lead and a member have to do."""
+    duty = (
+        "You lead it: cut work into tasks, give each to the member it suits, look at what comes "
+        "back, and answer for the whole."
+        if team.role == "lead"
+        else "You are a member: do the tasks you are given, and report what you did and found."
+    )
+    who = [f"- {m.name}: {m.description}" if m.description else f"- {m.name}" for m in team.members]
+    return "\n".join([f"# Team {team.name}", duty, *(["Its other members:"] if who else []), *who])
+
+
+def still_first(turns: int) -> bool:
+    """Whether a user who has had so many turns is still being got to know."""
+    return turns < BOOTSTRAP_TURNS
+
+
+def template(name: str, kind: AgentType) -> str:
+    """What a user's file begins with, where the agent's folder has no template of that name."""
+    return _PREDEFINED_BOOTSTRAP if name == BOOTSTRAP and kind == "predefined" else _TEMPLATES[name]
+
+
+_TEMPLATES: Mapping[str, str] = MappingProxyType(
+    {
+        "AGENTS.md": """\
+# How to work here
+
+- Before you begin, read what you know: USER.md about the person, MEMORY.md about what was before.
+- Write down what you will need again; what is in no file is forgotten when the talk ends.
+- Ask before you delete, send or publish anything.
+- In a group speak when you are asked, or when you can help. Otherwise be silent.
+""",
+        "SOUL.md": """\
+# Soul
+
+- Be of use: do the work, then say in short what you did.
+- Have a view and give its reasons. Say what you do not know.
+- Be careful with what belongs to others.
+
+This file is yours: change it as you learn who you are.
+""",
+        "IDENTITY.md": """\
+# Identity
+
+- Name:
+- What you are:
+- How you sound:
+""",
+        "USER.md": """\
+# The user
+
+- Name:
+- How to address them:
+- Language and time zone:
+- What they are working on:
+- What they like and what they do not:
+""",
+        BOOTSTRAP: """\
+# A first conversation
+
+You and this person have not met before. Greet them, and find out in a few easy questions, one at
+a time, what they want to call you, how you should sound, who they are and what they need.
+
+Write the answers down as you get them: yourself in IDENTITY.md and SOUL.md, them in USER.md.
+When that is done, this file has done its work.
+""",
+    }
+)
+
+_PREDEFINED_BOOTSTRAP = """\
+# A first conversation
+
+This person talks with you for the first time. Greet them as who you are, and help with what they
+came for. On the way learn their name, their language and what they need, and write it into
+USER.md. Do not ask for what they have not come to tell.
+"""
+
+
+# The files of a user on disk: given once, read for every prompt, the first one taken away again.
+#
+# Blocking functions, for a Trio worker thread. Invariants: a user was given their files when the
+# record beside them says so, and it is written last, so that a seeding that broke off is tried
+# again; a file that is there is never written over; nothing is followed out of the folder.
+
+
+RECORD = ".motet-user.json"
+"""Beside the files of a user: what they were given, and how often they have talked."""
+LARGEST = 4 << 20
+"""Bytes of a file that is read for a prompt."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Write: TypeAlias = Callable[[int, str, bytes, "Owner | None"], bool]
+"""``write(folder, name, data, owner)``: false when the name was taken already."""
+
+
+class UserRecord(msgspec.Struct, frozen=True):
+    """``seeded``: the files that a user was given; ``turns``: counted up to the end of the first
+    conversation."""
+
+    seeded: tuple[str, ...] = ()
+    turns: int = 0
+
+
+def make_folder(root: Path, parts: Parts) -> None:
+    """The folder at ``parts`` below ``root``, made if need be. Raises ``OSError``."""
+    with open_folder(root, parts, make=True, owner=owner_of(root)):
+        pass
+
+
+def create(folder: int, name: str, data: bytes, owner: Owner | None) -> bool:
+    """A new file, there as a whole or not at all; false when there is one of that name."""
+    temporary = f".motet-{fresh_hex(8)}.tmp"
+    fd = os.open(temporary, _NEW, 0o666, dir_fd=folder)
+    try:
+        with open(fd, "wb") as file:
+            give(fd, owner)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+    return True
+
+
+def seed(
+    root: Path, parts: Parts, texts: Callable[[], Mapping[str, str]], write: Write = create
+) -> tuple[str, ...]:
+    """Give a user their files unless they were given before; the names of those written now.
+
+    ``texts`` is asked only when there is something to do. Raises ``OSError``; then nothing is on
+    record, and the next call goes on where this one broke off.
+    """
+    owner = owner_of(root)
+    with open_folder(root, parts, make=True, owner=owner) as folder:
+        if _record(folder) is not None:
+            return ()
+        wanted = texts()
+        made = [name for name, text in wanted.items() if write(folder, name, _data(text), owner)]
+        write(folder, RECORD, msgspec.json.encode(UserRecord(tuple(wanted))), owner)
+        os.fsync(folder)
+    return tuple(made)
+
+
+def is_seeded(root: Path, parts: Parts) -> bool:
+    """Whether a user was given their files. Raises ``OSError``."""
+    try:
+        with open_folder(root, parts) as folder:
+            return _record(folder) is not None
+    except FileNotFoundError:
+        return False
+
+
+def count_turn(root: Path, parts: Parts) -> bool:
+    """Count a turn of a user who was seeded; true when it ended their first conversation.
+
+    Then BOOTSTRAP.md is gone. Raises ``OSError``: the turn is not counted, so that a file that
+    could not be removed now will be after the next turn.
+    """
+    with open_folder(root, parts) as folder:
+        record = _record(folder)
+        if record is None or not still_first(record.turns):
+            return False
+        turns = record.turns + 1
+        over = not still_first(turns)
+        if over:
+            with suppress(FileNotFoundError):
+                os.unlink(BOOTSTRAP, dir_fd=folder)
+        after = msgspec.structs.replace(record, turns=turns)
+        _overwrite(folder, RECORD, msgspec.json.encode(after), owner_of(root))
+    return over
+
+
+def user_texts(root: Path, parts: Parts, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The files of a user that are there, and what is wrong with those that cannot be read.
+
+    Links are not followed: what a tool could make must not show the files of others.
+    """
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    try:
+        with open_folder(root, parts) as folder:
+            for name in names:
+                trio.from_thread.check_cancelled()
+                try:
+                    found[name] = _text(_opened(folder, name), name)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    problems.append(f"{name} of the user: {error.strerror or error}")
+    except FileNotFoundError:
+        pass  # A user without files has no folder.
+    except OSError as error:
+        problems.append(f"the folder of the user: {error.strerror or error}")
+    return found, problems
+
+
+def agent_texts(files: Path, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The files of an agent that are there, and what is wrong with the others.
+
+    Links may lead to other places in the same folder, not out of it.
+    """
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for name in names:
+        trio.from_thread.check_cancelled()
+        try:
+            with open_file(files, name) as file:
+                found[name] = _text(os.dup(file.fileno()), name)
+        except ToolFailure as failure:
+            if failure.kind != "not_found":
+                problems.append(str(failure))
+        except OSError as error:
+            problems.append(f"{name} of the agent: {error.strerror or error}")
+    return found, problems
+
+
+def _opened(folder: int, name: str) -> int:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.open(name, _OPEN, dir_fd=folder)
+
+
+def _text(fd: int, name: str) -> str:
+    """The text of an open file, which is closed. Bytes that are no UTF-8 show as U+FFFD."""
+    with open(fd, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise OSError(errno.EFBIG, f"{name} has more than {LARGEST >> 20} MB")
+    return data.decode("utf-8", "replace")
+
+
+def _record(folder: int) -> UserRecord | None:
+    """What is on record of a user; a record that cannot be understood is none."""
+    try:
+        return msgspec.json.decode(_text(_opened(folder, RECORD), RECORD), type=UserRecord)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError:
+        os.unlink(RECORD, dir_fd=folder)
+        return None
+
+
+def _overwrite(folder: int, name: str, data: bytes, owner: Owner | None) -> None:
+    temporary = f".motet-{fresh_hex(8)}.tmp"
+    try:
+        create(folder, temporary, data, owner)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _data(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,357 @@
+"""Handing a conversation over: the run goes on as another agent, from the next request on.
+
+Invariants: a run has one agent at a time, and the calls of an answer are those of the agent that
+gave it; the target gets the whole conversation, the session, the budget and the run's id; of
+several transfers in one answer the first counts. Nothing new can happen for ever: each transfer is
+a call, and costs a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, Unpack, overload
+
+import attrs
+import msgspec
+import trio
+from typing_extensions import TypeForm, TypeVar
+
+from motet.actors.agents.output import form_of
+from motet.actors.tools.context import Context, ToolOptions
+from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.embed.where import refuse_in_loop
+from motet.protocols.agents import PLAIN, AgentProfile, Team
+from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import ConfigError
+from motet.protocols.limits import Limits
+from motet.protocols.models import Model
+from motet.protocols.policy import ALL_TOOLS, ToolRules
+from motet.protocols.run import Bounds
+from motet.protocols.tools import Effects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from motet.actors.hosting.inputs import RunStream
+    from motet.protocols.run import RunResult
+
+
+PREFIX = "transfer_to_"
+_NAME_CHARS = 64
+
+
+@attrs.frozen
+class Handoff:
+    """An agent that another may hand its conversation to, with other words for its model.
+
+    Attributes:
+        description: when to do it; None: what the agent's own description says.
+        name: of the tool; None: ``transfer_to_`` and the agent's name.
+    """
+
+    agent: AnyAgent
+    description: str | None = None
+    name: str | None = None
+
+
+def handoff_name(agent: str) -> str:
+    """What the tool is called that hands over to an agent of that name."""
+    return PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: _NAME_CHARS - 12]
+
+
+def handoff_tool(to: AnyAgent | Handoff) -> Tool:
+    """The tool by which a model hands over. Raises ``TypeError`` for a name that cannot be one."""
+    handoff = to if isinstance(to, Handoff) else Handoff(to)
+    agent = handoff.agent
+    about = agent.description or f"It is {agent.name!r}."
+
+    async def transfer(ctx: Context[Any], reason: str = "") -> str:  # noqa: ARG001  # it is in the transcript
+        """Args:
+        reason: why, in one sentence, for whoever takes over.
+        """
+        return ctx.hand_over_to(agent)
+
+    made = tool(
+        transfer,
+        name=handoff.name or handoff_name(agent.name),
+        description=handoff.description
+        or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
+        effects="write",  # so that of several in one answer the first one counts
+    )
+    return attrs.evolve(made, agent=agent)
+
+
+# What an agent is: a name, a model, instructions, tools and limits. It runs nothing by itself.
+
+
+D_contra = TypeVar("D_contra", contravariant=True, default=None)
+O_co = TypeVar("O_co", covariant=True, default=str)
+Out = TypeVar("Out")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ToolLike: TypeAlias = "Tool | str | Callable[..., object]"
+"""A tool, a plain type-hinted function, or the name of a built-in (``read_file``, ``group:fs``)."""
+
+CHILD_TIMEOUT = 600.0
+"""Seconds that a run which is a tool's work may take."""
+
+ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
+"""Of a host that nobody but the caller of one run knows of."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class Agent(Generic[D_contra, O_co]):
+    """An agent that any number of hosts can run. Share it freely.
+
+    ``Agent[Deps, Ticket]`` wants ``deps`` of the one type and gives outputs of the other; plain
+    ``Agent`` wants none and gives a text.
+
+    Args:
+        name: how sessions, events and other agents call it: letters, digits, ``_ . -``.
+        model: ``provider:model`` (``openai:gpt-5.2``, ``anthropic:claude-sonnet-4-5``), ``demo``,
+            or any object that is a ``Model``.
+        instructions: the system prompt.
+        description: one line for people and for other agents.
+        tools: tools, type-hinted functions, or names of built-in tools and groups.
+        handoffs: agents that it may hand its conversation to: its model sees a
+            ``transfer_to_<name>`` for each. :meth:`may_hand_to` adds more.
+        deps_type: type of the ``deps`` that tools find in their ``Context``.
+        output_type: what a run's ``output`` is: anything msgspec can read, or a pydantic model.
+            Absent: the text of the answer.
+        output_retries: how often the model may mend an answer that is not of that type.
+        limits: what one run may spend.
+        memory: whether it remembers the user from one session to another, with ``group:memory``.
+        window: tokens that its model takes, 200,000 by default; a conversation that gets near is
+            compacted.
+        history: user turns that the model is shown at most; 0 is all.
+        profile: bootstrap files, a workspace for each user, and how its prompt is made.
+        skills: folders of skills, before those of its files and of the host; empty: no skills.
+        policy: which of its tools it may call; it holds for all that work for it too.
+
+    Raises ``ConfigError`` for a name that cannot be one, ``TypeError`` for an ``output_type`` that
+    cannot be described to a model.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Model = "demo",
+        instructions: str = "",
+        description: str = "",
+        tools: Sequence[ToolLike] = (),
+        handoffs: Sequence[AnyAgent | Handoff] = (),
+        # The defaults are those of the two type variables, which mypy does not compare.
+        deps_type: TypeForm[D_contra] = None,  # type: ignore[assignment]  # noqa: RUF013
+        output_type: TypeForm[O_co] = str,  # type: ignore[assignment]
+        output_retries: int = 2,
+        limits: Limits | None = None,
+        memory: bool = False,
+        window: int | None = None,
+        history: int = 0,
+        profile: AgentProfile = PLAIN,
+        skills: Sequence[str | Path] | None = None,
+        policy: ToolRules = ALL_TOOLS,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"agent name {name!r}: use 1 to 64 letters, digits, '_', '.' or '-'")
+        self.name = name
+        self.model = model
+        self.instructions = instructions
+        self.description = description
+        self.deps_type: object = deps_type
+        self.form = form_of(output_type)
+        self.output_retries = output_retries
+        self.limits = limits or Limits()
+        self.memory = memory
+        self.window = window or profile.window
+        self.history = history
+        self.profile = profile
+        if skills is not None:
+            self.profile = msgspec.structs.replace(profile, skills=tuple(map(str, skills)))
+        self.policy = policy
+        self._tools: list[Tool | str] = [_as_tool(item) for item in tools]
+        for target in handoffs:
+            self.may_hand_to(target)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} model={self.model_name}>"
+
+    @property
+    def model_name(self) -> str:
+        return self.model if isinstance(self.model, str) else self.model.name
+
+    @property
+    def tools(self) -> tuple[Tool | str, ...]:
+        """Its tools; a string stands for a built-in tool or group that the host provides."""
+        return tuple(self._tools)
+
+    @overload
+    def tool(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def tool(
+        self, /, **options: Unpack[ToolOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def tool(
+        self, fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Give the agent a type-hinted function as a tool. The function stays what it was.
+
+        Raises ``TypeError`` when the signature cannot be described to a model.
+        """
+        make = tool(**options)
+
+        def add(function: Callable[P, R]) -> Callable[P, R]:
+            self._tools.append(make(function))
+            return function
+
+        return add if fn is None else add(fn)
+
+    def may_hand_to(self, agent: AnyAgent | Handoff) -> None:
+        """Let it hand its conversation to another agent, before a host first runs it."""
+        self._tools.append(handoff_tool(agent))
+
+    def join(self, team: Team, *tools: str) -> None:
+        """Make it a member of a team, with the tools that go with it; see :class:`motet.Team`."""
+        self.profile = msgspec.structs.replace(self.profile, team=team)
+        self._tools += [name for name in tools if name not in self._tools]
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float = CHILD_TIMEOUT,
+        effects: Effects = "read",
+    ) -> Tool:
+        """This agent as a tool of another: each call is a run below the run that calls.
+
+        It gets the task and the caller's ``deps``, and nothing of the conversation. It has its own
+        limits; what it spends the caller spends too. A run that did not complete is a failed call.
+        """
+
+        async def delegate(ctx: Context[Any], task: str) -> str:
+            """Args:
+            task: what is to be done, with all that has to be known for it.
+            """
+            return _answer(await ctx.run(self, task))
+
+        made = tool(
+            delegate,
+            name=name or self.name,
+            description=description or self.description or f"Ask the agent {self.name}.",
+            timeout=timeout,
+            effects=effects,
+        )
+        return attrs.evolve(made, agent=self)
+
+    @overload
+    async def run(
+        self: Agent[None, Out],
+        text: str,
+        *,
+        deps: None = None,
+        check: bool = True,
+        **bounds: Unpack[Bounds],
+    ) -> RunResult[Out]: ...
+
+    @overload
+    async def run(
+        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[O_co]: ...
+
+    async def run(
+        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[Any]:
+        """One answer from a host in memory that lives for this call only.
+
+        What needs an approval is denied: nobody could answer. Raises and is cancelled as
+        :meth:`motet.Host.run`.
+        """
+        from motet.actors.host import open_host
+
+        async with open_host(config=ALONE) as host:
+            return await host.run(self._any, text, deps=deps, check=check, **bounds)
+
+    @overload
+    def run_sync(
+        self: Agent[None, Out],
+        text: str,
+        *,
+        deps: None = None,
+        check: bool = True,
+        **bounds: Unpack[Bounds],
+    ) -> RunResult[Out]: ...
+
+    @overload
+    def run_sync(
+        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[O_co]: ...
+
+    def run_sync(
+        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
+    ) -> RunResult[Any]:
+        """As :meth:`run`, for programs without a loop. Raises ``RuntimeError`` inside one."""
+        _refuse_inside_loop()
+        return trio.run(partial(self._any.run, text, deps=deps, check=check, **bounds))
+
+    @overload
+    def stream(
+        self: Agent[None, Out], text: str, *, deps: None = None, **bounds: Unpack[Bounds]
+    ) -> AbstractAsyncContextManager[RunStream[Out]]: ...
+
+    @overload
+    def stream(
+        self, text: str, *, deps: D_contra, **bounds: Unpack[Bounds]
+    ) -> AbstractAsyncContextManager[RunStream[O_co]]: ...
+
+    @asynccontextmanager
+    async def stream(
+        self, text: str, *, deps: object = None, **bounds: Unpack[Bounds]
+    ) -> AsyncGenerator[RunStream[Any]]:
+        """The events of one answer, from a host in memory that lives for this block only."""
+        from motet.actors.host import open_host
+
+        async with (
+            open_host(config=ALONE) as host,
+            host.stream(self._any, text, deps=deps, **bounds) as run,
+        ):
+            yield run
+
+    @property
+    def _any(self) -> AnyAgent:
+        """Itself, where what it wants and gives has been checked already."""
+        return self
+
+
+AnyAgent: TypeAlias = Agent[Any, Any]
+
+
+def _answer(result: RunResult[Any]) -> str:
+    """What the caller of a child reads. Raises ``ToolFailure`` when it did not complete."""
+    if result.status == "completed":
+        return result.text or "[It has nothing to say]"
+    said = f" It said: {result.text}" if result.text else ""
+    why = f": {result.detail}" if result.detail else ""
+    raise ToolFailure(f"agent {result.agent!r} did not finish, {result.status}{why}.{said}")
+
+
+def _as_tool(item: ToolLike) -> Tool | str:
+    return item if isinstance(item, Tool | str) else tool(item)
+
+
+def _refuse_inside_loop() -> None:
+    refuse_in_loop(
+        "run_sync()",
+        trio="use `await agent.run(...)` there",
+        asyncio="use a motet.HostThread and `await host.asyncio.run(agent, ...)` there",
+    )

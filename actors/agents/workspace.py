@@ -1,0 +1,397 @@
+"""Where the folder of a user is: names that can be undone, and who shares one.
+
+Invariants: two different users never get the same folder, on a file system that tells case apart
+or not, whatever characters their names hold; no name leads out of where it stands; a folder's
+name gives the user back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.agents import bootstrap as seeding
+from motet.actors.agents.bootstrap import SEEDED, Home, template, wanted, with_team
+from motet.actors.agents.prompt_sections import (
+    ContextFile,
+    PromptInput,
+    PromptTool,
+    Sandbox,
+    Skill,
+    is_small,
+)
+from motet.actors.agents.skills import Found, Shelf
+from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team
+from motet.protocols.config import ShellConfig
+from motet.protocols.errors import Internal
+from motet.protocols.session_keys import chat_user, parse_key, prompt_mode
+from motet.protocols.tools import ToolSpec
+
+Peer: TypeAlias = Literal["direct", "group"]
+
+SHARED = "=shared"
+"""The folder of those who share one; no name of a user is written with that character."""
+LONGEST = 200
+"""Characters of one folder's name; file systems take 255 bytes."""
+GOES_ON = "%"
+"""At the end of a name: the rest of it is the name of the folder inside."""
+
+_PLAIN = re.compile(r"[^a-z0-9._-]")
+
+
+def folder_names(text: str) -> tuple[str, ...]:
+    """A text as one folder name, or as several nested ones when it is long.
+
+    Small letters, digits and ``-_.`` stay; all else, also a dot in front, becomes ``%`` and two
+    hex digits for each byte of its UTF-8.
+    """
+    escaped = _PLAIN.sub(_escaped, text)
+    if escaped.startswith("."):
+        escaped = "%2e" + escaped[1:]
+    pieces = [escaped[at : at + LONGEST] for at in range(0, len(escaped), LONGEST)]
+    if not pieces:
+        return (GOES_ON,)
+    return (*(piece + GOES_ON for piece in pieces[:-1]), pieces[-1])
+
+
+def text_of(names: tuple[str, ...]) -> str:
+    """The text that :func:`folder_names` made the names of."""
+    whole = "".join([*(name.removesuffix(GOES_ON) for name in names[:-1]), names[-1]])
+    return unquote_to_bytes(whole.removesuffix(GOES_ON)).decode("utf-8", "surrogatepass")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02x}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
+def shares(sharing: Sharing, user: str, peer: Peer) -> bool:
+    """Whether a user of a per-user workspace works in the common folder all the same."""
+    return user in sharing.users or (sharing.group if peer == "group" else sharing.dm)
+
+
+def user_folder(agent: str, user: str, profile: AgentProfile, peer: Peer) -> tuple[str, ...]:
+    """The folder of a user with an agent, below the workspace of the host."""
+    own = folder_names(agent)
+    if profile.workspace == "per_user" and shares(profile.sharing, user, peer):
+        return (*own, SHARED)
+    return (*own, *folder_names(user))
+
+
+# What a run finds when it begins: its folder, and the bootstrap files of its agent and user.
+#
+# Invariants: a plain agent without files costs nothing and leaves nothing on disk; a file that
+# cannot be written or read costs the run a warning, never its answer.
+
+
+T = TypeVar("T")
+SOUL = "SOUL.md"
+
+
+@attrs.frozen
+class Prepared:
+    """What was found.
+
+    Attributes:
+        workspace: what the tools of the run see.
+        soul: where they find the agent's SOUL.md, if the agent may change it.
+        team: the agent's, with the folder that it has for this chat.
+        problems: sentences for a warning.
+    """
+
+    workspace: Path
+    files: tuple[ContextFile, ...] = ()
+    skills: tuple[Skill, ...] = ()
+    soul: str = ""
+    team: Team | None = None
+    problems: tuple[str, ...] = ()
+
+
+def _nothing(workbench: Workbench) -> Prepared:
+    return Prepared(workbench.root)
+
+
+@attrs.frozen
+class Workbench:
+    """The folders below the workspace of one host, and the skills of its agents.
+
+    ``write`` makes a new file. ``bare`` is what is found where there is nothing.
+    """
+
+    root: Path
+    write: seeding.Write = seeding.create
+    shelf: Shelf = attrs.field(factory=Shelf)
+    bare: Prepared = attrs.field(default=attrs.Factory(_nothing, takes_self=True), init=False)
+
+    async def prepare(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> Prepared:
+        """Make the folder, give a new user their files, and read what the prompt needs.
+
+        Returns at once for a plain agent in a shared workspace. Cancellation waits for the disk;
+        a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
+        of a user's own cannot be made.
+        """
+        if _is_bare(profile) and not self.shelf.places(profile):
+            if profile.team is None:
+                return self.bare
+            files = with_team((), profile, mode_of(profile, session))
+            return Prepared(self.root, files, team=profile.team)
+        place = self._place(agent, profile, user, session)
+        return await _in_thread(lambda: self._prepare(place))
+
+    async def preview(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> Prepared:
+        """What :meth:`prepare` would find, with nothing made: a new user's files are as given."""
+        place = self._place(agent, profile, user, session)
+        return await _in_thread(lambda: self._found(place, self._team(place), preview=True))
+
+    async def turn_ended(
+        self, agent: str, profile: AgentProfile, *, user: str, session: str
+    ) -> str:
+        """Count a turn of a user; after the third their BOOTSTRAP.md is gone.
+
+        The problem, if there was one. Runs in minimal mode are nobody's turns.
+        """
+        if not profile.seeds or prompt_mode(session) == "minimal":
+            return ""
+        place = self._place(agent, profile, user, session)
+        try:
+            await _in_thread(lambda: seeding.count_turn(self.root, place.parts))
+        except OSError as error:
+            return f"the turn of the user could not be counted: {error.strerror or error}"
+        return ""
+
+    def _place(self, agent: str, profile: AgentProfile, user: str, session: str) -> _Place:
+        chat, whose = parse_key(session), chat_user(session, user)
+        peer = chat.kind if chat else "direct"
+        parts = user_folder(agent, whose, profile, peer)
+        return _Place(profile, whose, parts, mode_of(profile, session))
+
+    def _prepare(self, place: _Place) -> Prepared:
+        if place.profile.workspace == "per_user":
+            self._make(place.parts)
+        team = self._team(place)
+        if team is not None and team.workspace:
+            self._make(Path(team.workspace).relative_to(self.root).parts)
+        problem = self._seed(place) if place.seeds else ""
+        found = self._found(place, team)
+        return attrs.evolve(found, problems=(problem, *found.problems)) if problem else found
+
+    def _found(self, place: _Place, team: Team | None, *, preview: bool = False) -> Prepared:
+        profile, names = place.profile, wanted(place.profile, place.mode)
+        by_home: dict[Home, list[str]] = {
+            home: [file.name for file in names if file.home == home] for home in ("agent", "user")
+        }
+        of_user, wrong = seeding.user_texts(self.root, place.parts, by_home["user"])
+        if preview and place.seeds and not seeding.is_seeded(self.root, place.parts):
+            of_user = place.texts() | of_user
+        of_agent, also_wrong = _agent_texts(profile, by_home["agent"])
+        workspace = self._workspace(place, team)
+        mine = _inside(self.root.joinpath(*place.parts), workspace)
+        shown = _inside(Path(profile.files), workspace) if profile.files is not None else None
+        shelf = self.shelf.find(profile) if place.mode == "full" else Found()
+        found = _context_files(of_user, mine) | _context_files(of_agent, shown)
+        files = tuple(found[file.name] for file in names if file.name in found)
+        learns = profile.type == "predefined" and shown is not None and SOUL in of_agent
+        return Prepared(
+            workspace,
+            with_team(files, profile, place.mode),
+            tuple(Skill(skill.name, skill.description) for skill in shelf.skills),
+            f"{shown}{SOUL}" if learns else "",
+            team,
+            (*wrong, *also_wrong, *shelf.problems),
+        )
+
+    def _workspace(self, place: _Place, team: Team | None) -> Path:
+        if team is not None and team.workspace and team.role == "lead":
+            return Path(team.workspace)
+        own = place.profile.workspace == "per_user"
+        return self.root.joinpath(*place.parts) if own else self.root
+
+    def _team(self, place: _Place) -> Team | None:
+        """The team with its folder for this chat. Raises ``Internal`` for one out of reach."""
+        team = place.profile.team
+        if team is None or not team.workspace:
+            return team
+        root = self.root.resolve()
+        folder = (root / team.workspace).resolve()
+        if not folder.is_relative_to(root) or folder == root:
+            raise Internal(
+                f"the workspace {team.workspace!r} of team {team.name!r} is not a folder inside of "
+                f"the host's workspace {str(root)!r}"
+            )
+        own = self.root / folder.relative_to(root)
+        mine = own if team.shared else own.joinpath(*folder_names(place.whose))
+        return msgspec.structs.replace(team, workspace=str(mine))
+
+    def _make(self, parts: tuple[str, ...]) -> None:
+        """A folder for tools. They never get another one instead: a failure is fatal."""
+        try:
+            seeding.make_folder(self.root, parts)
+        except OSError as error:
+            raise Internal(
+                f"the workspace {'/'.join(parts)!r} cannot be made: {error.strerror or error}"
+            ) from error
+
+    def _seed(self, place: _Place) -> str:
+        """Give a new user their files; what kept us from it, if something did."""
+        try:
+            seeding.seed(self.root, place.parts, place.texts, self.write)
+        except OSError as error:
+            why = error.strerror or str(error)
+            return f"the user's files could not be made and will be at the next turn: {why}"
+        return ""
+
+
+def mode_of(profile: AgentProfile, session: str) -> PromptMode:
+    """Sub-agents and scheduled runs have the minimal prompt, whatever their agent's is."""
+    return "minimal" if prompt_mode(session) == "minimal" else profile.prompt_mode
+
+
+@attrs.frozen
+class _Place:
+    """Whose run it is: the folder of its user below the root, and how much of a prompt it has."""
+
+    profile: AgentProfile
+    whose: str
+    parts: tuple[str, ...]
+    mode: PromptMode
+
+    @property
+    def seeds(self) -> bool:
+        return self.profile.seeds and self.mode == "full"
+
+    def texts(self) -> dict[str, str]:
+        """What a new user is given: the agent's templates, or the built-in ones."""
+        kind = self.profile.acts_as
+        own, _ = _agent_texts(self.profile, SEEDED[kind])
+        return {name: own.get(name) or template(name, kind) for name in SEEDED[kind]}
+
+
+def _agent_texts(profile: AgentProfile, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    if profile.files is None:
+        return {}, []
+    folder = Path(profile.files)
+    if not folder.is_dir():
+        return {}, [f"the folder of the agent's files {profile.files!r} is not there"]
+    return seeding.agent_texts(folder, names)
+
+
+def _inside(folder: Path, workspace: Path) -> str | None:
+    """How tools name a folder, with a slash at the end; None: they cannot open it."""
+    folder, root = folder.resolve(), workspace.resolve()
+    if not folder.is_relative_to(root):
+        return None
+    return "".join(f"{part}/" for part in folder.relative_to(root).parts)
+
+
+def _context_files(texts: Mapping[str, str], place: str | None) -> dict[str, ContextFile]:
+    return {
+        name: ContextFile(name, text, "" if place is None else place + name)
+        for name, text in texts.items()
+    }
+
+
+def _is_bare(profile: AgentProfile) -> bool:
+    """Whether nothing has to be made or read for an agent."""
+    shared = profile.workspace == "shared" and not (profile.team and profile.team.workspace)
+    return shared and not profile.seeds and profile.files is None
+
+
+async def _in_thread(job: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(job)
+
+
+# The input of a system prompt from what is known when a run begins: pure translation.
+
+
+SHELL = "shell"
+SPAWN = "spawn"
+USE_SKILL = "use_skill"
+
+
+class Occasion(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its prompt sees it.
+
+    Attributes:
+        mode: as somebody asked for; None: as the session's key and the profile say.
+        shell: how the host runs commands.
+        owners, programs, mcp, price: as :class:`PromptInput` says.
+        recalled: what the memory found, complete with its tags.
+    """
+
+    agent: str
+    instructions: str
+    profile: AgentProfile
+    prepared: Prepared
+    today: date
+    session: str = ""
+    user: str = ""
+    model: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    memory: bool = False
+    recalled: str = ""
+    extra: str = ""
+    shell: ShellConfig | None = None
+    owners: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    mcp: tuple[PromptTool, ...] = ()
+    price: str = ""
+    mode: PromptMode | None = None
+
+
+def prompt_input(run: Occasion) -> PromptInput:
+    """What :func:`motet.actors.agents.prompt` is given for a run.
+
+    A plain agent's prompt has none of its tools in it: they travel beside it anyway. Nor does it
+    say whose session it is, so that all its sessions have one prompt.
+    """
+    profile, chat = run.profile, parse_key(run.session)
+    hosted = profile.acts_as != "plain"
+    names = {tool.name for tool in run.tools}
+    return PromptInput(
+        today=run.today,
+        instructions=run.instructions,
+        agent=run.agent,
+        type=profile.acts_as,
+        mode=run.mode or mode_of(profile, run.session),
+        tools=_offered(run.tools) if hosted else (),
+        programs=run.programs,
+        skills=run.prepared.skills if USE_SKILL in names else (),
+        mcp=run.mcp if hosted or (run.mcp and not is_small(run.mcp)) else (),
+        files=run.prepared.files,
+        soul=run.prepared.soul,
+        workspace=str(run.prepared.workspace) if hosted and names else "",
+        team=run.prepared.team,
+        sandbox=_sandbox(run.shell) if hosted and SHELL in names else None,
+        user=run.user if hosted else "",
+        owners=run.owners,
+        channel=chat.channel if chat else "",
+        chat=chat.kind if chat else "",
+        extra=run.extra,
+        recalled=run.recalled,
+        spawn_tool=SPAWN if SPAWN in names else "",
+        session=run.session if hosted else "",
+        model=run.model if hosted else "",
+        price=run.price,
+        memory=run.memory,
+    )
+
+
+def _offered(tools: Iterable[ToolSpec]) -> tuple[PromptTool, ...]:
+    return tuple(PromptTool(tool.name, tool.description) for tool in tools)
+
+
+def _sandbox(shell: ShellConfig | None) -> Sandbox | None:
+    if shell is None or shell.mode != "sandbox":
+        return None
+    return Sandbox(network=shell.network, timeout=shell.timeout)

@@ -1,1 +1,0 @@
-"""Calls that wait for a person: asked for, answered once, and gone on with after a restart."""

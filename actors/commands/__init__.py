@@ -1,1 +1,0 @@
-"""Commands in chat text, the same wherever a text comes from: gateway, command line, bridges."""

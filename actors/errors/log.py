@@ -1,0 +1,148 @@
+"""Logs of the library: structured, and handed to the standard library's ``logging``.
+
+The embedding program decides what becomes of them; motet configures nothing and prints nothing.
+What is logged has no secrets in it (:func:`redact_logs`): errors often quote what they failed on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import traceback
+from collections import deque
+from typing import Final, cast
+
+from motet.actors.errors.redact import redact, redact_text
+from motet.protocols.chat import JsonObject
+from motet.protocols.host_records import LogLine
+
+STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
+"""What every record has; the rest was given with it."""
+_TAKEN = STANDARD_FIELDS | {"message", "asctime"}
+_CALLER = 3  # frames from where the standard library looks to whoever logs
+
+
+class Logger:
+    """A logger of the standard library whose keyword arguments arrive as ``extra`` of the record.
+
+    A field with the name of one that every record has gets an underscore behind it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._standard = logging.getLogger(name)
+        self._standard.addFilter(_redacting)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self._log(logging.INFO, event, None, fields)
+
+    def warning(
+        self, event: str, /, *, exc_info: BaseException | None = None, **fields: object
+    ) -> None:
+        self._log(logging.WARNING, event, exc_info, fields)
+
+    def error(
+        self, event: str, /, *, exc_info: BaseException | None = None, **fields: object
+    ) -> None:
+        self._log(logging.ERROR, event, exc_info, fields)
+
+    def _log(
+        self, level: int, event: str, error: BaseException | None, fields: dict[str, object]
+    ) -> None:
+        if self._standard.isEnabledFor(level):
+            extra = {f"{key}_" if key in _TAKEN else key: value for key, value in fields.items()}
+            self._standard.log(level, event, exc_info=error, extra=extra, stacklevel=_CALLER)
+
+
+def logger(name: str) -> Logger:
+    """The logger of a part of the library."""
+    return Logger(name)
+
+
+def redact_logs() -> None:
+    """Have every logger of the library leave out secrets; those of modules loaded so far."""
+    for name in list(logging.root.manager.loggerDict):
+        if name == "motet" or name.startswith("motet."):
+            logging.getLogger(name).addFilter(_redacting)
+
+
+class Redacted(Exception):
+    """Stands in a log for an exception whose text, causes or traceback held secrets."""
+
+
+def _redacting(record: logging.LogRecord) -> bool:
+    """A filter that lets every record pass, without its secrets."""
+    message = record.getMessage()
+    clean = redact_text(message)
+    if clean != message:
+        record.msg, record.args = clean, None
+    for name, value in vars(record).items():
+        if name not in STANDARD_FIELDS and isinstance(value, str | dict | list):
+            setattr(record, name, redact(cast("object", value)))
+    if record.exc_info and record.exc_info[1] is not None:
+        shown = "".join(traceback.format_exception(*record.exc_info))
+        if (clean := redact_text(shown)) != shown:
+            record.exc_info = (Redacted, Redacted(clean), None)
+    return True
+
+
+# The last lines of the library's log, held for whoever looks after a host from afar.
+#
+# Invariants: at most ``room`` lines are held; what was redacted for the log is redacted here; a
+# record that cannot be kept disturbs nobody.
+
+
+ROOM: Final = 1_000
+_TEXT: Final = 2_000
+_NAME: Final = "motet"
+
+
+class LogTail(logging.Handler):
+    """A handler of the logger ``motet`` between :meth:`attach` and :meth:`detach`.
+
+    All hosts of one process log to that logger, so each tail has the lines of all of them.
+    """
+
+    def __init__(self, room: int = ROOM) -> None:
+        super().__init__(logging.INFO)
+        self._lines: deque[LogLine] = deque(maxlen=room)
+        self._numbers = itertools.count(1)
+
+    def attach(self) -> None:
+        logging.getLogger(_NAME).addHandler(self)
+
+    def detach(self) -> None:
+        logging.getLogger(_NAME).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.append(self._line(record))
+        except Exception:
+            self.handleError(record)
+
+    def lines(self, limit: int) -> tuple[LogLine, ...]:
+        """The newest ``limit`` lines, oldest first."""
+        return tuple(self._lines)[-limit:] if limit > 0 else ()
+
+    def _line(self, record: logging.LogRecord) -> LogLine:
+        fields: JsonObject = {
+            name: _plain(value)
+            for name, value in vars(record).items()
+            if name not in STANDARD_FIELDS
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = redact_text(repr(record.exc_info[1]))[:_TEXT]
+        return LogLine(
+            number=next(self._numbers),
+            ts=record.created,
+            level=record.levelname.lower(),
+            logger=record.name,
+            message=redact_text(record.getMessage())[:_TEXT],
+            fields=fields,
+        )
+
+
+def _plain(value: object) -> object:
+    """Numbers as they are, all else as a short text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redact_text(str(value))[:_TEXT]

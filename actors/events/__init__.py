@@ -1,1 +1,0 @@
-"""The event bus: events are numbered on disk, then given to whoever listens."""

@@ -1,0 +1,111 @@
+"""Which requests are for an edge, and what becomes of what goes wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import unquote
+
+import attrs
+import h11
+import msgspec
+import trio
+
+from motet.actors.gateway.context import Context
+from motet.actors.gateway.edges.agui import run_agent
+from motet.actors.gateway.edges.exchange import Exchange, Gone, asker_of, cors
+from motet.actors.gateway.edges.openai import complete, models
+from motet.actors.gateway.edges.watching import Fault, fault_of
+from motet.actors.gateway.http import BadRequest, Head, HttpConnection, Response
+from motet.protocols.sessions import Role
+
+
+@attrs.frozen
+class Route:
+    """``open``: more of the path may follow, as ``Exchange.tail``."""
+
+    path: str
+    method: str
+    role: Role
+    handle: Callable[[Exchange], Awaitable[bool]]
+    open: bool = False
+
+
+ROUTES: Final = (
+    Route("/v1/chat/completions", "POST", "operator", complete),
+    Route("/v1/models", "GET", "viewer", models),
+    Route("/v1/ag-ui", "POST", "operator", run_agent, open=True),
+)
+_ALLOWED: Final = "authorization, content-type, idempotency-key, x-session, x-as-user"
+
+
+def route_of(head: Head) -> tuple[Route, str] | None:
+    """The edge that a request is for, and what follows its path; None: none of them."""
+    for route in ROUTES:
+        if head.path == route.path:
+            return route, ""
+        if route.open and head.path.startswith(f"{route.path}/"):
+            return route, unquote(head.path.removeprefix(f"{route.path}/"))
+    return None
+
+
+async def serve_edge(
+    context: Context, http: HttpConnection, head: Head, peer: str, found: tuple[Route, str]
+) -> bool:
+    """Answer a request to an edge; true: another may follow on its connection.
+
+    Raises ``trio.BrokenResourceError`` when the client is gone.
+    """
+    route, tail = found
+    origin = head.headers.get("origin")
+    allowed = origin is not None and origin in context.settings.allowed_origins
+    shared = cors(origin) if origin is not None and allowed else ()
+    if head.method == "OPTIONS" and allowed:
+        return await http.respond(_preflight(route, shared))
+    exchange: Exchange | None = None
+    try:
+        if head.method != route.method:
+            raise Fault(405, "invalid_params", f"{route.path} takes {route.method} only.")
+        exchange = Exchange(context, http, head, asker_of(context, head, peer, route.role), tail)
+        alive = await _counted(exchange, route)
+        context.requests[route.path, "ok"] += 1
+        return alive
+    except (Gone, trio.BrokenResourceError):
+        raise trio.BrokenResourceError("the client is gone") from None
+    except BadRequest as error:
+        fault = Fault(error.response.status, "invalid_params", str(error))
+    except Exception as error:
+        fault = fault_of(error)
+    context.requests[route.path, fault.code] += 1
+    if exchange is None or not exchange.begun:
+        return await http.respond(fault.response(*shared))
+    with trio.fail_after(context.settings.limits.send_timeout_ms / 1000):
+        await http.send(h11.Data(data=b"data: " + msgspec.json.encode(fault.answer) + b"\n\n"))
+        return await http.finish()
+
+
+async def _counted(exchange: Exchange, route: Route) -> bool:
+    context, user = exchange.context, exchange.asker.bearer.user
+    if context.websockets + context.edges >= context.settings.limits.connections:
+        raise Fault(503, "overloaded", "Too many connections.", retry=True, retry_after=5.0)
+    context.enter(user)
+    context.edges += 1
+    context.connections.add(exchange)
+    try:
+        return await route.handle(exchange)
+    finally:
+        context.connections.discard(exchange)
+        context.edges -= 1
+        context.leave(user)
+
+
+def _preflight(route: Route, shared: tuple[tuple[str, str], ...]) -> Response:
+    return Response(
+        200,
+        headers=(
+            *shared,
+            ("access-control-allow-methods", route.method),
+            ("access-control-allow-headers", _ALLOWED),
+            ("access-control-max-age", "600"),
+        ),
+    )

@@ -1,0 +1,283 @@
+"""Which hooks there are: where each stands, what it matches, and what its failure means."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Set
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+import attrs
+
+from motet.actors.hooks.points import TOOL_POINTS, PointRule, rule_of
+from motet.protocols.errors import ConfigError
+from motet.protocols.hooks import (
+    Abort,
+    AfterChild,
+    AfterCompact,
+    AfterModel,
+    AfterTool,
+    Allow,
+    AnyHookEvent,
+    BeforeChild,
+    BeforeCompact,
+    BeforeInput,
+    BeforeModel,
+    BeforeOutput,
+    BeforeTool,
+    Continue,
+    Decision,
+    Deny,
+    OnError,
+    Point,
+    Replace,
+    Respond,
+    RunEnd,
+    RunError,
+    RunWarning,
+    SessionEnd,
+    SessionStart,
+    point_of,
+)
+
+GateFn: TypeAlias = Callable[[BeforeTool], Awaitable[Decision]]
+"""A gate of tools."""
+
+# A hook takes the event of its own point only, which no one type says of all of them; the typed
+# way in is `motet.actors.hooks.registry.On`.
+HookFn: TypeAlias = Callable[[Any], Awaitable[object]]
+
+TIMEOUT = 5.0
+PRIORITY = 100
+
+
+class HookOptions(TypedDict, total=False):
+    """What a hook declares besides its point.
+
+    match: ``|``-separated patterns (``*``, ``?``, ``[...]``) of tool names, at the tool points.
+    on_error: what its exception, time-out or wrong decision means; the point's default if absent.
+    fail_open: the same switch: True is ``continue``, False is ``block``.
+    timeout: seconds for one event; 5 if absent.
+    priority: lower is asked first; 100 if absent.
+    name: shown wherever it decides or fails; the function's own if absent.
+    """
+
+    match: str
+    on_error: OnError | None
+    fail_open: bool | None
+    timeout: float
+    priority: int
+    name: str | None
+
+
+@attrs.frozen(eq=False)
+class Hook:
+    """One registered hook. ``patterns`` are matched with the tool's name, case included."""
+
+    name: str
+    point: Point
+    fn: HookFn = attrs.field(repr=False)
+    patterns: tuple[str, ...]
+    on_error: OnError
+    timeout: float
+    priority: int
+
+    def matches(self, tool: str) -> bool:
+        return any(fnmatchcase(tool, pattern) for pattern in self.patterns)
+
+
+class HookSet:
+    """The hooks of one host, in the order they are asked: by priority, then as added.
+
+    Attributes:
+        points: where any stand; to look costs next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: dict[Point, list[Hook]] = {}
+        self.points: Set[Point] = self._hooks.keys()
+
+    def __repr__(self) -> str:
+        return f"<HookSet hooks={len(self.all())}>"
+
+    def add(
+        self,
+        point: Point,
+        fn: HookFn,
+        *,
+        match: str = "*",
+        on_error: OnError | None = None,
+        fail_open: bool | None = None,
+        timeout: float = TIMEOUT,
+        priority: int = PRIORITY,
+        name: str | None = None,
+    ) -> None:
+        """Register an async function, as :class:`HookOptions` says.
+
+        Raises ``ConfigError`` for a point, pattern, policy, time or function that could never work.
+        """
+        rule = rule_of(point)
+        name = name or str(getattr(fn, "__qualname__", fn))
+        try:
+            policy = _policy(point, rule, on_error, fail_open)
+            _refuse_impossible(fn, timeout)
+            patterns = _patterns(point, match)
+        except ConfigError as error:
+            raise ConfigError(f"hook {name!r}: {error}") from None
+        chain = self._hooks.setdefault(point, [])
+        chain.append(Hook(name, point, fn, patterns, policy, timeout, priority))
+        chain.sort(key=_priority)
+
+    def swap(self, before: Collection[Hook], after: Iterable[Hook]) -> None:
+        """Put other hooks in the place of some: before those of their priority that were added."""
+        chains: dict[Point, list[Hook]] = {}
+        for hook in (*after, *(hook for hook in self.all() if hook not in before)):
+            chains.setdefault(hook.point, []).append(hook)
+        for chain in chains.values():
+            chain.sort(key=_priority)
+        self._hooks, self.points = chains, chains.keys()
+
+    def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
+        """The hooks at a point, in order; at the tool points those that match the tool."""
+        chain = self._hooks.get(point, ())
+        if point not in TOOL_POINTS:
+            return tuple(chain)
+        return tuple(hook for hook in chain if hook.matches(tool))
+
+    def of(self, event: AnyHookEvent) -> tuple[Hook, ...]:
+        """The hooks that an event concerns, in order."""
+        tool = event.name if isinstance(event, BeforeTool | AfterTool) else ""
+        return self.at(point_of(event), tool)
+
+    def all(self) -> tuple[Hook, ...]:
+        """Every hook, point by point."""
+        return tuple(hook for chain in self._hooks.values() for hook in chain)
+
+
+def _priority(hook: Hook) -> int:
+    return hook.priority
+
+
+def _policy(
+    point: Point, rule: PointRule, on_error: OnError | None, fail_open: bool | None
+) -> OnError:
+    said: OnError | None = None if fail_open is None else "continue" if fail_open else "block"
+    if on_error not in ("block", "continue", None):
+        raise ConfigError(f"on_error is 'block' or 'continue', not {on_error!r}")
+    if said and on_error and said != on_error:
+        raise ConfigError(f"fail_open={fail_open} and on_error={on_error!r} contradict each other")
+    policy: OnError = on_error or said or rule.on_error
+    if policy == "block" and not rule.is_gate:
+        raise ConfigError(f"an observer ({point}) cannot block; use a gate")
+    return policy
+
+
+def _patterns(point: Point, match: str) -> tuple[str, ...]:
+    patterns = tuple(pattern.strip() for pattern in match.split("|"))
+    if not all(patterns):
+        raise ConfigError(f"match={match!r} has an empty pattern; '*' matches all")
+    if match != "*" and point not in TOOL_POINTS:
+        raise ConfigError(f"match={match!r} chooses tools, and {point} is not about one")
+    return patterns
+
+
+def _refuse_impossible(fn: object, timeout: float) -> None:
+    if not 0 < timeout < math.inf:
+        raise ConfigError(f"timeout must be above 0 seconds and finite, not {timeout}")
+    if inspect.isfunction(fn) and not inspect.iscoroutinefunction(inspect.unwrap(fn)):
+        raise ConfigError("a hook is an `async def` function")
+
+
+# ``host.on``: register functions as hooks, with the types that each point allows.
+
+
+E = TypeVar("E")
+R = TypeVar("R")
+
+Decorator: TypeAlias = Callable[[Callable[[E], Awaitable[R]]], Callable[[E], Awaitable[R]]]
+
+
+class On:
+    """A decorator for each point: ``@host.on("before_tool", match="shell|write_*")``.
+
+    The function is async, takes the event of its point, and returns one of the decisions that the
+    point allows; a wrong one is a failure of the hook. See :class:`HookOptions` for the options.
+    """
+
+    def __init__(self, hooks: HookSet) -> None:
+        self._hooks = hooks
+
+    def __repr__(self) -> str:
+        return f"<On {self._hooks!r}>"
+
+    @overload
+    def __call__(
+        self, point: Literal["session_start"], **options: Unpack[HookOptions]
+    ) -> Decorator[SessionStart, Abort | Allow | None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["session_end"], **options: Unpack[HookOptions]
+    ) -> Decorator[SessionEnd, None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_input"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeInput, Allow | Deny | Replace | Respond | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_model"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeModel, Allow | Replace | Respond | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_model"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterModel, Allow | Replace | Abort | None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_tool"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeTool, Decision]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_tool"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterTool, Allow | Replace | Abort | None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_output"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeOutput, Allow | Deny | Replace | Continue | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_child"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeChild, Allow | Deny | Abort]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_child"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterChild, None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["before_compact"], **options: Unpack[HookOptions]
+    ) -> Decorator[BeforeCompact, Allow | Deny | Abort | None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["after_compact"], **options: Unpack[HookOptions]
+    ) -> Decorator[AfterCompact, None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["run_end"], **options: Unpack[HookOptions]
+    ) -> Decorator[RunEnd, None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["error"], **options: Unpack[HookOptions]
+    ) -> Decorator[RunError, None]: ...
+    @overload
+    def __call__(
+        self, point: Literal["warning"], **options: Unpack[HookOptions]
+    ) -> Decorator[RunWarning, None]: ...
+    def __call__(
+        self, point: Point, **options: Unpack[HookOptions]
+    ) -> Callable[[Any], Callable[[Any], Awaitable[Any]]]:
+        """Raises ``ConfigError`` for a hook that could never work."""
+
+        def register(fn: HookFn) -> HookFn:
+            self._hooks.add(point, fn, **options)
+            return fn
+
+        return register

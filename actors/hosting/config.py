@@ -1,0 +1,343 @@
+"""A host's configuration from a TOML file: its references resolved, its agents built.
+
+Every failure is a ``ConfigError`` that names the file and the place in it. Strings may hold
+``${NAME}`` (an environment variable; ``$${`` stands for itself) or be ``file:PATH`` (the text of
+a file); paths count from the file's own directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.teams import link
+from motet.actors.tools.tool import Tool, tool
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import AgentConfig, HostConfig, parse_config
+from motet.protocols.errors import ConfigError, nearest
+from motet.protocols.mcp import McpServer
+from motet.protocols.policy import Policy
+
+CONFIG_FILE = "motet.toml"
+
+DEFAULT_AGENTS: Mapping[str, AgentConfig] = {
+    "helper": AgentConfig(
+        model="demo",
+        description="reads and writes files, runs commands, fetches pages",
+        instructions="You are a helpful assistant. Answer briefly. Use tools when they help.",
+        tools=("group:fs", "group:shell", "group:web"),
+    )
+}
+"""The agents of a configuration that names none."""
+
+REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
+
+
+def load_config(path: str | Path, *, env: Mapping[str, str] | None = None) -> HostConfig:
+    """The configuration in a TOML file; ``state``, ``workspace``, ``skills``, ``cedar``, the
+    files of the gateway and the ``files`` of agents become absolute paths.
+
+    ``env`` None: the environment of the process. Raises ``ConfigError`` naming all problems.
+    """
+    file = Path(path).absolute()
+    references = _References(file.parent, os.environ if env is None else env)
+    data = references.resolved(read_data(file), "")
+    if references.problems:
+        raise ConfigError(_all(f"{file.name}: a reference leads nowhere:", references.problems))
+    config = parse_config(cast("JsonObject", data), source=file.name)
+    servers = {name: _beside(server, file.parent) for name, server in config.mcp.items()}
+    hooks = [attrs.evolve(h, cwd=str(file.parent / (h.cwd or ""))) for h in config.hooks]
+    beside = file.parent / "skills"
+    skills = (str(beside),) if beside.is_dir() else ()
+    cedar = config.tools.cedar and str(file.parent / config.tools.cedar)
+    gateway = attrs.evolve(
+        config.gateway,
+        certificate=config.gateway.certificate and str(file.parent / config.gateway.certificate),
+        private_key=config.gateway.private_key and str(file.parent / config.gateway.private_key),
+    )
+    return attrs.evolve(
+        config,
+        gateway=gateway,
+        tools=attrs.evolve(config.tools, cedar=cedar),
+        skills=skills if config.skills is None else _below(file.parent, config.skills),
+        agents={name: _placed(agent, file.parent) for name, agent in config.agents.items()},
+        hooks=tuple(hooks),
+        mcp=servers,
+        state=None if config.state is None else str(file.parent / config.state),
+        workspace=None if config.workspace is None else str(file.parent / config.workspace),
+    )
+
+
+def configured(
+    config: HostConfig | str | Path, agents: Sequence[AnyAgent]
+) -> tuple[HostConfig, tuple[AnyAgent, ...]]:
+    """What a host is opened with: a configuration, read if it is a file, and the agents.
+
+    Those of the program come first and take the place of configured ones of their names.
+    Raises ``ConfigError``.
+    """
+    file = None if isinstance(config, HostConfig) else Path(config).absolute()
+    loaded = config if isinstance(config, HostConfig) else load_config(config)
+    known = {agent.name for agent in agents}
+    rest = {name: spec for name, spec in loaded.agents.items() if name not in known}
+    if not rest:
+        return loaded, tuple(agents)
+    source, root = (file.name, file.parent) if file else ("the configuration", Path.cwd())
+    described = attrs.evolve(loaded, agents=rest)
+    built = build_agents(described, source=source, root=root, known=agents)
+    return loaded, (*agents, *built)
+
+
+def _beside(server: McpServer, root: Path) -> McpServer:
+    """A program runs in the directory of the file that names it, unless that says another."""
+    return attrs.evolve(server, cwd=str(root / (server.cwd or ""))) if server.command else server
+
+
+def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
+    """The same, where its paths count from the file's folder."""
+    files = None if agent.files is None else str(root / agent.files)
+    skills = None if agent.skills is None else _below(root, agent.skills)
+    return attrs.evolve(agent, files=files, skills=skills)
+
+
+def _below(root: Path, paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(root / Path(path).expanduser()) for path in paths)
+
+
+def build_agents(
+    config: HostConfig, *, source: str, root: Path, known: Sequence[AnyAgent] = ()
+) -> tuple[AnyAgent, ...]:
+    """The agents of a configuration, or those of :data:`DEFAULT_AGENTS` when it has none.
+
+    Functions are imported from the installed packages or from below ``root``. ``known``: agents of
+    the program, for handoffs and teams. Raises ``ConfigError`` naming all problems.
+    """
+    built: list[AnyAgent] = []
+    problems: list[str] = []
+    for name, spec in (config.agents or DEFAULT_AGENTS).items():
+        tools, wrong = _tools(spec.tools, root)
+        problems += [f"agents.{name}.tools{place}" for place in wrong]
+        try:
+            built.append(_agent(name, spec, tools))
+        except ConfigError as error:
+            problems.append(f"agents.{name}: {error}")
+    if not problems:
+        problems = link(config, {agent.name: agent for agent in (*known, *built)})
+    if problems:
+        raise ConfigError(_all(f"{source}: an agent cannot be built:", problems))
+    return tuple(built)
+
+
+def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
+    return Agent(
+        name,
+        model=spec.model,
+        instructions=spec.instructions,
+        description=spec.description,
+        tools=tools,
+        limits=spec.limits,
+        memory=spec.memory,
+        profile=spec.profile(),
+        policy=spec.policy,
+    )
+
+
+def _all(what: str, problems: list[str]) -> str:
+    return "\n  ".join([what, *problems])
+
+
+# Reading
+
+
+def read_data(file: Path) -> JsonObject:
+    """What a file says, its references as they stand there. Raises ``ConfigError``."""
+    import tomllib  # a host of a program has no file
+
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {file}") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: byte {error.start} is wrong") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+
+
+@attrs.frozen
+class _References:
+    """Replaces the references of a file, and keeps the problems of those that lead nowhere."""
+
+    root: Path
+    env: Mapping[str, str]
+    problems: list[str] = attrs.field(factory=list[str])
+
+    def resolved(self, value: object, path: str) -> object:
+        match value:
+            case str():
+                return self._text(value, path)
+            case dict():
+                table = cast("dict[str, object]", value).items()
+                return {k: self.resolved(v, f"{path}.{k}" if path else k) for k, v in table}
+            case list():
+                items = enumerate(cast("list[object]", value))
+                return [self.resolved(item, f"{path}[{i}]") for i, item in items]
+            case _:
+                return value
+
+    def _text(self, text: str, path: str) -> str:
+        try:
+            text = REFERENCE.sub(self._variable, text)
+            return _file_text(self.root, text[5:]) if text.startswith("file:") else text
+        except ConfigError as error:
+            self.problems.append(f"{path}: {error}")
+            return text
+
+    def _variable(self, found: re.Match[str]) -> str:
+        if found[1]:
+            return found[0][1:]
+        if found[2] not in self.env:
+            raise ConfigError(f"the environment variable {found[2]!r} is not set")
+        return self.env[found[2]]
+
+
+def _file_text(root: Path, name: str) -> str:
+    file = root / Path(name).expanduser()
+    try:
+        return file.read_text("utf-8").rstrip("\n")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8 text") from None
+
+
+# Importing
+
+
+def _tools(names: tuple[str, ...], root: Path) -> tuple[list[Tool | str], list[str]]:
+    """Each tool imported or, when it is a built-in one, its name; and what went wrong where."""
+    tools: list[Tool | str] = []
+    problems: list[str] = []
+    for index, name in enumerate(names):
+        module, colon, attribute = name.partition(":")
+        if not colon or module in ("group", "mcp"):
+            tools.append(name)
+            continue
+        try:
+            tools.append(_imported(module, attribute, root))
+        except ConfigError as error:
+            problems.append(f"[{index}]: {error}")
+    return tools, problems
+
+
+def _imported(module: str, attribute: str, root: Path) -> Tool:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    try:
+        found = import_module(module)
+    except Exception as error:
+        raise ConfigError(_import_problem(module, error, root)) from error
+    function: object = getattr(found, attribute, None)
+    if function is None:
+        near = nearest(attribute, [name for name in vars(found) if not name.startswith("_")])
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ConfigError(f"the module {module!r} has no {attribute!r}{hint}")
+    if isinstance(function, Tool):
+        return function
+    if not callable(function):
+        raise ConfigError(f"{module}:{attribute} is not a function")
+    try:
+        return tool(function)
+    except TypeError as error:
+        raise ConfigError(f"{module}:{attribute} cannot be a tool: {error}") from error
+
+
+def _import_problem(module: str, error: Exception, root: Path) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and (module == missing or module.startswith(f"{missing}.")):
+        return f"no module {module!r}, neither installed nor in {root}"
+    return f"importing {module!r} failed: {type(error).__name__}: {error}"
+
+
+# Where the configuration of a host comes from, and what its program has given beside it.
+#
+# Invariant: what the program gives comes before what a configuration says under the same name.
+
+
+@attrs.frozen
+class Origin:
+    """What does not change while a host is open.
+
+    Attributes:
+        file: where the configuration is; None: only in the program.
+        mcp: servers of the program, by name.
+        engine: a policy of the program, beside the rules of the configuration.
+        defaults: whether a configuration without agents has the built-in ones.
+    """
+
+    file: Path | None = None
+    mcp: Mapping[str, McpServer] = attrs.field(factory=dict[str, McpServer])
+    engine: Policy | None = None
+    defaults: bool = False
+
+    @classmethod
+    def of(
+        cls, config: HostConfig | str | Path, mcp: Mapping[str, McpServer], engine: Policy | None
+    ) -> tuple[Origin, HostConfig]:
+        """What ``open_host`` is given. Raises ``ConfigError``."""
+        if isinstance(config, HostConfig):
+            origin = cls(None, mcp, engine)
+            return origin, origin.whole(config)
+        origin = cls(Path(config).absolute(), mcp, engine)
+        return origin, origin.read()
+
+    def read(self) -> HostConfig:
+        """What the file says now. Raises ``ConfigError``."""
+        if self.file is None:
+            raise ConfigError("this host was not opened with a file: give it a configuration")
+        return self.whole(load_config(self.file))
+
+    def whole(self, config: HostConfig) -> HostConfig:
+        """A configuration with what the program adds."""
+        agents = config.agents or (DEFAULT_AGENTS if self.defaults else {})
+        return attrs.evolve(config, agents=agents, mcp={**config.mcp, **self.mcp})
+
+    def agents(self, config: HostConfig, own: Sequence[AnyAgent]) -> tuple[AnyAgent, ...]:
+        """The agents that a configuration describes, but for those that the program has: ``own``.
+
+        Raises ``ConfigError`` naming all problems.
+        """
+        known = {agent.name for agent in own}
+        rest = {name: spec for name, spec in config.agents.items() if name not in known}
+        if not rest:
+            return ()
+        source, root = "the configuration", Path.cwd()
+        if self.file is not None:
+            source, root = self.file.name, self.file.parent
+        described = attrs.evolve(config, agents=rest)
+        return build_agents(described, source=source, root=root, known=own)
+
+
+def keep_teams(config: HostConfig, before: HostConfig, own: Sequence[AnyAgent]) -> HostConfig:
+    """The same without the teams that agents of the program are in already.
+
+    Raises ``ConfigError`` for one that is another now, or that has other agents beside them.
+    """
+    known, teams = {agent.name for agent in own}, dict(config.teams)
+    for name, team in config.teams.items():
+        members = {*team.members, team.lead or team.members[0]}
+        if members.isdisjoint(known):
+            continue
+        if not members <= known or before.teams.get(name) != team:
+            raise ConfigError(f"teams.{name}: it has agents of the program: start the host anew")
+        del teams[name]
+    return attrs.evolve(config, teams=teams)

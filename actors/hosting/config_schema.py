@@ -1,0 +1,239 @@
+"""The JSON Schema of a configuration file, for editors, made of the classes that read it.
+
+Invariant: what the classes take, the schema takes; it may take more, such as numbers out of range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+from motet.actors.errors.redact import redact_text
+from motet.actors.hosting.config import REFERENCE, read_data
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig
+from motet.protocols.host_records import ConfigView
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SCALARS: Final[Mapping[object, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+_ATTRIBUTE = re.compile(r"^ {4}(\w+)(?: and (\w+))?: ", re.M)
+
+
+def schema() -> JsonObject:
+    """The schema of ``motet.toml``."""
+    definitions: dict[str, object] = {}
+    top = _class(HostConfig, definitions)
+    return {"$schema": DRAFT, "title": "motet.toml", "$defs": definitions} | top
+
+
+def _class(cls: type, definitions: dict[str, object]) -> JsonObject:
+    kinds, about = get_type_hints(cls), _attributes(cls)
+    fields = _attrs_fields(cls) if attrs.has(cls) else _struct_fields(cls)
+    properties = {
+        name: _kind(kinds[name], definitions) | _described(about.get(name), default)
+        for name, default in fields.items()
+    }
+    for name in _durations(cls, kinds):
+        properties[name]["type"] = ["number", "string"]
+    required = [name for name, default in fields.items() if default is attrs.NOTHING]
+    whole: JsonObject = {
+        "type": "object",
+        "description": _first(cls),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return whole | ({"required": required} if required else {})
+
+
+def _kind(kind: object, definitions: dict[str, object]) -> JsonObject:
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, msgspec.Struct)):
+        if kind.__name__ not in definitions:
+            definitions[kind.__name__] = {}  # it may name itself
+            definitions[kind.__name__] = _class(kind, definitions)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin is tuple:
+        return {"type": "array", "items": _kind(inner[0], definitions)}
+    if origin in (Union, UnionType):
+        members = [_kind(one, definitions) for one in inner if one is not NoneType]
+        return members[0] if len(members) == 1 else {"anyOf": members}
+    assert issubclass(cast("type", origin), Mapping), kind
+    return {"type": "object", "additionalProperties": _kind(inner[1], definitions)}
+
+
+def _described(text: str | None, default: object) -> JsonObject:
+    described: JsonObject = {} if text is None else {"description": text}
+    if isinstance(default, bool | int | float | str):
+        described["default"] = default
+    return described
+
+
+def _attrs_fields(cls: type) -> dict[str, object]:
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
+    return {field.name: field.default for field in fields}
+
+
+def _durations(cls: type, kinds: Mapping[str, object]) -> list[str]:
+    """The fields that take ``30s`` as well as 30."""
+    fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls) if attrs.has(cls) else ()
+    # Of what types a converter is, attrs does not say.
+    converted = {one.name: cast("object", one.converter) for one in fields}  # pyright: ignore[reportUnknownMemberType]
+    return [name for name, by in converted.items() if by is not None and kinds[name] is float]
+
+
+def _struct_fields(cls: type[msgspec.Struct]) -> dict[str, object]:
+    return {
+        field.name: attrs.NOTHING if field.required else field.default
+        for field in msgspec.structs.fields(cls)
+    }
+
+
+def _first(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _attributes(cls: type) -> dict[str, str]:
+    """What the docstring says of each field, below ``Attributes:``."""
+    _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
+    section = section.partition("\n\n")[0]
+    places = [*_ATTRIBUTE.finditer(section)]
+    ends = [*(place.start() for place in places[1:]), len(section)]
+    return {
+        name: " ".join(section[place.end() : end].split())
+        for place, end in zip(places, ends, strict=False)
+        for name in place.groups()
+        if name
+    }
+
+
+# A configuration as plain data, with what is secret left out. Pure.
+#
+# Invariant: a field that its class keeps out of its own ``repr`` is a secret; of it only whether it
+# is set is told.
+
+
+HIDDEN: Final = "[hidden]"
+
+
+def view_of(config: HostConfig) -> ConfigView:
+    """What may be shown of a configuration, and the hash by which a change of it is noticed."""
+    return ConfigView(config_hash(config), cast("JsonObject", _plain(config, hide=True)))
+
+
+def config_hash(config: HostConfig) -> str:
+    """SHA-256 of all of it, secrets included: equal for equal configurations only."""
+    whole = msgspec.json.encode(_plain(config, hide=False), order="deterministic")
+    return hashlib.sha256(whole).hexdigest()
+
+
+def _plain(value: object, *, hide: bool) -> object:
+    if attrs.has(type(value)):
+        return _fields(cast("attrs.AttrsInstance", value), hide=hide)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {str(key): _plain(item, hide=hide) for key, item in items}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [_plain(item, hide=hide) for item in cast("list[object]", value)]
+    if isinstance(value, str):
+        return redact_text(value) if hide else value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return msgspec.to_builtins(value)
+
+
+def _fields(value: attrs.AttrsInstance, *, hide: bool) -> JsonObject:
+    kind: type[Any] = type(value)  # what attrs calls a class of fields
+    shown: JsonObject = {}
+    for field in attrs.fields(kind):
+        item = cast("object", getattr(value, field.name))
+        secret = hide and field.repr is False and item not in (None, "", (), {})
+        shown[field.name] = HIDDEN if secret else _plain(item, hide=hide)
+    return shown
+
+
+# Where each value of a configuration was set. Pure, but for reading the file.
+#
+# Invariant: secrets are left out, as in :mod:`motet.actors.hosting.config_schema`.
+
+
+DEFAULT = "default"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One value. ``source``: ``default``, or the file and what it takes it from."""
+
+    key: str
+    value: object
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The value as JSON, which for values that are no tables is TOML, too."""
+        return msgspec.json.encode(self.value).decode()
+
+
+def explained(config: HostConfig, file: Path | None) -> tuple[Line, ...]:
+    """Every value of a configuration that was read from ``file``. Raises ``ConfigError``."""
+    said = read_data(file) if file else {}
+    name = file.name if file else ""
+    found = _leaves(view_of(config).config, ())
+    return tuple(Line(_key(path), value, _source(said, path, name)) for path, value in found)
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in cast("Mapping[str, object]", value).items():
+            yield from _leaves(item, (*path, key))
+    else:
+        yield path, value
+
+
+def _key(path: tuple[str, ...]) -> str:
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in path)
+
+
+def _source(said: JsonObject, path: tuple[str, ...], file: str) -> str:
+    found, value = _at(said, path)
+    if found:
+        return _taken_from(value, file)
+    if len(path) == 4 and (path[0], path[2]) == ("agents", "limits"):
+        found, value = _at(said, ("limits", path[3]))
+        if found:
+            return f"{_taken_from(value, file)}, limits"
+    return DEFAULT
+
+
+def _at(said: object, path: tuple[str, ...]) -> tuple[bool, object]:
+    for part in path:
+        if not isinstance(said, Mapping) or part not in said:
+            return False, None
+        said = cast("Mapping[str, object]", said)[part]
+    return True, said
+
+
+def _taken_from(value: object, file: str) -> str:
+    if isinstance(value, str):
+        if value.startswith("file:"):
+            return f"{file}, from {value}"
+        names = [found[2] for found in REFERENCE.finditer(value) if not found[1]]
+        if names:
+            return f"{file}, from the environment: {', '.join(names)}"
+    return file

@@ -1,0 +1,231 @@
+"""Starts what a host needs for its traces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from motet.actors.agents.memory import GROUP as MEMORY_GROUP
+from motet.actors.agents.memory import memory_tools
+from motet.actors.agents.registry import ALWAYS_OFFERED, AgentRegistry
+from motet.actors.agents.skills import GROUP as SKILLS_GROUP
+from motet.actors.agents.skills import Shelf, skill_tools
+from motet.actors.agents.teams import GROUP as TASKS_GROUP
+from motet.actors.agents.teams import task_tools
+from motet.actors.models.catalog import ModelCatalog
+from motet.actors.rooms.member import GROUP as ROOMS_GROUP
+from motet.actors.rooms.member import floor_tool
+from motet.actors.runs.table import RunTable
+from motet.actors.sessions.children import Children, child_tools
+from motet.actors.storage.agents import AgentProtocol, AgentStore
+from motet.actors.storage.approvals import ApprovalProtocol, ApprovalStore
+from motet.actors.storage.boards import BoardProtocol, TaskBoards
+from motet.actors.storage.context_cache import KnownContexts
+from motet.actors.storage.error_store import ErrorProtocol, ErrorRetention, ErrorStore, Keep
+from motet.actors.storage.location import Location
+from motet.actors.storage.memory import MemoryStore, StoredMemory
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.results import ResultStore
+from motet.actors.storage.rooms import RoomStore, RoomStoreMessage
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.sessions import SessionStore, SessionStoreMessage
+from motet.actors.storage.tokens import TokenBook
+from motet.actors.storage.traces import TraceProtocol, TraceStore
+from motet.actors.storage.writer import Database, Rows, Transaction, Writer
+from motet.actors.telemetry.error_channel import error_detail
+from motet.actors.telemetry.event_bus import EventBus, Fanout
+from motet.actors.telemetry.tracer import Tracer
+from motet.actors.tools.builtin import GROUPS, builtin_tools
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.mcp.directory import McpDirectory
+from motet.actors.tools.policy.engine import PolicyDesk, desk_of
+from motet.actors.tools.policy.rules import RESULTS, grouped
+from motet.actors.tools.result_pages import result_page, tool_result_tools
+from motet.actors.tools.tool import Tool
+from motet.actors.transcript.grammar import GROUP as AGENTS_GROUP
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig, ShellConfig, TracingConfig
+from motet.protocols.events import Publish
+from motet.protocols.memory import Memory
+from motet.protocols.policy import Policy
+from motet.protocols.results import ResultProtocol
+from motet.protocols.storage import Transact
+from motet.runtime import ActorRef, System
+
+VERBOSE = "MOTET_TRACE_VERBOSE"
+_NO = ("", "0", "false", "no", "off")
+
+
+async def start_tracing(
+    system: System, database: ActorRef[Transact], readers: Readers, config: TracingConfig
+) -> tuple[Tracer, ActorRef[TraceProtocol]]:
+    """The tracer of a host and the actors behind it, the exporter first, so that it stops last."""
+    wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
+    clock = trio.lowlevel.current_clock().current_time
+    tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
+    keep, export = config.keep_days, None
+    if config.otlp is not None:
+        from motet.actors.telemetry.otlp import Collector, Exporter, Outbox
+
+        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
+        await system.start(lambda: Exporter(collector, outbox), name="exporter")
+        export = outbox.put
+    store = await system.start(
+        lambda: TraceStore(database, readers, tracer, keep_days=keep, export=export),
+        name="traces",
+    )
+    return tracer, store
+
+
+# The actors of a host that keep things: they start first and stop last.
+
+
+@attrs.frozen
+class Stores:
+    """The actors that keep things: they start first and stop last."""
+
+    fanout: Fanout
+    bus: ActorRef[Publish]
+    errors: ActorRef[ErrorProtocol]
+    results: ActorRef[ResultProtocol]
+    sessions: ActorRef[SessionStoreMessage]
+    journal: WriteBehind
+    contexts: KnownContexts
+    approvals: ActorRef[ApprovalProtocol]
+    agents: ActorRef[AgentProtocol]
+    rooms: ActorRef[RoomStoreMessage]
+    memory: Memory
+    boards: ActorRef[BoardProtocol]
+    tracer: Tracer
+    traces: ActorRef[TraceProtocol]
+    tokens: TokenBook
+    transact: Callable[[Transaction], Awaitable[Rows]]
+
+
+async def start_stores(
+    system: System,
+    location: Location,
+    readers: Readers,
+    config: HostConfig,
+    memory: Memory | None,
+) -> Stores:
+    fanout, errors = Fanout(), config.errors
+    writer = Writer(location)
+    database = await system.start(lambda: Database(location, writer), name="database")
+    bus = await system.start(lambda: EventBus(writer.submit, fanout), name="events")
+    error_store = await system.start(
+        lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
+    )
+    results = await system.start(lambda: ResultStore(database, readers), name="results")
+    journal, contexts = WriteBehind(), KnownContexts()
+    sessions = await system.start(
+        lambda: SessionStore(writer.submit, readers, behind=journal, contexts=contexts),
+        name="sessions",
+    )
+    approvals = await system.start(
+        lambda: ApprovalStore(writer.submit, readers, journal), name="approvals"
+    )
+    agents = await system.start(lambda: AgentStore(database, readers), name="agents")
+    rooms = await system.start(lambda: RoomStore(database, readers), name="room-store")
+    if memory is None:
+        memory = StoredMemory(
+            await system.start(lambda: MemoryStore(database, readers), name="memory")
+        )
+    boards = await system.start(lambda: TaskBoards(database, readers), name="boards")
+    tracer, traces = await start_tracing(system, database, readers, config.tracing)
+    if keep := Keep(errors.keep_days, errors.keep_mb):
+        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
+    return Stores(
+        fanout,
+        bus,
+        error_store,
+        results,
+        sessions,
+        journal,
+        contexts,
+        approvals,
+        agents,
+        rooms,
+        memory,
+        boards,
+        tracer,
+        traces,
+        TokenBook(writer.submit, readers),
+        writer.submit,
+    )
+
+
+# What the agents of a host can be given: tools, MCP servers, skills, and the rules on them.
+
+
+ALL_GROUPS = {
+    **GROUPS,
+    **MEMORY_GROUP,
+    **AGENTS_GROUP,
+    **TASKS_GROUP,
+    **SKILLS_GROUP,
+    **ROOMS_GROUP,
+}
+
+
+@attrs.frozen(eq=False)
+class Equipment:
+    """The plain objects that agents, sessions and the executor of tools share: a ``Kit``."""
+
+    catalog: ToolCatalog
+    mcp: McpDirectory
+    shelf: Shelf
+    policy: PolicyDesk
+    registry: AgentRegistry
+    models: ModelCatalog
+    shell: ShellConfig
+    generation: int = 0
+
+
+def equipped(
+    config: HostConfig,
+    *,
+    stores: Stores,
+    children: Children,
+    table: RunTable,
+    models: ModelCatalog,
+    engine: Policy | None,
+    generation: int = 0,
+) -> Equipment:
+    """All of it, with nothing started yet. Raises ``ConfigError``, ``MissingExtra``."""
+    catalog = ToolCatalog()
+    mcp = McpDirectory(config.mcp, catalog, table)
+    shelf = Shelf(tuple(map(Path, config.skills or ())))
+    skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
+    builtin = _builtin(config, stores, children, skills) | mcp.tools()
+    policy = mcp.policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
+    offered = config.models.offered
+    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
+    shell = config.tools.shell
+    return Equipment(catalog, mcp, shelf, policy, registry, models, shell, generation)
+
+
+def _builtin(
+    config: HostConfig, stores: Stores, children: Children, skills: list[Tool]
+) -> dict[str, Tool]:
+    async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
+        wanted = error_id if isinstance(error_id, str) else None
+        trace = stores.tracer.of(ctx.run_id)
+        with trace.store("get", error_id=wanted, call_id=ctx.call_id) as span:
+            return await error_detail(stores.errors, ctx.session, error_id, span)
+
+    async def read_result(
+        session: str, result_id: object, offset: object, limit: object
+    ) -> JsonObject:
+        return await result_page(stores.results, session, result_id, offset, limit)
+
+    builtin = builtin_tools(config.tools.shell, config.tools.http, find_error)
+    more = [*tool_result_tools(read_result), *memory_tools(stores.memory), *skills]
+    more += [*child_tools(children), *task_tools(stores.boards, children.team), floor_tool()]
+    together = builtin | {tool.name: tool for tool in more}
+    return grouped(together, {**ALL_GROUPS, RESULTS: ALWAYS_OFFERED})

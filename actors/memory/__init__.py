@@ -1,1 +1,0 @@
-"""What agents remember of the people they talk with: a full-text index beside the transcripts."""

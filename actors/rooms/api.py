@@ -1,0 +1,227 @@
+"""The rooms of a host for whoever is connected to it: found, made, posted to, read.
+
+Invariant: every call is in the name of a principal, to whom a room that they may not see does not
+exist (G16); a message is signed with the principal's name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from motet.actors.rooms.definition import Room, may_change, may_see
+from motet.actors.rooms.opening import (
+    configured_room,
+    known_room,
+    members_of,
+    no_room,
+    open_room,
+    planned_room,
+    reopen,
+)
+from motet.actors.rooms.state import Place
+from motet.protocols.errors import ConfigError, NotFound, UnknownName
+from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.rooms import (
+    CreateRoom,
+    FindRoom,
+    ListRooms,
+    MemberInfo,
+    ReadRoom,
+    RoomChange,
+    RoomMessage,
+    RoomPlan,
+    RoomRecord,
+    Said,
+    SetRoom,
+)
+from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime.outside import fresh_hex
+
+if TYPE_CHECKING:
+    from motet.actors.agents.registry import AgentRegistry
+    from motet.actors.hosting.tree import Tree
+    from motet.actors.sessions.intake import Intake
+    from motet.protocols.config import HostConfig
+
+
+class RoomDesk:
+    """See :class:`motet.protocols.host_rooms.HostRooms`."""
+
+    def __init__(self, tree: Tree, intake: Intake) -> None:
+        self._tree = tree
+        self._intake = intake
+
+    def begin(self) -> None:
+        """Have the rooms go on whose rounds the last host has left unfinished, from now on."""
+        self._tree.places.begin(partial(reopen, self._tree, self._intake))
+
+    async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
+        records = {one.name: one for one in await self._tree.rooms_store.ask(ListRooms())}
+        for name in self._tree.config.rooms:
+            records.setdefault(name, RoomRecord(name, ""))
+        infos = [self._info(records[name]) for name in sorted(records)]
+        return tuple(one for one in infos if one and may_see(principal, one.owner, one.people))
+
+    async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
+        record = await self._tree.rooms_store.ask(FindRoom(room, 0))
+        if record is None and room in self._tree.config.rooms:
+            record = RoomRecord(room, "")
+        info = self._info(record) if record else None
+        if info is None or not may_see(principal, info.owner, info.people):
+            raise no_room(room)
+        return info
+
+    async def create(
+        self,
+        name: str,
+        plan: RoomPlan,
+        *,
+        people: tuple[str, ...] = (),
+        principal: Principal = LOCAL,
+    ) -> RoomInfo:
+        """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
+        # With a name of its own, so that nobody learns which names others have.
+        name = f"{name}-{fresh_hex(4)}"
+        await members_of(self._tree, planned_room(name, plan))
+        await self._tree.rooms_store.ask(CreateRoom(name, principal.user, people, plan))
+        return await self.get(name, principal=principal)
+
+    async def change(
+        self, room: str, change: RoomChange, *, principal: Principal = LOCAL
+    ) -> RoomInfo:
+        info = await self.get(room, principal=principal)
+        if not may_change(principal, info.owner):
+            raise NotFound(f"the room {room!r} is not yours: only its owner changes it")
+        async with self._tree.places.changing:
+            await self._change(room, info.owner, change)
+        return await self.get(room, principal=principal)
+
+    async def _change(self, room: str, owner: str, change: RoomChange) -> None:
+        store = self._tree.rooms_store
+        record = await store.ask(FindRoom(room, 0))
+        plan = record.plan if record else None
+        if change.plans and plan is None:
+            raise ConfigError(
+                f"the room {room!r} was not made by a person: what it is stands in the host's "
+                "configuration or its program; only `people` can be changed here"
+            )
+        people = None if isinstance(change.people, UnsetType) else change.people
+        changed = change.of(plan) if plan and change.plans else None
+        planned = planned_room(room, changed) if changed else None
+        infos = await members_of(self._tree, planned) if planned else ()
+        if record is None:
+            await store.ask(CreateRoom(room, owner))
+        await store.ask(SetRoom(room, people, changed))
+        place = self._tree.places.known.get(room)
+        if place is None:
+            return
+        if people is not None:
+            place.people = frozenset(place.latest.people).union(people)
+        if planned is not None:
+            place.planned = planned, infos
+            if place.waits:
+                place.adopt()
+
+    async def post(
+        self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
+    ) -> Said:
+        opened = await open_room(self._tree, self._intake, room, principal)
+        return await opened.post(text, user=principal.user, key=key)
+
+    async def history(
+        self,
+        room: str,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[RoomMessage, ...]:
+        await self.get(room, principal=principal)
+        return await self._tree.rooms_store.ask(ReadRoom(room, before, limit))
+
+    def open_to(self, room: str, principal: Principal) -> bool:
+        place = self._tree.places.known.get(room)
+        return place is None or place.open_to(principal)
+
+    def _info(self, record: RoomRecord) -> RoomInfo | None:
+        """None: a room of a program that has not opened it yet."""
+        definition = known_room(self._tree, record.name, record)
+        if definition is None:
+            return None
+        place = self._tree.places.known.get(record.name)
+        floor = place.floor if place else record.state.floor
+        left = definition.max_turns - floor.turns if floor.going else 0
+        return RoomInfo(
+            name=record.name,
+            owner=record.owner,
+            people=tuple(sorted(place.people if place else {*definition.people, *record.people})),
+            members=place.speaker.members if place else self._members(definition),
+            idle=place.waits if place else not floor.going,
+            speaking=tuple(turn.name for turn in floor.speaking),
+            turns=floor.turns,
+            left=left,
+            reason=floor.reason,
+            mode=definition.mode,
+            plan=record.plan,
+        )
+
+    def _members(self, room: Room) -> tuple[MemberInfo, ...]:
+        agents = [self._tree.resolver.known(one.name) for one in room.members]
+        return tuple(
+            replace(one.info, description=agent.description) if agent else one.info
+            for one, agent in zip(room.members, agents, strict=True)
+        )
+
+
+# What another configuration of the host makes of its open rooms.
+#
+# Invariant: all that can be wrong is found before any of them changes. Who may see one changes at
+# once, what it is from its next round on.
+
+
+@attrs.frozen
+class Renewal:
+    """One open room. ``planned`` None: it is not configured any more, and only admins see it."""
+
+    place: Place
+    planned: tuple[Room, tuple[MemberInfo, ...]] | None
+    people: frozenset[str]
+
+    def commit(self) -> None:
+        """Nothing here can fail or wait."""
+        self.place.people = self.people
+        if self.planned is not None:
+            self.place.planned = self.planned
+            if self.place.waits:
+                self.place.adopt()
+
+
+async def renewals(tree: Tree, registry: AgentRegistry, config: HostConfig) -> list[Renewal]:
+    """Of all open rooms that are or were configured. Raises ``ConfigError``, ``UnknownName``.
+
+    ``registry``: of the agents that there will be.
+    """
+    found: list[Renewal] = []
+    for name, place in tuple(tree.places.known.items()):
+        if name in config.rooms:
+            room = configured_room(name, config.rooms[name])
+            record = await tree.rooms_store.ask(FindRoom(name, 0))
+            people = frozenset(room.people).union(record.people if record else ())
+            found.append(Renewal(place, (room, await _members(tree, registry, room)), people))
+        elif name in tree.config.rooms:
+            found.append(Renewal(place, None, frozenset()))
+    return found
+
+
+async def _members(tree: Tree, registry: AgentRegistry, room: Room) -> tuple[MemberInfo, ...]:
+    stored = {one.name: one.description for one in await tree.resolver.records()}
+    known = stored | {one.name: one.description for one in registry.infos()}
+    for member in room.members:
+        if member.name not in known:
+            raise UnknownName("agent", member.name, tuple(known))
+    return tuple(replace(one.info, description=known[one.name]) for one in room.members)

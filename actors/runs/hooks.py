@@ -1,0 +1,158 @@
+"""The hooks of one run: what it asks them between its input and its end.
+
+Everything here returns at once, without a checkpoint, where no hook stands. Raises
+``Aborted`` (and ``InputValidation`` for a denied input), which end the run as failed.
+"""
+
+from __future__ import annotations
+
+import trio
+from msgspec.structs import replace
+
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.runs.run import Run
+from motet.protocols.errors import Aborted, AgentError, InputValidation
+from motet.protocols.hooks import (
+    Abort,
+    AfterCompact,
+    AfterModel,
+    AnyDecision,
+    AnyHookEvent,
+    BeforeCompact,
+    BeforeInput,
+    BeforeModel,
+    BeforeOutput,
+    Continue,
+    Deny,
+    Replace,
+    Respond,
+    RunEnd,
+    RunError,
+    SessionStart,
+    Verdict,
+)
+from motet.protocols.models import ModelRequest, ModelResponse, Usage
+from motet.protocols.sessions import Principal, RunStatus
+
+END_BUDGET = 5.0
+"""Seconds that the hooks at a run's end, or at a session's, may take together."""
+
+
+class RunHooks:
+    """Asks the hooks on behalf of a run."""
+
+    def __init__(self, run: Run, client: HooksClient) -> None:
+        self._run = run
+        self._client = client
+        self._hooks = client.hooks
+        self._continued = 0
+
+    @property
+    def _base(self) -> tuple[str, str, str, Principal]:
+        """Of every event; the run's agent may be another one by now."""
+        run = self._run
+        return run.id, run.session, run.agent.name, run.principal
+
+    @property
+    def guard_input(self) -> bool:
+        """Whether anything is asked before the input becomes a row."""
+        points = self._hooks.points
+        return "before_input" in points or "session_start" in points
+
+    @property
+    def guard_answers(self) -> bool:
+        """Whether an answer may not be shown before it has been let pass."""
+        points = self._hooks.points
+        if "after_model" not in points and "before_output" not in points:
+            return False
+        return self._client.any_blocks_at("after_model", "before_output")
+
+    @property
+    def watch_end(self) -> bool:
+        """Whether anybody is shown the end of a run."""
+        return "run_end" in self._hooks.points or "error" in self._hooks.points
+
+    async def start(self, *, resumed: bool) -> None:
+        """The session begins with this run."""
+        await self._decided(SessionStart(*self._base, resumed))
+
+    async def input(self, text: str) -> str | ModelResponse:
+        """The input as it may enter the transcript, or the answer to give at once."""
+        match await self._decided(BeforeInput(*self._base, text)):
+            case Replace(text=str(text)):
+                return text
+            case Respond(text=answer):
+                return ModelResponse(text=answer)
+            case _:
+                return text
+
+    async def request(self, request: ModelRequest, iteration: int) -> ModelRequest | ModelResponse:
+        """The request to send, or the response to take instead of sending it."""
+        if "before_model" not in self._hooks.points:
+            return request
+        match await self._decided(BeforeModel(*self._base, request, iteration)):
+            case Replace(request=ModelRequest() as request):
+                return request
+            case Respond(text=answer):
+                return ModelResponse(text=answer)
+            case _:
+                return request
+
+    async def response(self, response: ModelResponse, iteration: int) -> ModelResponse:
+        """The response to go on with."""
+        if "after_model" not in self._hooks.points:
+            return response
+        match await self._decided(AfterModel(*self._base, response, iteration)):
+            case Replace(response=ModelResponse() as response):
+                return response
+            case _:
+                return response
+
+    async def output(self, response: ModelResponse) -> ModelResponse | Continue:
+        """The last answer as it may be given, or what to tell the model so that it goes on."""
+        if "before_output" not in self._hooks.points:
+            return response
+        match await self._decided(BeforeOutput(*self._base, response.text, self._continued)):
+            case Replace(text=str(text)):
+                return replace(response, text=text)
+            case Continue() as go_on:
+                self._continued += 1
+                return go_on
+            case _:
+                return response
+
+    async def compact(self, rows: int, tokens: int) -> bool:
+        """Whether so many rows may be summarised, in a request of so many tokens."""
+        if "before_compact" not in self._hooks.points:
+            return True
+        event = BeforeCompact(*self._base, rows, tokens)
+        verdict = await self._client.ask(event)
+        if isinstance(verdict.decision, Abort):
+            raise _ending(event, verdict, verdict.decision.reason)
+        return not isinstance(verdict.decision, Deny)
+
+    def compacted(self, rows: int, summary: str) -> None:
+        """Tell those who watch of the summary that stands for these rows now."""
+        self._client.notify(AfterCompact(*self._base, rows, summary))
+
+    async def end(self, status: RunStatus, output: str, detail: str, usage: Usage) -> None:
+        """Show the end to those who watch; at most :data:`END_BUDGET` seconds."""
+        with trio.move_on_after(END_BUDGET):
+            await self._client.ask(RunEnd(*self._base, status, output, detail, usage))
+
+    async def failed(self, kind: str, message: str, error_id: str | None) -> None:
+        """Show the failure to those who watch; at most :data:`END_BUDGET` seconds."""
+        with trio.move_on_after(END_BUDGET):
+            await self._client.ask(RunError(*self._base, kind, message, error_id))
+
+    async def _decided(self, event: AnyHookEvent) -> AnyDecision:
+        verdict = await self._client.ask(event)
+        if isinstance(verdict.decision, Abort | Deny):
+            raise _ending(event, verdict, verdict.decision.reason)
+        return verdict.decision
+
+
+def _ending(event: AnyHookEvent, verdict: Verdict, reason: str) -> AgentError:
+    if isinstance(event, BeforeInput) and isinstance(verdict.decision, Deny):
+        return InputValidation(f"the input was not accepted: {reason}")
+    return Aborted(verdict.hook, reason, cause=verdict.cause)

@@ -1,0 +1,223 @@
+"""Lets the texts that steer a run enter its turn.
+
+Such a text is an input like any other: on disk before it is acknowledged, and queued behind the
+run. What is special is that the run takes it out of the queue at its next boundary. So none is
+lost: one that comes too late, or finds no request left, stays queued and becomes a run of its own.
+Invariants: an input enters one run, or becomes one; that it has entered, and the row that it
+entered as, are stored in one transaction; none enters that its gates have not let pass (G10, G15).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from motet.actors.runs.hooks import RunHooks
+from motet.actors.runs.publisher import Voice
+from motet.actors.runs.queue import Slot
+from motet.actors.runs.recall import recall
+from motet.actors.runs.run import Child, Family, Run
+from motet.actors.runs.services import Services
+from motet.actors.runs.turn import Turn
+from motet.actors.storage.sessions import SessionStoreMessage
+from motet.actors.transcript.grammar import Ended, closed, message, untold
+from motet.protocols import events
+from motet.protocols.chat import UserMessage
+from motet.protocols.errors import AgentError
+from motet.protocols.models import ModelResponse
+from motet.protocols.run import RunResult
+from motet.protocols.sessions import EnterRun, FinishRun, ListBeside
+from motet.runtime import ActorRef
+
+BUDGET = 5.0
+"""Seconds to put on record that an input has entered, also while the run is being cancelled."""
+
+
+class Steering:
+    """The inputs that steer one run."""
+
+    def __init__(
+        self, run: Run, slot: Slot, services: Services, hooks: RunHooks, turn: Turn
+    ) -> None:
+        self._run = run
+        self._slot = slot
+        self._services = services
+        self._hooks = hooks
+        self._turn = turn
+        self._admitted: dict[str, str] = {}
+        self._offered: list[tuple[Run, UserMessage]] = []
+        self._unheard: list[tuple[str, str]] = []
+
+    async def admit(self) -> None:
+        """Ask the gates of the input about what has come in. No checkpoint where there are none.
+
+        What they do not let pass as a text becomes a run of its own, which they then decide on.
+        """
+        if not self._slot.queue or not self._hooks.guard_input:
+            return
+        for one in self._slot.steering(self._run.id):
+            if one.id not in self._admitted:
+                text = await self._passed(one)
+                if text is None:
+                    one.steers = None
+                else:
+                    self._admitted[one.id] = text
+
+    async def _passed(self, one: Run) -> str | None:
+        try:
+            passed = await self._hooks.input(one.text)
+        except AgentError:
+            return None
+        return passed if isinstance(passed, str) else None
+
+    def offer(self) -> None:
+        """Let the turn have what has come in and was let pass; what was dropped is taken back."""
+        if not self._offered and not self._slot.queue:
+            return
+        turn, before = self._turn, {id(message) for _, message in self._offered}
+        turn.waiting = [message for message in turn.waiting if id(message) not in before]
+        runs = self._slot.steering(self._run.id)
+        if self._hooks.guard_input:
+            runs = [one for one in runs if one.id in self._admitted]
+        others = len(turn.waiting)
+        turn.inject(*[UserMessage(self._text(one)) for one in runs])
+        self._offered = list(zip(runs, turn.waiting[others:], strict=True))
+
+    async def record(self) -> None:
+        """Put on record what the turn has just taken, if it has.
+
+        To be called right after the turn has decided. A checkpoint only if something has entered,
+        and that is shielded: its row is in the transcript already.
+        """
+        if not self._offered or self._turn.waiting:
+            return
+        taken, self._offered = tuple(one for one, _ in self._offered), []
+        for one in taken:
+            self._slot.queue.remove(one)
+            self._unheard.append((one.principal.user, self._text(one)))
+        try:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
+                async with self._slot.storing():
+                    await self._store(taken)
+        finally:
+            for one in taken:
+                self._services.table.finish(one, one.ends_as("steered", self._into))
+
+    def heard(self) -> tuple[tuple[str, str], ...]:
+        """Author and text of each that has entered, once."""
+        texts, self._unheard = tuple(self._unheard), []
+        return texts
+
+    @property
+    def _into(self) -> str:
+        return f"it has entered {self._run.id}"
+
+    def _text(self, one: Run) -> str:
+        return self._admitted.get(one.id, one.text)
+
+    async def _store(self, taken: tuple[Run, ...]) -> None:
+        rows = tuple(self._turn.rows[-2:])  # an answer that was to be the last is not journalled
+        step = len(self._turn.rows) - len(rows)
+        ids = tuple(one.id for one in taken)
+        # What is not stored by now is with the run's end, as its rows are.
+        late = [FinishRun(one, "steered", (), detail=self._into) for one in ids]
+        self._slot.unsaved += late
+        try:
+            await self._services.store.ask(EnterRun(self._run.id, step, rows, ids))
+        except Exception as error:
+            message = f"that an input has entered the run is not on disk yet: {error}"
+            await self._services.warn(self._run, "transcript", message)
+        else:
+            for end in late:
+                self._slot.unsaved.remove(end)
+        for one in taken:
+            await self._services.emit(one, events.InputSteered(self._run.id))
+
+
+# Where a run hears of the children beside it: between its requests, and before it would end.
+#
+# A run that has an answer does not end while children work: it waits, and its model gets to say
+# more when it knows what came of them. Only a limit, a failure or a stop ends it before, and them
+# with it.
+
+
+WHY = "its caller has ended"
+
+
+class Hearing:
+    """Of one run. Costs nothing while it has no children."""
+
+    def __init__(self, run: Run, slot: Slot, turn: Turn, voice: Voice) -> None:
+        self._run = run
+        self._slot = slot
+        self._turn = turn
+        self._voice = voice
+        self._earlier: tuple[Ended, ...] = ()
+        self._is_new = False
+
+    async def take_up(self, store: ActorRef[SessionStoreMessage]) -> None:
+        """Find out about those that worked beside it when it was left, or its host was killed."""
+        found = await store.ask(ListBeside(self._run.id))
+        results = [await recall(one.run_id, one.session, store) for one in found]
+        self._earlier, self._is_new = tuple(map(ended_as, results)), True
+
+    def take(self) -> None:
+        """Let the turn have what is new, for its next request."""
+        if self._is_new:
+            self._is_new = False
+            self._turn.inject(*map(message, untold(self._turn.rows, self._earlier)))
+        family = self._run.family
+        if family is not None and family.has_news:
+            self._turn.inject(*(message(ended(child)) for child in family.take()))
+
+    async def before_end(self, response: ModelResponse, steering: Steering) -> None:
+        """Wait for children before an answer that would be the last one. Cancellable.
+
+        A text that steers the run ends the waiting too.
+        """
+        family = self._run.family
+        if family is None or not self._turn.may_wait(response):
+            return
+        if family.alive:
+            self._voice.partial = response.text  # what a stop would leave of it
+            await self._voice.emit(events.Activity("waiting_children", self._turn.iteration))
+            await self._settled(family, steering)
+            self._voice.partial = ""
+        self.take()
+
+    async def _settled(self, family: Family, steering: Steering) -> None:
+        while True:
+            await family.settled(self._is_steered)
+            if not self._is_steered() or family.has_news:
+                return
+            await steering.admit()
+            if self._is_steered():  # and its gates have let it pass
+                return
+
+    def _is_steered(self) -> bool:
+        return bool(self._slot.steering(self._run.id))
+
+    async def end(self) -> None:
+        """End all that are alive, and wait. Shield it."""
+        if self._run.family is not None:
+            await self._run.family.end(WHY)
+
+    def conclude(self) -> None:
+        """Let the last row tell of those whose end the model has not been shown."""
+        family, rows = self._run.family, self._turn.rows
+        if family is None and not self._earlier:
+            return
+        beside = family.members.values() if family is not None else ()
+        children = (*self._earlier, *map(ended, beside))
+        rows[:] = closed(rows, untold(rows, children))
+
+
+def ended(child: Child) -> Ended:
+    """A child whose run has ended, as its caller is told of it."""
+    return ended_as(child.run.result or child.run.ends_as("cancelled", "the host is closing"))
+
+
+def ended_as(result: RunResult[Any]) -> Ended:
+    detail = "" if result.status == "completed" else result.detail
+    return Ended(result.run_id, result.agent, result.status, result.text, detail)

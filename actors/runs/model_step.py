@@ -1,0 +1,270 @@
+"""Asks the model on behalf of one run, and keeps the conversation within the model's window.
+
+What a request holds is decided by :class:`View`, which is pure; this is what carries it out.
+"""
+
+from __future__ import annotations
+
+import trio
+from msgspec.structs import replace
+
+from motet.actors.agents.prompt import Written
+from motet.actors.agents.workspace import Occasion, prompt_input
+from motet.actors.runs.budget import OverBudget
+from motet.actors.runs.hooks import RunHooks
+from motet.actors.runs.output import RunOutput
+from motet.actors.runs.publisher import Voice
+from motet.actors.runs.run import Run
+from motet.actors.runs.services import Services
+from motet.actors.runs.turn import CallModel, Turn
+from motet.actors.transcript.grammar import CHILD_TOOLS, LENGTH, with_own_ids
+from motet.actors.transcript.history import UNCALIBRATED, usage_of
+from motet.actors.transcript.summary import DEADLINE
+from motet.actors.transcript.window import Plan, Sent, View, due_after_run
+from motet.protocols import events
+from motet.protocols.chat import AssistantMessage, UserMessage
+from motet.protocols.errors import Llm
+from motet.protocols.models import (
+    Generate,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    Retrying,
+    TextPart,
+    ThinkingPart,
+)
+from motet.protocols.tools import ToolSpec
+
+
+class Thinker:
+    """The model of one run.
+
+    Attributes:
+        view: what the run shows it of the conversation.
+        recalled: what the memory has found, for the system prompt.
+        prepared: the folder and the files of the agent and its user.
+        full_name: of the model, provider first.
+        model: the provider's own name of it.
+        around: estimated tokens of the system prompt and the tools.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        services: Services,
+        hooks: RunHooks,
+        turn: Turn,
+        voice: Voice,
+        output: RunOutput,
+    ) -> None:
+        self.view = View(window=run.agent.window, turns=run.agent.history)
+        self.recalled = ""
+        self.prepared = services.workbench.bare
+        self._run = run
+        self._services = services
+        self._kit = services.of(run)
+        self._hooks = hooks
+        self._turn = turn
+        self._voice = voice
+        self._output = output
+        self.around = 0
+        self._tokens = 0
+        self._trace = services.tracer.of(run.id)
+        self._prompt: Written | None = None
+        self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
+        self.full_name = self.model = ""
+        self._name_model()
+
+    def change_agent(self) -> None:
+        """The run's agent is another one: its model, its window, its prompt."""
+        agent, self._prompt = self._run.agent, None
+        self._name_model()
+        self.view = replace(
+            self.view, window=agent.window, turns=agent.history, calibration=UNCALIBRATED
+        )
+
+    def _name_model(self) -> None:
+        self.full_name = self._run.model_name
+        self.model = self.full_name.partition(":")[2] or self.full_name
+
+    async def answer(self, decision: CallModel) -> ModelResponse:
+        """The model's answer. A conversation that is too long is compacted, before or after.
+
+        Raises ``Llm``, ``OverBudget`` when what is expected of it is not there to be spent, and
+        ``Aborted`` when a gate ends the run.
+        """
+        request, sent = await self._fitting(decision)
+        try:
+            return await self._asked(request, sent, decision)
+        except Llm as error:
+            too_long = error.kind == "context_exhausted"
+            if not (too_long and await self._compact(sent, decision, overflow=True)):
+                raise
+        return await self._asked(*self._request(decision), decision)
+
+    @property
+    def filled(self) -> tuple[int | None, int]:
+        """The tokens of its last request, if there was one, and how many the model takes."""
+        return self._tokens or None, self.view.window
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the conversation should be summarised now that the run is over."""
+        rows = self.view.count(self._turn.rows)
+        return due_after_run(rows, self._tokens, self.view.window, self.view.compacting)
+
+    async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+        while True:
+            request, sent = self._request(decision)
+            if not await self._compact(sent, decision):
+                return request, sent
+            if self.view.stuck:
+                raise Llm(self.view.stuck, kind="context_exhausted")
+
+    async def _asked(self, request: ModelRequest, sent: Sent, decision: CallModel) -> ModelResponse:
+        """Let the gates see the request, send it, and learn from what the provider counted."""
+        asked = await self._hooks.request(request, decision.iteration)
+        if isinstance(asked, ModelResponse):
+            return asked
+        budget = self._turn.budget
+        expected = budget.expects(sent.tokens, asked.max_output_tokens)
+        budget.hold(expected)
+        try:
+            response = await self._stream(asked, sent.tokens)
+        finally:
+            budget.release(expected)
+        if asked is request:
+            self.view = self.view.counted(sent, response.usage.input_tokens)
+        if response.calls:
+            response = self._told_apart(response, decision.iteration)
+        if unchecked := budget.warning():
+            await self._services.warn(self._run, "limits", unchecked, grave=False)
+        return response
+
+    def _told_apart(self, response: ModelResponse, iteration: int) -> ModelResponse:
+        """Its calls by the names of the tools that it means, with ids that the conversation has
+        not had; some servers count them anew.
+        """
+        calls = self._kit.policy.called(self._run.agent.name, response.calls)
+        if calls is not response.calls:
+            response = replace(response, calls=calls)
+        used = {
+            call.id
+            for row in (*self.view.history, *self._turn.rows)
+            if isinstance(row, AssistantMessage)
+            for call in row.calls
+        }
+        new = [call.id for call in response.calls]
+        if used.isdisjoint(new) and max(map(len, new)) <= LENGTH:
+            return response
+        return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
+
+    async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
+        """Stream the answer out as it comes, as far as it may be; spend what it used."""
+        told = self._told()
+        with self._trace.model(self.full_name, request, iteration=self._turn.budget.turns) as span:
+            if (asks := self._run.agent.name) != self._trace.agent:
+                span.agent = asks
+
+            def take(part: ModelEvent | Retrying) -> None:
+                span.part(part)
+                if isinstance(part, told):
+                    self._voice.part(part)
+
+            provider = await self._services.provider(self.full_name, self._kit.generation)
+            response = await provider.stream_to(Generate(request), take)
+            span.answered(response)
+            self._turn.spend(usage_of(response, tokens))
+        self._voice.end()
+        return response
+
+    def _told(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
+        """What people are told of an answer that is being made.
+
+        Not what a gate may refuse, nor data that has to be checked.
+        """
+        if self._hooks.guard_answers:
+            return (Retrying,)
+        if self._output.withheld:
+            return (Retrying, ThinkingPart)
+        return (Retrying, ThinkingPart, TextPart)
+
+    def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+        tools, missing = self._offered() if decision.offer_tools else ((), [])
+        closing = "" if decision.offer_tools else self._output.closing
+        hint = "\n".join(filter(None, [decision.hint, *missing, closing]))
+        tools, form = self._output.asking(tools)
+        system = self._system(tools)
+        sent = self.view.sent(self._turn.rows, self.around)
+        self._tokens = sent.tokens
+        self.view = replace(self.view, survey=sent.survey)
+        messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
+        return ModelRequest(self.model, messages, system, tools, output=form), sent
+
+    def _system(self, tools: tuple[ToolSpec, ...]) -> str:
+        """The system prompt, made anew only when other tools are offered."""
+        if self._prompt is None or self._prompt.tools is not tools:
+            run, agent, kit = self._run, self._run.agent, self._kit
+            occasion = Occasion(
+                agent=agent.name,
+                instructions=agent.instructions,
+                profile=agent.profile,
+                prepared=self.prepared,
+                today=self._services.today(),
+                session=run.session,
+                user=run.principal.user,
+                model=self.full_name,
+                tools=tools,
+                memory=agent.memory,
+                recalled=self.recalled,
+                extra=run.extra,
+                shell=kit.shell,
+                mcp=kit.mcp.listed(run),
+            )
+            self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
+        self.around = self._prompt.around
+        return self._prompt.text
+
+    def _offered(self) -> tuple[tuple[ToolSpec, ...], list[str]]:
+        """The tools the model may call, and a line for each that is taken out for a while."""
+        name = self._run.agent.name
+        out = self._services.breakers.taken_out(name)
+        kit = self._kit
+        specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
+        specs = kit.mcp.shown(self._run, specs, self.view.history)
+        if self._turn.budget.too_deep():
+            specs = self._alone(specs)
+        if not out:
+            return specs, []
+        missing = [out[spec.name] for spec in specs if spec.name in out]
+        return tuple(spec for spec in specs if spec.name not in out), missing
+
+    def _alone(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        """Without the tools of one who may have children; the same object for the same tools."""
+        if self._own is None or self._own[0] is not specs:
+            self._own = specs, tuple(spec for spec in specs if spec.name not in CHILD_TOOLS)
+        return self._own[1]
+
+    async def _compact(self, sent: Sent, decision: CallModel, *, overflow: bool = False) -> bool:
+        """Compact the conversation if it is due; whether the view has moved."""
+        plan = self.view.plan(sent, self._turn.rows, overflow=overflow)
+        if plan is None or not await self._hooks.compact(len(plan.rows), sent.tokens):
+            return False
+        await self._voice.emit(events.Activity("compacting", decision.iteration))
+        summary = await self._summary(plan)
+        self.view = self.view.compacted(plan, summary, self._turn.rows, self.around)
+        self._hooks.compacted(len(plan.rows), self.view.summary)
+        return True
+
+    async def _summary(self, plan: Plan) -> ModelResponse | None:
+        """What the model makes of the rows; None when it fails, which costs a warning."""
+        why = f"no answer within {DEADLINE:g} s"
+        with trio.move_on_after(DEADLINE):
+            ask = self._services.asking(self.full_name, self._trace, "summary", self._turn)
+            try:
+                return await ask(plan.request(self.model))
+            except (Llm, OverBudget) as error:
+                why = str(error)
+        message = f"the conversation is summarised without a model: {why}"
+        await self._services.warn(self._run, "compaction", message, grave=False)
+        return None

@@ -1,0 +1,101 @@
+"""What is heard of a run while it goes on: whole messages, and the parts of the one being made.
+
+Invariants: messages of a run are numbered from 0 without gaps; what is streamed of one has its
+number and its offset, so that whoever misses a part notices; reasoning that a model puts into its
+text, and a reply that shall not be heard, are not streamed. What is streamed is told by a plain
+call, for the task in which a model is read must not wait.
+"""
+
+from __future__ import annotations
+
+from motet.actors.runs.run import Run
+from motet.actors.runs.services import Services
+from motet.actors.transcript.stream_filter import StreamFilter
+from motet.protocols import events
+from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
+
+
+class Voice:
+    """The events of one run.
+
+    Attributes:
+        partial: what was streamed of the answer being made.
+        before: what there is of that message from answers that were cut off.
+    """
+
+    def __init__(self, run: Run, services: Services) -> None:
+        self.partial = ""
+        self.before = ""
+        self._run = run
+        self._services = services
+        self._message = 0
+        self._thought = 0
+        self._filter: StreamFilter | None = None
+        self._late: list[events.AnyEvent] = []
+
+    @property
+    def messages(self) -> int:
+        """How many messages were told of."""
+        return self._message
+
+    def go_on(self, messages: int) -> None:
+        """So many were told of before the run was parked."""
+        self._message = messages
+
+    async def emit(self, event: events.AnyEvent) -> None:
+        """Tell of something. Waits for room when it is durable."""
+        while self._late:
+            await self._services.emit(self._run, self._late.pop(0))
+        if not self._services.tell(self._run, event):
+            await self._services.emit(self._run, event)
+
+    async def say(self, role: events.Role, author: str, text: str) -> None:
+        """A whole message."""
+        await self.emit(events.MessageAdded(role, author, text, self._message))
+        self._message += 1
+
+    def part(self, part: ModelEvent | Retrying) -> None:
+        """More of the answer that a model is making, or its withdrawal."""
+        match part:
+            case TextPart(text=text):
+                if self._filter is None:
+                    self._filter = StreamFilter()
+                self._show(self._filter.feed(text))
+            case ThinkingPart(text=text):
+                at = self._thought
+                self._thought += len(text)
+                self._tell(events.ThinkingDelta(self._message, at, text))
+            case Retrying(attempt=attempt, delay=delay, reason=reason):
+                withdrawn = bool(self.partial or self._thought)
+                self.forget()
+                ms = round(delay * 1000)
+                self._tell(events.RunRetrying(attempt, ms, reason, self._message, withdrawn))
+            case _:
+                pass
+
+    def end(self) -> None:
+        """The answer is complete: show what was held back, and begin the next one."""
+        if self._filter is not None:
+            self._show(self._filter.close())
+        self.forget()
+
+    def forget(self) -> None:
+        """Whatever was streamed of an answer belongs to none any more."""
+        self.partial, self._thought, self._filter = "", 0, None
+
+    def _show(self, text: str) -> None:
+        if text:
+            at = len(self.before) + len(self.partial)
+            self.partial += text
+            self._tell(events.TextDelta(self._message, at, text))
+
+    def _tell(self, event: events.AnyEvent) -> None:
+        """As ``emit``, without waiting: what has to wait for room is told before the next event.
+
+        Until then, deltas are lost: those of another attempt must not come before it is told of.
+        """
+        while self._late and self._services.tell(self._run, self._late[0]):
+            del self._late[0]
+        told = not self._late and self._services.tell(self._run, event)
+        if not told and events.is_durable(event):
+            self._late.append(event)

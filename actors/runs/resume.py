@@ -1,0 +1,110 @@
+"""How a run is left while its calls wait for a person, and taken up again, here or elsewhere.
+
+Laws: what a run had spent it has spent; the results it had are its results; a call that had begun
+is not begun again; what was told is not told twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from motet.actors.errors.tracker import Failures
+from motet.actors.runs.budget import Budget
+from motet.actors.runs.publisher import Voice
+from motet.actors.runs.run import Run
+from motet.actors.runs.turn import Decision, Turn
+from motet.actors.telemetry.tracer import RunTrace
+from motet.protocols.approvals import Mark, Resumption, Suspended
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
+from motet.protocols.tools import CallResult
+
+
+def suspended(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Suspended:
+    """All that the run needs to go on, beside its rows, while the calls of its last row run."""
+    step = len(turn.rows) - 1
+    row = turn.rows[step]
+    assert isinstance(row, AssistantMessage)
+    return Suspended(
+        rows=tuple(turn.rows),
+        step=step,
+        last=step + len(row.calls),
+        role=run.principal.role,
+        limits=run.limits,
+        turn=turn.state_of_calls(),
+        elapsed=trio.current_time() - turn.budget.started,
+        messages=voice.messages,
+        spans=trace.count,
+        started=trace.root.started,
+        errors=trace.errors,
+        next_agent=run.next_agent.name if run.next_agent is not None else "",
+        found=tuple(sorted(run.found)),
+        extra=run.extra,
+        lineage=run.lineage,
+    )
+
+
+def fresh_budget(run: Run) -> Budget:
+    """The budget of a run that starts now; of one that was left, with what it has spent."""
+    budget = Budget(run.limits, started=trio.current_time())
+    if run.resumption is not None:
+        left = run.resumption.suspended
+        budget.started -= left.elapsed
+        budget.turns, budget.tool_calls = left.turn.turns, left.turn.tool_calls
+        budget.usage, budget.usd = left.turn.spent, left.turn.usd
+    return budget
+
+
+def take_up(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> Decision:
+    """Make a fresh turn go on where the run was left. No await: a stop finds it whole."""
+    left = resumption.suspended
+    voice.go_on(left.messages)
+    trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
+    for calls, results in _batches(left.rows):
+        turn.results += results.values()
+        turn.loops.batch((call, results[call.id]) for call in calls if call.id in results)
+    return turn.resume(left.rows, left.turn)
+
+
+def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
+    """With what the rows of the run itself count against it."""
+    for calls, results in _batches(rows):
+        for call in calls:
+            if call.id in results:
+                result = results[call.id]
+                failures, _ = failures.ended(call, result.outcome, result.text)
+    return failures
+
+
+def known(resumption: Resumption | None) -> dict[str, CallResult]:
+    """The results that calls of the batch had when the run was left, by their ids."""
+    rows = resumption.results if resumption is not None else ()
+    return {row.call_id: _result(row) for row in rows}
+
+
+def marks(step: int, calls: Sequence[Call], results: Mapping[str, CallResult]) -> tuple[Mark, ...]:
+    """The results as rows behind the one at ``step``, which has these calls and perhaps others."""
+    places = {call.id: step + 1 + index for index, call in enumerate(calls)}
+    return tuple(
+        Mark(places[id], ToolMessage(id, result.name, result.text, result.outcome))
+        for id, result in results.items()
+    )
+
+
+def _batches(
+    rows: Sequence[ChatMessage],
+) -> list[tuple[tuple[Call, ...], dict[str, CallResult]]]:
+    """The calls of each answer with the results that follow it."""
+    found: list[tuple[tuple[Call, ...], dict[str, CallResult]]] = []
+    for row in rows:
+        if isinstance(row, AssistantMessage) and row.calls:
+            found.append((row.calls, {}))
+        elif isinstance(row, ToolMessage) and found:
+            found[-1][1][row.call_id] = _result(row)
+    return found
+
+
+def _result(row: ToolMessage) -> CallResult:
+    """A stored result; of what kind a failure was is not stored."""
+    return CallResult(row.call_id, row.name, row.text, row.outcome)

@@ -1,0 +1,404 @@
+"""Runs one turn: carries out what the turn decides, and ends it well whatever happens.
+
+Every await is under the run's scope, so a stop ends the model's stream, the tools and their
+processes, and waits for them (G1). The end runs shielded with a budget: the transcript is
+stored and the one terminal event goes out also when the whole host is being cancelled (G7).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import trio
+from msgspec.structs import replace
+
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.errors.redact import redact_text
+from motet.actors.errors.tracker import Failures, failures_before
+from motet.actors.runs.budget import OverBudget
+from motet.actors.runs.finish import conclude, end_trace, result_of, tell_end
+from motet.actors.runs.hooks import RunHooks
+from motet.actors.runs.inbox import Hearing, Steering
+from motet.actors.runs.model_step import Thinker
+from motet.actors.runs.output import RunOutput
+from motet.actors.runs.publisher import Voice
+from motet.actors.runs.queue import Slot
+from motet.actors.runs.recall import recall_of_turn as recall
+from motet.actors.runs.resume import counted, fresh_budget, take_up
+from motet.actors.runs.run import Run
+from motet.actors.runs.services import Services
+from motet.actors.runs.suspend import Leaving
+from motet.actors.runs.tool_step import Batch
+from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
+from motet.actors.transcript.loops import Loops
+from motet.protocols import events
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.errors import AgentError, Internal
+from motet.protocols.hooks import Continue
+from motet.protocols.models import ModelResponse
+from motet.protocols.run import RunResult
+from motet.protocols.sessions import GetSession, HandOver, LoadTranscript, RecordIntent
+from motet.protocols.tools import CallResult
+from motet.runtime.outside import wall_time
+
+FINISH_BUDGET = 5.0
+WITHHELD = "[Input withheld: its gates have not let it pass]"
+
+
+class TurnRunner:
+    """Drives one run from its input to its terminal event. Use once.
+
+    ``first``: it is the first run since the session's actor began.
+    """
+
+    def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
+        services.refresh(run)
+        run.model = services.model_of(run)
+        self.run = run
+        self.slot = slot
+        self.services = services
+        self.kit = services.of(run)
+        self.first = first
+        self.hooks = RunHooks(run, services.hooks)
+        self.turn = Turn(
+            run.limits,
+            budget=run.budget or fresh_budget(run),
+            loops=Loops(self.kit.catalog.kinds(run.agent.name)),
+        )
+        self.trace = services.tracer.begin(
+            run.id,
+            session=run.session,
+            agent=run.agent.name,
+            user=run.principal.user,
+            text=run.text,
+            caller=run.caller,
+        )
+        run.budget = self.turn.budget
+        self.voice = Voice(run, services)
+        self.output = RunOutput(run, services, self.turn)
+        self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice, self.output)
+        self.hearing = Hearing(run, slot, self.turn, self.voice)
+        self.steering = Steering(run, slot, services, self.hooks, self.turn)
+        self.leaving = Leaving(run, services, self.turn, self.voice, self.trace)
+        self.failure: AgentError | None = None
+        self.error_id: str | None = None
+        self.batch: Batch | None = None
+        self._next: Decision | None = None
+        self._ended_beside = 0
+        if (left := run.resumption) is not None:
+            # Before any await, so that a stop finds the run whole.
+            self._next = take_up(self.turn, self.voice, self.trace, left)
+            if isinstance(self._next, RunCalls):
+                self.batch = self._new_batch(self._next)
+            run.resumption = None
+
+    @property
+    def history(self) -> tuple[ChatMessage, ...]:
+        """The stored rows before this run, as far as they have no summary."""
+        return self.thinker.view.history
+
+    async def execute(self) -> RunResult[Any]:
+        """The result, stored and announced. Raises nothing but a cancellation from outside."""
+        finish: Finish | None = None
+        try:
+            finish = await self._bounded()
+        except AgentError as error:
+            finish = self._failed(error)
+        except Exception as error:
+            finish = self._failed(await self._internal(error))
+        finally:
+            if self.run.family is not None:
+                # Awaits while being cancelled: shielded, and without limit, as G1 wants it.
+                with trio.CancelScope(shield=True):
+                    await self.hearing.end()
+            deadline = trio.current_time() + FINISH_BUDGET
+            finish = finish or self._stop()
+            if finish.status == "waiting" and not await self.leaving.leave(self.batch):
+                finish = self._stop()  # also what was stopped while it was leaving
+                deadline = trio.current_time() + FINISH_BUDGET
+            with trio.CancelScope(shield=True, deadline=deadline):
+                if finish.status == "interrupted":
+                    await self.leaving.hand_on()
+                if not self.leaving.done:
+                    await conclude(self, finish)
+            if self.hooks.watch_end and not self.leaving.done:
+                # Those who watch have a budget of their own, so that they cost no transcript.
+                with trio.CancelScope(shield=True):
+                    await tell_end(self, finish)
+            end_trace(self, finish)
+            result = result_of(self, finish)
+            self.services.table.finish(self.run, result)
+            self.leaving.left()
+        return result
+
+    async def _bounded(self) -> Finish:
+        """The turn under its scope, which a stop cancels, and the wall time if it has one."""
+        run = self.run
+        with run.scope:
+            if run.among is None:
+                return await self._drive()
+            async with run.among:
+                return await self._drive()
+        if not run.stop_reason:  # nobody but the clock has cancelled it
+            return self.turn.limit("wall", self.voice.partial, self._known())
+        return self._stop()
+
+    def _stop(self) -> Finish:
+        """End the turn at once, and say in its last row who or what has ended it."""
+        if self.leaving.is_due(self.batch):
+            return Finish("waiting")
+        if self.run.is_for_the_next and self.turn.state != "ended":
+            return Finish("interrupted", detail=self._why)
+        cause = "" if self.run.by_user else self._why
+        finish = self.turn.stop(self.voice.partial, self._known(), cause)
+        return replace(finish, detail=self._why)
+
+    @property
+    def _why(self) -> str:
+        return self.run.stop_reason or "the host is closing"
+
+    async def _drive(self) -> Finish:
+        if (wall := self.run.limits.wall) is not None:
+            self.run.scope.deadline = self.turn.budget.started + wall
+        decision = self._next or await self._begin()
+        if self._next is not None:
+            await self._load()
+            await self.hearing.take_up(self.services.store)
+            await self._tell_start(again=True)
+        await self._prepare()
+        self.thinker.recalled = await recall(self.services, self.run)
+        self.turn.failures = await self._failures()
+        while True:
+            match decision:
+                case CallModel() if self.run.soft_stop:
+                    self.run.cancel("cancelled by the caller", by_user=True)
+                    return self._stop()
+                case CallModel():
+                    decision = await self._think(decision)
+                case RunCalls():
+                    results = await self._act(decision)
+                    if self.batch is not None:
+                        return Finish("waiting")
+                    decision = await self._observe(results)
+                    if self.run.next_agent is not None and isinstance(decision, CallModel):
+                        await self._change_agent(self.run.next_agent)
+                case Finish():
+                    return decision
+
+    async def _begin(self) -> Decision:
+        """The input becomes the first row; one that its gates do not let pass leaves none."""
+        run = self.run
+        guarded = self.hooks.guard_input
+        # Before any await, so that a stop leaves no input without its row.
+        decision = None if guarded else self.turn.begin(run.text)
+        await self.services.begin(run)
+        await self._tell_start(again=bool(run.heard))
+        if decision is None:
+            decision = await self._admit()
+        else:
+            await self.voice.say("user", run.principal.user, run.text)
+            await self._load()
+        return decision
+
+    async def _tell_start(self, *, again: bool) -> None:
+        """``again``: after another host, or after it was parked."""
+        run = self.run
+        if run.heard is False or not again:
+            await self.voice.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
+        if again:
+            await self.voice.emit(events.RunResumed(self.voice.messages))
+
+    async def _admit(self) -> Decision:
+        """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
+        run = self.run
+        await self._journal_withheld()
+        await self._load()
+        if self.first:
+            await self.hooks.start(resumed=bool(self.history))
+        admitted = await self.hooks.input(run.text)
+        text = admitted if isinstance(admitted, str) else run.text
+        decision = self.turn.begin(text)
+        await self.services.note(run, 0, self.turn.rows[0])
+        await self.voice.say("user", run.principal.user, text)
+        if isinstance(admitted, str):
+            return decision
+        return await self._take(await self.output.passed(admitted))
+
+    async def _prepare(self) -> None:
+        """The folder of the tools, and what the prompt tells of the agent's files."""
+        run = self.run
+        prepared = await self.services.workbench.prepare(
+            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
+        )
+        if run.workspace is not None:  # a child in the folder that it has in common with its caller
+            prepared = attrs.evolve(prepared, workspace=run.workspace)
+        self.thinker.prepared, run.workspace = prepared, prepared.workspace
+        for problem in prepared.problems:
+            await self.services.warn(run, "bootstrap", problem, grave=False)
+        for problem in await self.kit.mcp.prepare(run.agent.name):
+            await self.services.warn(run, "mcp", problem, grave=False)
+
+    async def _journal_withheld(self) -> None:
+        try:
+            store = self.services.store
+            await store.ask(RecordIntent(self.run.id, 0, UserMessage(WITHHELD)))
+        except Exception as error:
+            message = f"after a crash now, the input would pass its gates: {error}"
+            await self.services.warn(self.run, "transcript", message)
+
+    async def _load(self) -> None:
+        """The conversation so far: what is stored, and what earlier runs could not store."""
+        self._ended_beside = self.slot.ended
+        async with self.slot.storing():  # or rows would be found twice
+            found = await self.services.context(self.run.session)
+            rows = found.rows + self._late if self.slot.unsaved else found.rows
+            survey = self.services.contexts.survey(self.run.session)
+        self.thinker.view = self.thinker.view.rebased(rows, found.summary, survey)
+
+    @property
+    def _late(self) -> tuple[ChatMessage, ...]:
+        """The rows of earlier runs that could not be stored yet."""
+        return tuple(row for end in self.slot.unsaved for row in end.rows)
+
+    async def _failures(self) -> Failures | None:
+        """What the session's transcript counts against this run, with what its own rows do.
+
+        What nobody has answered yet counts, also when its rows have a summary by now.
+        """
+        view, needs_review = self.thinker.view, False
+        rows, summary = view.history, view.summary
+        if not (summary or self._next or view.survey.over(rows).any_failed):
+            return None
+        notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
+        if summary or "escalated" in notes:
+            session = await self.services.store.ask(GetSession(self.run.session))
+            needs_review = session is not None and session.needs_review
+        if summary and needs_review:
+            rows = await self.services.store.ask(LoadTranscript(self.run.session)) + self._late
+        failures = failures_before(rows, self.run.limits, needs_review=needs_review)
+        return failures if self._next is None else counted(failures, self.turn.rows)
+
+    async def _think(self, decision: CallModel) -> Decision:
+        """Ask the model, then the gates of its answer."""
+        await self.voice.emit(events.Activity("waiting_model", decision.iteration))
+        if self.slot.ended != self._ended_beside:
+            await self._load()  # what a run beside this one has said comes before this turn
+        try:
+            response = await self.thinker.answer(decision)
+        except OverBudget as over:
+            return self.turn.limit(over.limit)
+        response = await self.hooks.response(response, decision.iteration)
+        settled = await self.output.settled(response)
+        if not isinstance(settled, ModelResponse):
+            return await self._entered(settled)
+        response = settled
+        if self.run.family is not None:
+            await self.hearing.before_end(response, self.steering)
+        if not response.calls:
+            await self.steering.admit()
+            self.steering.offer()
+        if not self.turn.is_last(response):
+            return await self._take(response, whole=False)
+        draft = self.turn.draft
+        whole = replace(response, text=draft + response.text) if draft else response
+        passed = await self.hooks.output(whole)
+        if isinstance(passed, Continue):
+            return await self._go_on(response, passed.text)
+        return await self._take(await self.output.passed(passed))
+
+    async def _take(self, response: ModelResponse, *, whole: bool = True) -> Decision:
+        """Go on with an answer; one that was cut off is said when it is whole."""
+        text = response.text if whole else self.turn.draft + response.text
+        self.steering.offer()
+        decision = self.turn.answered(response, whole=whole)
+        await self.steering.record()
+        self.voice.before = draft = self.turn.draft
+        heard = decision.output if isinstance(decision, Finish) else text
+        if heard and not draft:
+            await self.voice.say("assistant", self.run.agent.name, heard)
+        return await self._entered(decision)
+
+    async def _observe(self, results: list[CallResult]) -> Decision:
+        """Go on with the results of calls, and with what has come in meanwhile."""
+        self.hearing.take()
+        self.steering.offer()
+        decision = self.turn.observed(results, wall_time())
+        await self.steering.record()
+        return await self._entered(decision)
+
+    async def _entered(self, decision: Decision) -> Decision:
+        """Journal a row of what came in, and the answer before it; both have entered just now."""
+        rows = self.turn.rows
+        last = rows[-1] if isinstance(decision, CallModel) else None
+        if isinstance(last, UserMessage) and last.note == "injected":
+            for step in range(len(rows) - 2, len(rows)):
+                await self.services.note(self.run, step, rows[step])
+        for author, text in self.steering.heard():
+            await self.voice.say("user", author, text)
+        return decision
+
+    async def _change_agent(self, agent: AnyAgent) -> None:
+        """Go on as ``agent``: its model, instructions and tools, and the conversation as it is."""
+        run, before = self.run, self.run.agent.name
+        run.lineage = tuple(dict.fromkeys(run.subjects))  # policy holds for whoever comes after
+        run.agent, run.next_agent, run.workspace = agent, None, None
+        try:
+            await self.services.store.ask(HandOver(run.id, agent.name))
+        except Exception as error:
+            message = f"that {agent.name!r} takes over is not on disk: {error}"
+            await self.services.warn(run, "transcript", message)
+        self.turn.loops.kinds = self.kit.catalog.kinds(agent.name)
+        self.output.change_agent()
+        self.thinker.change_agent()
+        await self._prepare()
+        self.thinker.recalled = await recall(self.services, run)
+        await self.voice.emit(events.AgentChanged(agent.name, self.thinker.full_name, before))
+
+    async def _go_on(self, response: ModelResponse, text: str) -> Decision:
+        """The answer was not the last: journal and tell what the model is given."""
+        decision = self.turn.continued(response, text)
+        await self.voice.say("assistant", self.run.agent.name, response.text)
+        if isinstance(decision, CallModel):
+            await self.voice.say("user", "hook", text)
+            for step in (len(self.turn.rows) - 2, len(self.turn.rows) - 1):
+                await self.services.note(self.run, step, self.turn.rows[step])
+        return decision
+
+    def _new_batch(self, decision: RunCalls) -> Batch:
+        batch = Batch(self.run, self.services, decision.calls, len(self.turn.rows) - 1)
+        return self.leaving.batch(batch)
+
+    async def _act(self, decision: RunCalls) -> list[CallResult]:
+        """Its results; the batch stays when some of them are for later."""
+        await self.voice.emit(events.Activity("tool", self.turn.iteration))
+        intent = self.turn.rows[-1]
+        assert isinstance(intent, AssistantMessage)
+        self.batch = self.batch or self._new_batch(decision)
+        results = await self.batch.execute(intent)
+        if self.batch.standing.left:
+            return []
+        await self.steering.admit()
+        self.batch = None
+        return list(results)
+
+    def _known(self) -> list[CallResult]:
+        return self.batch.results if self.batch else []
+
+    def _failed(self, error: AgentError) -> Finish:
+        self.failure, self.error_id = error, self.error_id or self.output.error_id
+        return self.turn.fail(redact_text(str(error)), self.voice.partial, self._known())
+
+    async def _internal(self, error: Exception) -> Internal:
+        """A bug: the whole of it goes to the log and the error channel, its id to the user."""
+        self.services.log.error("internal error in a run", run=self.run.id, exc_info=error)
+        run = self.run
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            report = await self.services.errors.report(
+                session=run.session, run_id=run.id, tool="runtime", error=error
+            )
+            self.error_id = report.error_id
+        where = f" [Error ID: {self.error_id}]" if self.error_id else ""
+        internal = Internal(f"internal error: {type(error).__name__}{where}")
+        internal.__cause__ = error
+        return internal

@@ -1,0 +1,240 @@
+"""What the sessions of one host share: refs to the actors beside them, and plain read-only data."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from motet.actors.agents.prompt import Prompts
+from motet.actors.agents.toolkit import Kit
+from motet.actors.agents.workspace import Workbench
+from motet.actors.errors.log import Logger, logger
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.models.provider import ForgetModels, Provide
+from motet.actors.runs.pending_approvals import Desk
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import RunTable
+from motet.actors.runs.turn import Turn
+from motet.actors.runs.watchdog import hear
+from motet.actors.storage import session_sql as sql
+from motet.actors.storage.context_cache import KnownContexts
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.sessions import SessionStoreMessage
+from motet.actors.telemetry.error_channel import ErrorChannel
+from motet.actors.telemetry.event_bus import Fanout
+from motet.actors.telemetry.tracer import RunTrace, Tracer
+from motet.actors.tools.breakers import Breakers
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.mcp.directory import McpDirectory
+from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.transcript.history import estimate, estimate_text, usage_of
+from motet.actors.transcript.input_guard import Finding
+from motet.protocols.chat import ChatMessage
+from motet.protocols.config import GuardAction, ShellConfig
+from motet.protocols.events import AnyEvent, Publish, Warned
+from motet.protocols.hooks import RunWarning
+from motet.protocols.limits import Limits
+from motet.protocols.memory import Memory
+from motet.protocols.models import Generate, Model, ModelRequest, ModelResponse
+from motet.protocols.sessions import LoadContext, SessionContext
+from motet.protocols.tools import ExecuteCall
+from motet.runtime import ActorDead, ActorRef
+from motet.runtime.outside import wall_time
+
+if TYPE_CHECKING:
+    from motet.actors.hosting.wiring import Equipment
+    from motet.actors.runs.suspend import Parking
+
+
+@attrs.define
+class Services:
+    """Refs stay valid across restarts of what they point to.
+
+    Attributes:
+        desk: what waits for a person in this process.
+        parking: where runs go that wait for long; None: nowhere.
+        dropped: events that there was no event bus for.
+        today: for the system prompt.
+        shell: how commands are run, for the system prompt.
+        workbench: folders and files of agents and their users.
+        journal: rows of runs that go on, on their way to disk.
+        contexts: of sessions that were used lately; read only.
+        find_model: by the name that an agent has it by, to know what it can do.
+        guard: what happens to a text that looks like an attempt to take the agent over.
+        kit: what is configured now; None: nothing that could change. Its parts are here, too.
+        generation: of the models' configuration.
+    """
+
+    table: RunTable
+    catalog: ToolCatalog
+    store: ActorRef[SessionStoreMessage]
+    bus: ActorRef[Publish]
+    models: ActorRef[Provide | ForgetModels]
+    tools: ActorRef[ExecuteCall]
+    errors: ErrorChannel
+    hooks: HooksClient
+    breakers: Breakers = attrs.field(factory=Breakers)
+    policy: PolicyDesk = attrs.field(factory=PolicyDesk)
+    desk: Desk = attrs.field(factory=Desk)
+    parking: Parking | None = None
+    memory: Memory | None = None
+    tracer: Tracer = attrs.field(factory=Tracer)
+    today: Callable[[], date] = lambda: date.fromtimestamp(wall_time())
+    find_model: Callable[[str], Model] | None = None
+    mcp: McpDirectory = attrs.field(factory=McpDirectory)
+    guard: GuardAction = "warn"
+    shell: ShellConfig | None = None
+    workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))
+    prompts: Prompts = attrs.field(factory=Prompts)
+    journal: WriteBehind = attrs.field(factory=WriteBehind)
+    contexts: KnownContexts = attrs.field(factory=KnownContexts)
+    fanout: Fanout = attrs.field(factory=Fanout)
+    dropped: int = 0
+    log: Logger = attrs.field(factory=lambda: logger("motet.run"))
+    kit: Equipment | None = None
+    generation: int = 0
+    _providers: dict[tuple[str, int], ActorRef[Generate]] = attrs.field(
+        factory=dict["tuple[str, int]", ActorRef[Generate]], init=False
+    )
+
+    def of(self, run: Run) -> Kit:
+        """What the run works with."""
+        return run.kit or self
+
+    def refresh(self, run: Run) -> None:
+        """Give a run that is about to start what is configured now; a child has its caller's."""
+        kit = self.kit
+        if kit is None or run.kit is kit or (run.kit is not None and run.caller is not None):
+            return
+        latest = kit.registry.own(run.agent.name)
+        if latest is not None and latest is not run.agent:
+            if run.limits is run.agent.limits:
+                run.limits = latest.limits
+            run.agent = latest
+        if latest is not None or run.kit is None:
+            run.kit = kit
+
+    def model_of(self, run: Run) -> str:
+        """The model that was chosen for the session of a run; empty: none that there is now."""
+        chosen = self.table.models.get(run.session, "")
+        known = self.kit.registry.models() if chosen and self.kit is not None else ()
+        return chosen if chosen in known else ""
+
+    def adopt(self, kit: Equipment) -> None:
+        """Work with another kit from now on; runs keep theirs."""
+        self.kit, self.generation, self.shell = kit, kit.generation, kit.shell
+        self.catalog, self.policy, self.mcp = kit.catalog, kit.policy, kit.mcp
+        self.find_model = kit.registry.model
+        self.workbench = attrs.evolve(self.workbench, shelf=kit.shelf)
+
+    async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
+        """Something degraded and the run goes on (seed 001): log it and say so.
+
+        ``grave``: something may be lost, so that it is logged as an error.
+        """
+        log = self.log.error if grave else self.log.warning
+        log(message, source=source, run=run.id, session=run.session)
+        await self.emit(run, Warned(source, message))
+        base = (run.id, run.session, run.agent.name, run.principal)
+        self.hooks.notify(RunWarning(*base, source, message))
+
+    def log_finding(self, run: Run, finding: Finding) -> None:
+        """Log what the input guard has found; never the text itself."""
+        log = self.log.info if finding.level == "info" else self.log.warning
+        log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
+
+    async def provider(self, model: str, generation: int | None = None) -> ActorRef[Generate]:
+        """The actor that speaks to a model; asked for once, and again when it has ended.
+
+        ``generation``: as was configured then; None: now.
+        """
+        generation = self.generation if generation is None else generation
+        known = self._providers.get((model, generation))
+        if known is None or not known.is_alive:
+            known = await self.models.ask(Provide(model, generation))
+            self._providers[model, generation] = known
+        return known
+
+    async def forget_models(self, generation: int) -> None:
+        """End the actors of models that are configured otherwise now, and that no run uses."""
+        for key in [key for key in self._providers if key[1] == generation]:
+            del self._providers[key]
+        await self.models.ask(ForgetModels(generation))
+
+    def asking(
+        self, model: str, trace: RunTrace, purpose: str, turn: Turn | None = None
+    ) -> Callable[[ModelRequest], Awaitable[ModelResponse]]:
+        """Asks a model for one answer that nobody watches, as a span of ``trace``.
+
+        Raises ``Llm``, and ``OverBudget`` when the run that pays for it, ``turn``, cannot.
+        ``purpose``: what for, such as ``summary``.
+        """
+        payer = turn if turn is not None else Turn(Limits())
+
+        async def ask(request: ModelRequest) -> ModelResponse:
+            tokens = estimate(request.messages) + estimate_text(request.system)
+            expected = payer.budget.expects(tokens, request.max_output_tokens)
+            with trace.model(model, request, purpose=purpose) as span:
+                payer.budget.hold(expected)
+                try:
+                    provider = await self.provider(model)
+                    response = await provider.stream_to(Generate(request), span.part)
+                    span.answered(response)
+                    payer.spend(usage_of(response, tokens))
+                finally:
+                    payer.budget.release(expected)
+                return response
+
+        return ask
+
+    async def begin(self, run: Run) -> None:
+        """Put on record that a queued run starts now."""
+        await self.journal.add(run.id, sql.begin(run.id, wall_time()))
+
+    async def note(self, run: Run, step: int, row: ChatMessage) -> None:
+        """Journal a row of a run that goes on; what could not be written is counted."""
+        await self.journal.add(run.id, sql.record(run.id, step, row))
+
+    async def context(self, session: str) -> SessionContext:
+        """What a run shows of its session; where that is known, nobody is asked."""
+        known = self.contexts.get(session)
+        return known if known is not None else await self.store.ask(LoadContext(session))
+
+    async def announce(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish what happened to a session outside of its runs."""
+        with suppress(ActorDead):
+            await self.bus.tell(Publish(f"session:{session}", event, run_id))
+
+    def tell(self, run: Run, event: AnyEvent) -> bool:
+        """Publish an event of a run without waiting; False if it is durable and has no room yet.
+
+        Event failures are silent (seed 001): a host without a bus runs as well as one with it.
+        """
+        hear(self.table, run.id, event)
+        feed = self.fanout.feed
+        if feed is None or feed.closed:
+            self.dropped += 1
+            return True
+        return feed.put(f"session:{run.session}", event, run.id)
+
+    async def emit(self, run: Run, event: AnyEvent) -> None:
+        """Publish an event of a run. Waits for room when it is durable; never fails the run."""
+        if not self.tell(run, event):
+            await self._tell_when_room(run.session, event, run.id)
+
+    async def publish(self, session: str, event: AnyEvent, run_id: str) -> None:
+        """The same for a run of which only the names are known."""
+        hear(self.table, run_id, event)
+        await self._tell_when_room(session, event, run_id)
+
+    async def _tell_when_room(self, session: str, event: AnyEvent, run_id: str) -> None:
+        while (feed := self.fanout.feed) is not None and not feed.closed:
+            if feed.put(f"session:{session}", event, run_id):
+                return
+            await feed.room()
+        self.dropped += 1

@@ -1,0 +1,359 @@
+"""The runs and queues of a host, as plain data that a stop can reach while everything is stuck.
+
+All of it is touched by one Trio thread only, and no method awaits: a stop that walks this table
+sees every run that was admitted, whether its input is still on the way to disk, queued, running
+or cleaning up. Invariants: a run is in the table from before its input is stored until it has
+ended; a session has at most as many runs at work as it may have; a stop ends nothing but what is
+the principal's (G16).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.runs import queue as lineup
+from motet.actors.runs.queue import Slot
+from motet.actors.runs.run import Arrivals, Run
+from motet.actors.tools.tool import held_by
+from motet.protocols.queueing import QueueConfig, QueueMode
+from motet.protocols.run import RunResult
+from motet.protocols.sessions import Principal, ShuttingDown, StopReport
+
+if TYPE_CHECKING:
+    from motet.actors.hosting.wiring import Equipment
+    from motet.actors.runs.queue_rules import Way
+    from motet.actors.runs.suspend import Parked
+    from motet.actors.sessions.session import SessionMessage
+    from motet.runtime import ActorRef
+
+
+# What a stop has asked for, and what has come of it.
+
+
+@attrs.frozen
+class Stop:
+    """What a stop has asked for.
+
+    Attributes:
+        runs: they end now, and may still have to clean up.
+        already: the same of runs that somebody else had asked to end before.
+        dropped: inputs taken out of their queue; they will never start, or, if the last host had
+            begun them, not go on.
+        unheard: ids of the runs of inputs that were not registered yet; they will never start.
+    """
+
+    runs: Sequence[Run] = ()
+    already: Sequence[Run] = ()
+    dropped: Sequence[Run] = ()
+    unheard: Sequence[str] = ()
+
+    async def wait(self) -> None:
+        for run in (*self.runs, *self.already, *self.dropped):
+            await run.ended.wait()
+
+    def report(self) -> StopReport:
+        """What has come of it by now."""
+        never = [run for run in (*self.dropped, *self.runs) if run.never_starts]
+        begun = [run for run in (*self.runs, *self.dropped) if run not in never]
+        still_running = [run.id for run in (*begun, *self.already) if not run.result]
+        return StopReport(
+            stopped=[run.id for run in begun if run.result],
+            already_stopping=[run.id for run in self.already],
+            dropped_inputs=[*(run.id for run in never), *self.unheard],
+            still_running=still_running,
+            held_by=held_by(still_running),
+        )
+
+
+if TYPE_CHECKING:
+    Opener: TypeAlias = Callable[[str], ActorRef[SessionMessage] | None]
+
+QUEUE = QueueConfig()
+QUEUE_CAPACITY = QUEUE.capacity
+
+
+class RunTable:
+    """All live runs of one host, and by session those that are parked.
+
+    What is queued behind a parked run waits for its end; sessions that are ``held`` wait for the
+    agents of what is in their queues. ``opener`` is set while sessions have somebody to begin them.
+    """
+
+    def __init__(self, rules: QueueConfig = QUEUE) -> None:
+        self.rules = rules
+        self.modes: dict[str, QueueMode] = {}
+        self.models: dict[str, str] = {}
+        self.runs: dict[str, Run] = {}
+        self.slots = OrderedDict[str, Slot]()  # the one first that was used least lately
+        self.parked: dict[str, dict[str, Parked]] = {}
+        self.held: set[str] = set()
+        self.draining = trio.Event()
+        self.arrivals = Arrivals()
+        self.opener: Opener | None = None
+        self._admitted = 0
+
+    def __repr__(self) -> str:
+        return f"<RunTable runs={len(self.runs)} sessions={len(self.slots)}>"
+
+    @cached_property
+    def now(self) -> Callable[[], float]:
+        """What ``trio.current_time`` asks in the end."""
+        return trio.lowlevel.current_clock().current_time
+
+    def slot(self, session: str) -> Slot:
+        slot = self.slots.get(session)
+        if slot is None:
+            slot = self.slots[session] = Slot(session, group=lineup.is_group(session))
+            slot.touched = self.now()
+        return slot
+
+    def idle(self, since: float, most: int) -> list[str]:
+        """Sessions at rest, the one first that was used least lately: all that were since before
+        ``since``, and as many as there are more than ``most``.
+        """
+        found: list[str] = []
+        spare = len(self.slots) - most
+        for session, slot in self.slots.items():
+            if slot.touched >= since and len(found) >= spare:
+                break
+            if slot.idle:
+                found.append(session)
+        return found
+
+    def _touch(self, slot: Slot) -> None:
+        slot.touched = self.now()
+        self.slots.move_to_end(slot.session)
+
+    def active(self, session: str, author: str = "") -> Run | None:
+        """The run that goes on in a session, of several the author's newest, or the newest."""
+        slot = self.slots.get(session)
+        return lineup.target(slot, author) if slot is not None else None
+
+    def kit_of(self, run_id: str) -> Equipment | None:
+        """What a live run works with, if it has something of its own."""
+        run = self.runs.get(run_id)
+        return run.kit if run is not None else None
+
+    def actor(self, session: str) -> ActorRef[SessionMessage] | None:
+        """The session's actor if it is known and alive."""
+        slot = self.slots.get(session)
+        found = slot.actor if slot is not None else None
+        return found if found is not None and found.is_alive else None
+
+    def opened(self, session: str) -> ActorRef[SessionMessage] | None:
+        """The session's actor, which begins now if it does not live; it takes mail at once.
+
+        None while its router is not there or the one before is ending: who sees to that opens it
+        if something waits. If it cannot start, what it was sent is settled with the reason, and
+        what waits is dropped.
+        """
+        found = self.actor(session)
+        if found is None and self.opener is not None:
+            found = self.opener(session)
+        return found
+
+    def admit(self, run: Run) -> None:
+        """Register a run whose input is about to be stored.
+
+        Raises ``QueueFull``, ``SessionBusy`` when it is not to wait, and ``ShuttingDown`` when the
+        host is draining, unless it is a part of what goes on.
+        """
+        if self.draining.is_set() and not _is_part(run):
+            raise ShuttingDown("the host is shutting down: try again when it is back")
+        slot = self.slot(run.session)
+        waits = run.session in self.parked or run.session in self.held
+        busy = bool(slot.queue or slot.running or slot.arriving) or waits
+        lineup.check(slot, run, self.rules, busy=busy)
+        self._admitted += 1
+        run.generation = self._admitted
+        slot.arriving += 1
+        self._touch(slot)
+        self.runs[run.id] = run
+        if run.arrival is not None:
+            self.arrivals.leave(run.arrival)
+            if run.arrival.stopped:
+                run.cancel(run.arrival.stopped, by_user=True)
+
+    def refuse(self, run: Run) -> None:
+        """Forget a run whose input was not stored (or had been stored before)."""
+        if run.state == "arriving":
+            self.slot(run.session).arriving -= 1
+            run.end(run.ends_as("dropped", "the input was not stored"))
+            self.runs.pop(run.id, None)
+
+    def enqueue(self, run: Run) -> Way:
+        """Queue a run whose input is on disk, or let it enter a run, as its mode says.
+
+        One that a stop has overtaken on its way is dropped.
+        """
+        slot = self.slot(run.session)
+        slot.arriving -= 1
+        run.state = "queued"
+        if run.stop_reason:
+            slot.dropped.append(run)
+            return "drop"
+        way = lineup.arrive(slot, run, self.rules, self._most(slot), self.now())
+        self._nudge(run)
+        return way
+
+    def advance(self, slot: Slot) -> None:
+        """Decide what is held no more, what is dropped and what starts; its actor carries it out.
+
+        So that holds from now on, whenever the actor gets to it.
+        """
+        if slot.queue:
+            self._ripen(slot)
+            lineup.drop_strays(slot, self.runs)
+            while (run := self.start_next(slot)) is not None:
+                slot.starting.append(run)
+
+    def _ripen(self, slot: Slot) -> None:
+        """Place inputs that were held, in case their senders type on."""
+        held = [run for run in slot.queue if run.burst and not run.placed]
+        if held:
+            lineup.ripen(slot, held, self._most(slot), self.now())
+            for run in held:
+                self._nudge(run)
+
+    def _most(self, slot: Slot) -> int:
+        """Runs that may go on at once; one that is parked has its place."""
+        return lineup.limit(slot, self.rules, len(self.parked.get(slot.session, ())))
+
+    def _nudge(self, run: Run) -> None:
+        """Have the run that an input is to enter look at it, if it waits for its children."""
+        steered = self.runs.get(run.steers or "")
+        if steered is not None and steered.family is not None:
+            steered.family.nudge()
+
+    def start_next(self, slot: Slot) -> Run | None:
+        """The next queued run, now at work; None when none waits, or enough are at work.
+
+        Inputs that it answers too have ended, as far as this table knows.
+        """
+        if not slot.queue or slot.session in self.held:
+            return None
+        if self.draining.is_set() and not any(map(_is_part, slot.queue)):
+            return None
+        batch = lineup.take(slot, self._most(slot), self.now())
+        if not batch:
+            return None
+        run, *others = batch
+        slot.running.append(run)
+        run.state = "running"
+        for one in others:
+            self.finish(one, one.ends_as("steered", f"it has entered {run.id}"))
+        return run
+
+    def hold(self, run: Run) -> None:
+        """Queue a run of the host before; its session does nothing until it is let go."""
+        self._admitted += 1
+        run.generation, run.state = self._admitted, "queued"
+        self.held.add(run.session)
+        self.slot(run.session).queue.append(run)
+        self.runs[run.id] = run
+
+    def park(self, parked: Parked) -> None:
+        """Keep what is left of a run that waits; nothing else starts in its session meanwhile."""
+        self.parked.setdefault(parked.session, {})[parked.run_id] = parked
+
+    def all_parked(self) -> list[Parked]:
+        return [one for ours in self.parked.values() for one in ours.values()]
+
+    def revive(self, run: Run) -> None:
+        """Take a parked run up again: from here on a stop finds it as a live one."""
+        del self.parked[run.session][run.id]
+        if not self.parked[run.session]:
+            del self.parked[run.session]
+        slot = self.slot(run.session)
+        self._admitted += 1
+        run.generation = self._admitted
+        slot.running.append(run)
+        run.state = "running"
+        self._touch(slot)
+        self.runs[run.id] = run
+
+    def finish(self, run: Run, result: RunResult[Any]) -> None:
+        """End a run and free its session."""
+        slot = self.slot(run.session)
+        if run in slot.running:
+            slot.running.remove(run)
+            slot.ended += 1
+        self._touch(slot)
+        run.end(result)
+        self.runs.pop(run.id, None)
+
+    def cancel(
+        self,
+        sessions: Iterable[str],
+        reason: str,
+        *,
+        by_user: bool = False,
+        principal: Principal | None = None,
+    ) -> Stop:
+        """Cancel everything in these sessions; with a ``principal``, what is theirs.
+
+        An input that is still on its way to disk is dropped when it gets there.
+        """
+        wanted = set(sessions)
+        runs = [run for run in self.runs.values() if run.session in wanted]
+        if principal is not None:
+            runs = [run for run in runs if self.may(principal, run)]
+        return self.cancel_runs(runs, reason, by_user=by_user)
+
+    def cancel_run(self, run: Run, reason: str, *, by_user: bool = False) -> Stop:
+        """Cancel one run; one that was queued is dropped, as is what its sender had enter it."""
+        return self.cancel_runs([run], reason, by_user=by_user)
+
+    def cancel_runs(self, runs: Sequence[Run], reason: str, *, by_user: bool = False) -> Stop:
+        """Cancel these. Nothing is awaited: what was queued is out of its queue at once."""
+        active: list[Run] = []
+        dropped: list[Run] = []
+        for run in runs:
+            slot = self.slot(run.session)
+            queued = [run] if run in slot.queue else []
+            if not queued and _is_at_work(run):
+                active.append(run)
+                queued = [one for one in slot.steering(run.id) if one.author == run.author]
+            for one in queued:
+                slot.queue.remove(one)
+            dropped += queued
+        for run in dropped:
+            run.cancel(reason, by_user=by_user)
+        first = [run for run in active if run.cancel(reason, by_user=by_user)]
+        return Stop(first, [run for run in active if run not in first], dropped)
+
+    def may(self, principal: Principal, run: Run) -> bool:
+        return principal.role == "admin" or run.principal.user == principal.user
+
+    def of(self, session: str, principal: Principal) -> list[Run]:
+        """What is live in a session of the principal's, and was admitted."""
+        runs = self.runs.values()
+        return [r for r in runs if r.session == session and r.generation and self.may(principal, r)]
+
+    def owned(self, principal: Principal) -> list[str]:
+        """Sessions with something live of the principal's; of everybody's for an admin."""
+        return list({run.session: None for run in self.runs.values() if self.may(principal, run)})
+
+    def close(self, detail: str) -> None:
+        """The host has ended: nobody waits for ever."""
+        for run in list(self.runs.values()):
+            self.finish(run, run.ends_as("cancelled", detail))
+
+
+def _is_part(run: Run) -> bool:
+    """Whether it is a part of something that goes on: its caller, or a round of a room, pays."""
+    return run.budget is not None
+
+
+def _is_at_work(run: Run) -> bool:
+    """Whether it is on its way, goes on, or is being dropped; a summary in a session's name is not
+    a run of its own.
+    """
+    arriving = run.state == "arriving" and run.generation > 0
+    return arriving or run.state == "running" or (run.state == "queued" and bool(run.stop_reason))

@@ -1,0 +1,473 @@
+"""The turn: think, act, observe, as a state machine without I/O.
+
+The shell feeds it observations (a model's answer, the results of calls) and carries out the
+decision it returns. The turn owns the rows the run adds to the transcript, and keeps them
+closable at every moment (G7): whatever happens, ``finish`` and ``stop`` leave valid rows.
+Source: seed 002, phases 3 to 6; agent loop specification, sections 1 and 10.
+
+    ready --begin--> model --answered--> tools --observed--> model ... --> ended
+                       |                   '--observed (too many failures)--> ended
+                       |--answered (cut off, or a message is waiting)--> model
+                       '--answered (no calls)--> ended
+    any --stop / fail / limit--> ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.actors.errors.tracker import Escalation, Failures, failures_before
+from motet.actors.models.provider import unique_ids
+from motet.actors.runs.budget import NOTHING, Budget
+from motet.actors.transcript import grammar as closing
+from motet.actors.transcript import loops as hints
+from motet.actors.transcript.grammar import close_calls, gap
+from motet.actors.transcript.input_guard import clip, cut
+from motet.actors.transcript.loops import Finding, Loops
+from motet.protocols.approvals import TurnState
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
+from motet.protocols.escalations import NewEscalation
+from motet.protocols.limits import Limits
+from motet.protocols.models import ModelResponse, Usage
+from motet.protocols.sessions import RunStatus
+from motet.protocols.tools import CallResult
+
+# What has to be known of a model's answer before it is acted on. Pure.
+#
+# An answer is made from its beginning to its end, so only what was made last can be incomplete; but
+# servers stream calls in any order, and so every call of an answer that was cut off is looked at.
+
+
+CONTINUATIONS = 3
+"""How many times in a row a model may go on with an answer that was cut off."""
+
+
+def is_cut(response: ModelResponse) -> bool:
+    """Whether the answer was cut off at its greatest length."""
+    return response.stop_reason == "length"
+
+
+def incomplete(response: ModelResponse) -> frozenset[str]:
+    """The ids of the calls of a cut answer whose arguments may not be all that was meant.
+
+    The last one's empty arguments may be arguments that had not begun.
+    """
+    if not is_cut(response) or not response.calls:
+        return frozenset()
+    last = response.calls[-1]
+    broken = {call.id for call in response.calls if _arguments(call) is None}
+    return frozenset(broken if _arguments(last) else broken | {last.id})
+
+
+def with_unique_ids(response: ModelResponse) -> ModelResponse:
+    """The same answer; calls that share an id, or have none, get one of their own."""
+    if not response.calls:
+        return response
+    ids = [call.id for call in response.calls]
+    if all(ids) and len(set(ids)) == len(ids):
+        return response
+    pairs = zip(response.calls, unique_ids(ids), strict=True)
+    return replace(response, calls=tuple(replace(call, id=id) for call, id in pairs))
+
+
+def _arguments(call: Call) -> JsonObject | None:
+    try:
+        return msgspec.json.decode(call.arguments or "{}", type=JsonObject)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+State: TypeAlias = Literal["ready", "model", "tools", "ended"]
+
+
+class TurnStateError(Exception):
+    """The shell fed an observation that the turn was not waiting for: a bug in the shell."""
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Ask the model. ``hint`` is shown to it after the rows and never stored."""
+
+    iteration: int
+    offer_tools: bool = True
+    hint: str = ""
+
+
+class RunCalls(msgspec.Struct, frozen=True):
+    """Run these calls, then give back one result for each, in this order."""
+
+    calls: tuple[Call, ...]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The turn has ended. ``detail`` is the limit's name, or what failed, or who stopped it.
+
+    ``output`` is empty when the model had nothing to say, or said that it will not reply.
+    ``escalation`` is what a person is told of a turn that ended as ``escalated``.
+    """
+
+    status: RunStatus
+    output: str = ""
+    detail: str = ""
+    escalation: NewEscalation | None = None
+
+
+Decision: TypeAlias = CallModel | RunCalls | Finish
+
+
+class Turn:
+    """One user input to one final answer.
+
+    Attributes:
+        rows: what this run adds to the transcript, closed after the turn has ended.
+        budget: what the run may spend, of its own and of the runs above it.
+        loops: what shows that the run goes in circles.
+        usage: sum over this run's model requests.
+        failures: the session's failed calls so far; set them before the first results. None: none.
+        waiting: messages that came in and have not entered the rows; after the end, too late.
+        verbatim: answers are data: nothing is taken out of them, and none means silence.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        budget: Budget | None = None,
+        loops: Loops | None = None,
+        verbatim: bool = False,
+    ) -> None:
+        self.limits = limits
+        self.budget = budget or Budget(limits)
+        self.loops = loops or Loops()
+        self.state: State = "ready"
+        self.rows: list[ChatMessage] = []
+        self.usage = NOTHING
+        self.results: list[CallResult] = []
+        self.failures: Failures | None = None
+        self.waiting: list[UserMessage] = []
+        self.verbatim = verbatim
+        self._closing = ""  # the limit for which tools are withdrawn
+        self._not_run: dict[str, CallResult] = {}  # of the last answer's calls that were cut off
+        self._cuts = 0  # answers in a row that were cut off
+        self._drafting = False  # whether the last row is an answer that the model goes on with
+
+    @property
+    def iteration(self) -> int:
+        """Model requests so far."""
+        return self.budget.turns
+
+    @property
+    def spent(self) -> Usage:
+        """What this run and those below it have used."""
+        return self.budget.usage
+
+    @property
+    def draft(self) -> str:
+        """What there is of an answer that was cut off and goes on."""
+        return self.rows[-1].text if self._drafting else ""
+
+    def begin(self, text: str, author: str | None = None) -> Decision:
+        """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
+        self._expect("ready")
+        self.rows.append(UserMessage(clip(text, self.limits.message_chars), author))
+        return self._think()
+
+    def inject(self, *messages: UserMessage) -> None:
+        """Take messages that came in while the turn goes on.
+
+        They enter after the results of the calls that are going on, or else after the next answer,
+        which is then not the last. Those that find no request left stay in :attr:`waiting`.
+        """
+        if self.state == "ended":
+            raise TurnStateError("the turn has ended already")
+        limit = self.limits.message_chars
+        self.waiting += [replace(one, text=cut(one.text, limit)) for one in messages]
+
+    def is_last(self, response: ModelResponse) -> bool:
+        """Whether the turn would end with this answer, which is :attr:`draft` and its text."""
+        if response.calls:
+            return bool(self._closing)
+        goes_on = is_cut(response) and self._may_continue()
+        return not goes_on and not self._more_came_in()
+
+    def may_wait(self, response: ModelResponse) -> bool:
+        """Whether what comes in before the turn ends with this answer would let it go on."""
+        cut_short = is_cut(response) or bool(self._closing or self.budget.exhausted())
+        return self.is_last(response) and not response.calls and not cut_short
+
+    def answered(self, response: ModelResponse, *, whole: bool = False) -> Decision:
+        """Take the model's answer to the last :class:`CallModel`.
+
+        ``whole``: its text has the draft in it, as gates have let it pass.
+        """
+        self._expect("model")
+        response = with_unique_ids(response)
+        draft = self._take_draft()
+        text = response.text if whole else draft + response.text
+        if not response.calls:
+            return self._said(response, text)
+        self.rows.append(AssistantMessage(text, response.calls))
+        return self._end(self._closing, text) if self._closing else self._act(response)
+
+    def observed(self, results: Sequence[CallResult], now: float = 0.0) -> Decision:
+        """Take the results of the last :class:`RunCalls`, one for each, in their order.
+
+        ``now``: Unix seconds, for the record of what failed.
+        """
+        self._expect("tools")
+        calls = [call for call in self._open_calls() if call.id not in self._not_run]
+        if [result.call_id for result in results] != [call.id for call in calls]:
+            raise TurnStateError(f"results {results!r} do not match calls {calls!r}")
+        judged: list[CallResult] = []
+        advised: set[str] = set()
+        escalation: Escalation | None = None
+        for call, result in zip(calls, results, strict=True):
+            told, found = self._judge(call, result, now)
+            judged.append(told)
+            escalation = escalation or found
+            if told is not result:
+                advised.add(told.name)
+        self._observe(judged)
+        if escalation is not None:
+            return self._escalate(escalation)
+        return self._think(finding=self._circle(calls, results, advised))
+
+    def continued(self, response: ModelResponse, text: str) -> Decision:
+        """Take an answer that a gate does not accept as the last: the model gets ``text`` next.
+
+        When no request is left, the answer is the last one all the same.
+        """
+        self._expect("model")
+        said = self._take_draft() + response.text
+        if self._closing or self.iteration >= self.limits.turns:
+            self._closing = self._closing or "turns"
+            return self._conclude(said)
+        self.rows += [self._answer_row(said)[0], UserMessage(text)]
+        return self._think()
+
+    def state_of_calls(self) -> TurnState:
+        """What has to be kept beside the rows of a turn whose calls wait for somebody."""
+        self._expect("tools")
+        return TurnState(
+            turns=self.budget.turns,
+            tool_calls=self.budget.tool_calls,
+            usage=self.usage,
+            spent=self.budget.usage,
+            usd=self.budget.usd,
+            closing=self._closing,
+            cuts=self._cuts,
+            not_run=self._not_run,
+            waiting=tuple(self.waiting),
+        )
+
+    def resume(self, rows: Sequence[ChatMessage], state: TurnState) -> Decision:
+        """Go on where a turn was left: while the calls of the last row were being run, or else
+        before the model was asked.
+        """
+        self._expect("ready")
+        self.rows, self.usage, self.waiting = list(rows), state.usage, list(state.waiting)
+        self._closing, self._cuts, self._not_run = state.closing, state.cuts, dict(state.not_run)
+        if not self._open_calls():
+            return self._think()
+        self.state = "tools"
+        return RunCalls(tuple(c for c in self._open_calls() if c.id not in self._not_run))
+
+    def refused(self, text: str, *rows: ChatMessage) -> Decision:
+        """Take an answer that cannot be read, as rows that say so; the model is asked again.
+
+        ``text``: what there is of it when no request is left.
+        """
+        self._expect("model")
+        if self._closing:
+            return self.limit(self._closing, text)
+        self.rows += rows
+        return self._think()
+
+    def spend(self, usage: Usage) -> None:
+        """Count what a request used, as soon as that is known: also one whose answer is refused,
+        or that is none of the turn's own.
+        """
+        self.usage += usage
+        self.budget.spend(usage)
+
+    def stop(self, partial: str = "", done: Sequence[CallResult] = (), cause: str = "") -> Finish:
+        """End at once, whatever was going on. Valid in every state but ``ended``.
+
+        ``partial`` is text the model had streamed, ``done`` the results that are known; the other
+        calls are closed as not started. ``cause``: what has ended it when no person has.
+        """
+        said = self._interrupt(partial, done)
+        return self._close(closing.stopped_row(said, cause), Finish("cancelled"))
+
+    def fail(self, message: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
+        """End because the model, a gate or motet itself failed."""
+        said = self._interrupt(partial, done)
+        return self._close(closing.failed_row(said, message), Finish("failed", detail=message))
+
+    def limit(self, name: str, partial: str = "", done: Sequence[CallResult] = ()) -> Finish:
+        """End because of a limit that the shell watches: the wall time, or what a request costs."""
+        said = self._interrupt(partial, done)
+        return self._close(closing.limited_row(said, name), Finish("limited", said, name))
+
+    # Think
+
+    def _think(self, first: str = "", finding: Finding | None = None) -> Decision:
+        if (spent := self.budget.exhausted()) is not None:
+            return self._end(self._closing or spent, self.draft)
+        if self.waiting:
+            self._enter()
+        self.state = "model"
+        turns, iteration = self.limits.turns, self.budget.spend_turn()
+        if iteration == turns and iteration > 1:
+            self._closing = self._closing or "turns"
+        hint = hints.before_request(iteration, turns, self._closing, finding, first)
+        return CallModel(iteration, not self._closing, hint)
+
+    def _said(self, response: ModelResponse, text: str) -> Decision:
+        """An answer without calls: the last one, unless it was cut off or something came in."""
+        if is_cut(response):
+            if self._may_continue():
+                self._cuts += 1
+                return self._go_on(text)
+            self._closing = self._closing or "length"
+        if not self._more_came_in():
+            return self._conclude(text)
+        self._cuts = 0
+        self.rows.append(self._answer_row(text)[0])
+        return self._think()
+
+    def _go_on(self, text: str) -> Decision:
+        """Let the model go on with its answer, which is one row however often it was cut off."""
+        if not text.strip():
+            return self._think(hints.BEGIN_AGAIN)
+        self.rows.append(AssistantMessage(text))
+        self._drafting = True
+        return self._think(hints.CONTINUE)
+
+    def _enter(self) -> None:
+        """Let in what is waiting; not in the middle of an answer, and not behind a user's row."""
+        if not self._drafting and not isinstance(self.rows[-1], UserMessage):
+            self.rows.append(closing.injected_row(self.waiting))
+            self.waiting = []
+
+    def _take_draft(self) -> str:
+        if not self._drafting:
+            return ""
+        self._drafting = False
+        return self.rows.pop().text
+
+    def _may_continue(self) -> bool:
+        """Whether the model may go on with an answer that was cut off."""
+        return self._cuts < CONTINUATIONS and self.iteration < self.limits.turns
+
+    def _more_came_in(self) -> bool:
+        return bool(self.waiting) and not self._closing and not self.budget.exhausted()
+
+    # Act and observe
+
+    def _act(self, response: ModelResponse) -> Decision:
+        """Let the calls be run: those that were not cut off, as many as there may be."""
+        broken = incomplete(response)
+        self._cuts = self._cuts + 1 if broken else 0
+        whole = [call for call in response.calls if call.id not in broken]
+        calls = tuple(whole[: self.budget.calls_left()])
+        if len(calls) < len(whole):
+            self._closing = "tool_calls"
+        elif self._cuts > CONTINUATIONS:
+            self._closing = "length"
+        self._not_run = {
+            call.id: closing.refusal(
+                call, hints.CUT_CALL if call.id in broken else hints.not_run(self._closing)
+            )
+            for call in response.calls
+            if call not in calls
+        }
+        if not calls:
+            self._observe(())
+            return self._think()
+        self.state = "tools"
+        self.budget.spend_calls(len(calls))
+        return RunCalls(calls)
+
+    def _judge(
+        self, call: Call, result: CallResult, now: float
+    ) -> tuple[CallResult, Escalation | None]:
+        """Count a result, here and nowhere else, and put the advice it earns behind its text."""
+        before = self.failures or failures_before((), self.limits)
+        self.failures, advice = before.ended(call, result.outcome, result.text, result.kind, now)
+        if advice:
+            result = replace(result, text=f"{result.text}\n{advice}")
+        return result, self.failures.tracker.escalation
+
+    def _circle(
+        self, calls: Sequence[Call], results: Sequence[CallResult], advised: set[str]
+    ) -> Finding | None:
+        """A loop that the model has to be told of: none that it was advised on just now.
+
+        Failures are left to their own limit, where there is one.
+        """
+        failing = self.limits.tool_errors is self.limits.total_errors is None
+        pairs = zip(calls, results, strict=True)
+        finding = self.loops.batch(
+            pairs if failing else [one for one in pairs if one[1].outcome != "failed"]
+        )
+        if finding and finding.level == "critical":
+            self._closing = "tool_loop"
+        elif finding and finding.detector != "reads" and finding.tool in advised:
+            return None
+        return finding
+
+    def _observe(self, results: Sequence[CallResult]) -> None:
+        """The rows of results in call order, those of calls that were not run among them."""
+        found = self._not_run | {result.call_id: result for result in results}
+        self._not_run = {}
+        ordered = [found[call.id] for call in self._open_calls() if call.id in found]
+        self.results += ordered
+        self.rows += map(closing.row_of, ordered)
+
+    def _open_calls(self) -> tuple[Call, ...]:
+        last = self.rows[-1] if self.rows else None
+        return last.calls if isinstance(last, AssistantMessage) else ()
+
+    # End
+
+    def _answer_row(self, text: str) -> tuple[AssistantMessage, str]:
+        return (AssistantMessage(text), text) if self.verbatim else closing.answer_row(text)
+
+    def _conclude(self, text: str) -> Finish:
+        row, output = self._answer_row(text)
+        status: RunStatus = "limited" if self._closing else "completed"
+        return self._close(row, Finish(status, output, self._closing))
+
+    def _end(self, limit: str, output: str) -> Finish:
+        self.rows += [gap(call, "cancelled_before_start") for call in self._open_calls()]
+        row = closing.limited_row(self._take_draft(), limit)
+        return self._close(row, Finish("limited", output, limit))
+
+    def _escalate(self, escalation: Escalation) -> Finish:
+        reason = escalation.explanation
+        handed = NewEscalation(escalation.tool_name, reason)
+        finish = Finish("escalated", detail=reason, escalation=handed)
+        return self._close(closing.escalated_row(reason), finish)
+
+    def _interrupt(self, partial: str, done: Sequence[CallResult]) -> str:
+        """Make the rows whole wherever the turn is; what was said of the answer going on."""
+        if self.state == "ended":
+            raise TurnStateError("the turn has ended already")
+        said = self._take_draft() + partial
+        self._observe(done)
+        self.rows = list(close_calls(self.rows, "cancelled_before_start"))
+        return said
+
+    def _close(self, row: AssistantMessage, finish: Finish) -> Finish:
+        if self.rows:
+            self.rows.append(row)
+        self.state = "ended"
+        return finish
+
+    def _expect(self, state: State) -> None:
+        if self.state != state:
+            raise TurnStateError(f"the turn is {self.state!r}, not {state!r}")

@@ -1,0 +1,304 @@
+"""Starts runs under runs: for a call that waits for one, or beside the run that goes on.
+
+Invariants: a child that a call waits for is in the block of that call, one beside its caller has
+ended before its caller has, so that a stop of a parent ends all below it and waits (G1); what a
+child spends its parents spend too; its gate is asked before anything of it is stored. Source: agent
+loop specification, section 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import trio
+
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.runs.budget import Budget, OverBudget
+from motet.actors.runs.inbox import ended
+from motet.actors.runs.run import Child, Family, Run
+from motet.actors.runs.table import RunTable
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
+from motet.protocols import events
+from motet.protocols.agents import Team
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
+from motet.protocols.session_keys import sub_agent_key
+
+if TYPE_CHECKING:
+    from motet.actors.agents.spec import AnyAgent
+    from motet.actors.runs.services import Services
+    from motet.actors.sessions.intake import Intake
+    from motet.protocols.run import RunResult
+
+
+TOLD_TASK = 500
+TELL_BUDGET = 1.0
+LISTED = 40
+
+
+class Children:
+    """Starts the children of a host's runs. ``intake`` and ``services`` are there when it is."""
+
+    def __init__(self, table: RunTable, hooks: HooksClient) -> None:
+        self.intake: Intake | None = None
+        self.services: Services | None = None
+        self._table = table
+        self._hooks = hooks
+
+    async def run(self, ctx: Context[object], agent: AnyAgent, text: str) -> RunResult:
+        """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
+
+        Raises ``ToolDenied`` when a gate is against it, ``ToolRetry`` when the limits of its
+        parents do not allow it, and what :meth:`motet.Host.run` raises of an input.
+        """
+        intake, parent = self._intake, self._table.runs[ctx.run_id]
+        run = await self._new(ctx, parent, agent, text)
+        begun = False
+        try:
+            async with intake.owned(run):
+                begun = True
+                await self._tell_start(parent, run)
+                await run.ended.wait()
+        finally:
+            _close(run)
+            if begun:
+                await self._tell_end(ctx, parent, run)
+        assert run.result is not None
+        return run.result
+
+    async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
+        """A child run that goes on beside its caller, once its input is on disk.
+
+        ``agent`` empty: another run of the caller's own. The caller does not end before it.
+        Cancelling withdraws it, or ends it. Raises as :meth:`run`.
+        """
+        parent = self._table.runs[ctx.run_id]
+        start_soon = parent.start_soon
+        assert start_soon is not None
+        run = await self._new(ctx, parent, await self._named(parent, agent), text)
+        run.beside, child = True, Child(run, label)
+        family = parent.family = parent.family or Family()
+        try:
+            start_soon(self._beside, ctx, parent, family, child, name=run.id)
+        except BaseException:  # the parent's session has ended
+            _close(run)
+            raise
+        family.begins(child)
+        try:
+            await child.begun.wait()
+        except BaseException:
+            run.cancel("the call that started it was cut off")
+            raise
+        if child.failure is not None:
+            raise child.failure
+        return child
+
+    def hand_over(self, ctx: Context[object], agent: AnyAgent) -> str:
+        """Have the run go on as ``agent`` when the calls of this answer have their results.
+
+        Raises ``ToolRetry`` when it has been handed over before.
+        """
+        run = self._table.runs[ctx.run_id]
+        if agent is run.agent:
+            raise ToolRetry(f"You are {agent.name!r} already: answer yourself.")
+        if run.next_agent is not None:
+            raise ToolRetry(f"Not done: {run.next_agent.name!r} takes over, which came first.")
+        run.next_agent = agent
+        return f"{agent.name} takes over the conversation now."
+
+    def family(self, ctx: Context[object]) -> Family:
+        """The children that the caller has started beside itself."""
+        return self._table.runs[ctx.run_id].family or Family()
+
+    def team(self, ctx: Context[object]) -> Team | None:
+        """The team of the caller's agent."""
+        return self._table.runs[ctx.run_id].agent.profile.team
+
+    async def _beside(
+        self, ctx: Context[object], parent: Run, family: Family, child: Child
+    ) -> None:
+        """A task of the parent's session: the life of one child, which belongs to it."""
+        run = child.run
+        try:
+            async with self._intake.owned(run):
+                child.begun.set()
+                await self._tell_start(parent, run)
+                await run.ended.wait()
+        except Exception as error:  # its input could not be stored: the call says so
+            child.failure = error
+        finally:
+            _close(run)
+            try:
+                if child.begun.is_set():
+                    await self._tell_end(ctx, parent, run)
+            finally:
+                if child.begun.is_set():
+                    family.ends(child)
+                else:
+                    family.never_began(child)
+                child.begun.set()
+                child.gone.set()
+
+    async def _new(self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str) -> Run:
+        """A run below another, within its budget; not yet registered."""
+        assert parent.budget is not None
+        await self._allowed(ctx, agent.name, text)
+        run = await self._intake.new_run(
+            agent, text, deps=ctx.deps, principal=ctx.principal, kit=parent.kit
+        )
+        run.session = sub_agent_key(agent.name, run.id)
+        run.caller = (ctx.run_id, ctx.call_id)
+        run.among, run.lineage = parent.places, parent.subjects
+        if _one_team(parent.agent, agent):
+            run.workspace = parent.workspace
+        run.budget = _budget(parent.budget, run)
+        return run
+
+    async def _named(self, parent: Run, name: str) -> AnyAgent:
+        """The agent that a model has named. Raises ``ToolRetry`` for one that it cannot have."""
+        if not name or name == parent.agent.name:
+            return parent.agent
+        team = parent.agent.profile.team
+        if team is not None and name not in (known := [member.name for member in team.members]):
+            raise ToolRetry(f"Your team has no {name!r}. Its members: {', '.join(known)}")
+        if parent.kit is not None and (own := parent.kit.registry.own(name)) is not None:
+            return own
+        try:
+            return await self._intake.agent(name)
+        except UnknownName as unknown:
+            raise ToolRetry(f"{unknown}\n{_listed(self._intake.known())}") from None
+        except ConfigError as error:
+            raise ToolRetry(str(error)) from None
+
+    async def _allowed(self, ctx: Context[object], child: str, text: str) -> None:
+        if not self._hooks.any_at("before_child"):
+            return
+        base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
+        verdict = await self._hooks.ask(BeforeChild(*base, child, text))
+        if isinstance(verdict.decision, Abort | Deny):
+            raise ToolDenied(verdict.decision.reason)
+
+    async def _tell_start(self, parent: Run, run: Run) -> None:
+        started = events.ChildStarted(run.id, run.session, run.agent.name, run.text[:TOLD_TASK])
+        await self._services.emit(parent, started)
+
+    async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
+        """Awaits while being cancelled: shielded, and bounded."""
+        result = run.result or run.ends_as("cancelled", "the host is closing")
+        ended = events.ChildEnded(run.id, result.agent, result.status, result.usage)
+        with trio.move_on_after(TELL_BUDGET, shield=True):
+            await self._services.emit(parent, ended)
+        base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
+        told = AfterChild(
+            *base, result.agent, result.run_id, result.status, result.text, result.usage
+        )
+        self._hooks.notify(told)
+
+    @property
+    def _intake(self) -> Intake:
+        assert self.intake is not None
+        return self.intake
+
+    @property
+    def _services(self) -> Services:
+        assert self.services is not None
+        return self.services
+
+
+def _listed(agents: Iterable[tuple[str, str]]) -> str:
+    lines = [f"- {name}: {about}" if about else f"- {name}" for name, about in agents]
+    rest = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
+    return "\n".join(["There are:", *lines[:LISTED], *rest])
+
+
+def _close(run: Run) -> None:
+    assert run.budget is not None
+    run.budget.close()
+
+
+def _budget(parent: Budget, run: Run) -> Budget:
+    try:
+        return parent.child(run.limits, started=trio.current_time())
+    except OverBudget as over:
+        raise ToolRetry(
+            f"No agent can be started here: the limit {over.limit!r} of this run does not allow "
+            "it. Do the work yourself, or wait for the others."
+        ) from None
+
+
+def _one_team(one: AnyAgent, other: AnyAgent) -> bool:
+    """Whether they have a folder in common."""
+    mine, its = one.profile.team, other.profile.team
+    return mine is not None and its is not None and mine.name == its.name and bool(mine.workspace)
+
+
+# The tools of an agent that has others work beside it: start one, look after them, end one.
+#
+# They know only the children that the calling run itself has started: any other is not found (G16).
+
+
+TASK_CHARS = 200
+
+_SPAWN = (
+    "Start a sub-agent for work that stands alone, or that can go on beside yours. It sees nothing "
+    "of this conversation: give it all it needs to know. You get its id at once and its result, "
+    "by itself, when it has ended; do not wait for it in a loop. Without an agent's name it is "
+    "another one of you; a name that nobody has gets you the list of all."
+)
+_LOOK = (
+    "The sub-agents that you have started in this run. list: all of them; status: one, with its "
+    "result if it has ended; cancel: end one that is not needed any more, and wait until it has."
+)
+
+
+def child_tools(children: Children) -> list[Tool]:
+    """``spawn`` and ``subagents``, for the run that calls them."""
+
+    async def spawn(
+        ctx: Context[object], task: Annotated[str, Length(1)], agent: str = "", label: str = ""
+    ) -> str:
+        child = await children.spawn(ctx, agent, task, label)
+        return f"Started {_who(child)}. Its result will come to you by itself."
+
+    async def subagents(
+        ctx: Context[object], action: Literal["list", "status", "cancel"] = "list", id: str = ""
+    ) -> str:
+        family = children.family(ctx)
+        if action == "list":
+            return "\n".join(map(_line, family.members.values())) or "You have started none."
+        child = family.members.get(id)
+        if child is None:
+            known = ", ".join(family.members) or "none"
+            raise ToolRetry(f"You have no sub-agent {id!r}. You have started: {known}")
+        if action == "cancel":
+            child.told = True  # by the result of this call, whenever it ends
+            child.run.cancel("cancelled by its caller")
+            await child.gone.wait()
+        return _whole(child)
+
+    return [
+        tool(spawn, description=_SPAWN, effects="write"),
+        tool(subagents, description=_LOOK, polling=True),
+    ]
+
+
+def _who(child: Child) -> str:
+    label = f", {child.label}" if child.label else ""
+    return f"{child.run.agent.name} ({child.run.id}{label})"
+
+
+def _line(child: Child) -> str:
+    run = child.run
+    status = run.result.status if run.result else run.state
+    label = f" [{child.label}]" if child.label else ""
+    return f"{run.agent.name} ({run.id}): {status}{label} - {run.text[:TASK_CHARS]}"
+
+
+def _whole(child: Child) -> str:
+    if not child.gone.is_set():
+        return _line(child)
+    child.told = True
+    end = ended(child)
+    return f"{end.head}\n{end.output or '[It said nothing]'}"

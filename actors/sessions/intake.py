@@ -1,0 +1,293 @@
+"""The way of an input into the host: registered, stored and queued, and waited for.
+
+Invariants: a run is in the run table before anything of it is stored, so that a stop finds it; an
+input is acknowledged only when it is on disk (G15), and from then on it is in its session's queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+
+import msgspec
+import trio
+from msgspec.structs import replace
+
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.hosting.tree import Tree
+from motet.actors.hosting.wiring import Equipment
+from motet.actors.rooms.definition import check_session
+from motet.actors.runs import queue as lineup
+from motet.actors.runs.recall import recall
+from motet.actors.runs.run import Arrival, Run
+from motet.actors.sessions.router import Discard, Resolve
+from motet.actors.sessions.session import Compact, wake
+from motet.actors.transcript import input_guard as guard
+from motet.protocols.errors import InputValidation
+from motet.protocols.events import InputAccepted, SessionCompacted
+from motet.protocols.limits import Limits
+from motet.protocols.queueing import QueueMode
+from motet.protocols.recovery import Given
+from motet.protocols.sessions import LOCAL, Accepted, AcceptInput, Ack, NewInput, Principal
+from motet.runtime import ActorDead
+from motet.runtime.outside import fresh_hex
+
+# The fingerprint of an input, to tell a resend from another input under the same key.
+
+
+def body_hash(session: str, agent: str, text: str) -> str:
+    """Equal for equal inputs only: the parts are framed, so they cannot run into each other."""
+    return sha256(msgspec.msgpack.encode((session, agent, text))).hexdigest()
+
+
+class Intake:
+    """Brings inputs to the sessions of one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    async def new_run(
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        session: str | None = None,
+        deps: object = None,
+        limits: Limits | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+        max_turns: int | None = None,
+        *,
+        where: guard.Where = "message",
+        kit: Equipment | None = None,
+        arrival: Arrival | None = None,
+    ) -> Run:
+        """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
+
+        What an input is not made of, such as half a surrogate pair, is replaced. ``arrival``: what
+        was noted of the input when it came; ``kit``: what the run works with if the agent is its.
+        """
+        arrival = self.expect(session, principal, arrival)
+        try:
+            if isinstance(agent, str):
+                agent, kit = await self.agent(agent), None
+            elif kit is None or not kit.registry.has(agent):
+                self._tree.registry.add(agent)
+                kit = None
+            if not text.strip():
+                raise InputValidation("the input is empty: send some text")
+            run_id = arrival.run_id
+            key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
+            check_session(key_of_session, principal)
+            safe = text.encode("utf-8", "replace").decode()
+            limits = limits or agent.limits
+            if max_turns is not None:
+                limits = replace(limits, turns=max_turns)
+            run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
+            run.arrival, run.kit = arrival, kit or self._tree.services.kit
+            self._screen(run, where)
+            return run
+        except BaseException:
+            self.refuse(arrival)
+            raise
+
+    def expect(
+        self,
+        session: str | None,
+        principal: Principal,
+        noted: object = None,
+        sender: str = "",
+    ) -> Arrival:
+        """The note of an input, made now if ``noted`` is none.
+
+        To be called in the step in which the input comes, so that no stop misses it.
+        """
+        if isinstance(noted, Arrival):
+            return noted
+        return self._tree.table.arrivals.expect(session or "", principal, sender)
+
+    def refuse(self, arrival: Arrival) -> None:
+        """It was not taken: whoever keeps its error must not keep it for a stop to find."""
+        self._tree.table.arrivals.leave(arrival)
+
+    async def agent(self, name: str) -> AnyAgent:
+        """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
+        return await self._tree.resolver.resolve(name)
+
+    def known(self) -> Iterable[tuple[str, str]]:
+        """Name and description of each agent that needs not be looked up."""
+        return ((info.name, info.description) for info in self._tree.registry.infos())
+
+    async def steering(
+        self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: Arrival
+    ) -> Run:
+        """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.
+
+        In the name of whom the run acts for, with what it was given, should it become its own run.
+        """
+        steers = target.id if mode == "steer" else None
+        run = await self.new_run(
+            target.agent,
+            text,
+            target.session,
+            target.deps,
+            target.limits,
+            target.principal,
+            key,
+            where="injected" if steers else "message",
+            kit=target.kit,
+            arrival=arrival,
+        )
+        run.steers, run.mode = steers, mode
+        return run
+
+    def _screen(self, run: Run, where: guard.Where) -> None:
+        """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
+        services = self._tree.services
+        finding = guard.find(run.text, services.guard, where)
+        if finding is not None:
+            services.log_finding(run, finding)
+            if finding.blocked:
+                raise InputValidation(finding.told)
+
+    async def answered(self, run: Run) -> Run:
+        """Have a run answer its input, to its end; of one that was sent before, the first run.
+
+        Cancelling ends it and waits for its clean-up. Raises as :meth:`motet.Host.run` always does.
+        """
+        try:
+            ack = await self._deliver(run)
+            twin = run if ack.status != "duplicate" else await self.twin(ack.run_id, run)
+            await twin.ended.wait()
+        finally:
+            await self._end(run)
+        return twin
+
+    @asynccontextmanager
+    async def owned(self, run: Run) -> AsyncGenerator[Ack]:
+        """A run that belongs to this block: it has ended when the block is left."""
+        try:
+            yield await self._deliver(run)
+        finally:
+            await self._end(run)
+
+    async def _end(self, run: Run) -> None:
+        if run.generation and not run.ended.is_set():  # it was admitted, and goes on
+            # Waits while being cancelled, without limit: bounded waiting would break G1.
+            with trio.CancelScope(shield=True):
+                stop = self._tree.table.cancel_run(run, "its caller has gone")
+                await self.discard(stop.dropped)
+                await run.ended.wait()
+
+    async def deliver(self, run: Run) -> Ack:
+        """Store and queue the input, which is nobody's from then on."""
+        run.durable = not run.only_enters
+        return await self._deliver(run)
+
+    async def _deliver(self, run: Run) -> Ack:
+        table = self._tree.table
+        table.admit(run)
+        try:
+            accepted = await self._store(run)
+        except BaseException:
+            table.refuse(run)
+            raise
+        if accepted.duplicate:
+            table.refuse(run)
+            return Ack(accepted.run_id, "duplicate")
+        # It is on disk. From here on nothing waits, so that no cancellation comes in between.
+        way = table.enqueue(run)
+        slot = table.slot(run.session)
+        table.advance(slot)
+        ack = lineup.told(slot, run, way, table.runs)
+        if not wake(table, run.session) and not self._tree.router.is_alive:
+            table.finish(run, run.ends_as("interrupted", "no session is run any more"))
+            raise ActorDead(self._tree.router.path, "no session is run any more")
+        return ack
+
+    async def _store(self, run: Run) -> Accepted:
+        """Make the input durable, and tell of it. Cancelled: it is not stored, or accepted."""
+        store, request = self._tree.store, AcceptInput(_input(run))
+        while True:
+            try:
+                accepted = await store.ask(request)
+                break
+            except ActorDead:  # the store has crashed, and the input is not on disk
+                if not store.is_alive:
+                    raise
+                await trio.lowlevel.checkpoint()
+        if not accepted.duplicate:
+            services = self._tree.services
+            event = InputAccepted(run.text, run.principal.user, run.key)
+            if not services.tell(run, event):
+                # It is accepted now: whoever is cancelled does not keep it from being queued.
+                with trio.CancelScope(shield=True):
+                    await services.emit(run, event)
+        return accepted
+
+    async def compact(
+        self, agent: AnyAgent, session: str, principal: Principal
+    ) -> SessionCompacted | None:
+        """Have a session summarised by its actor, in the name of a run that never starts."""
+        run = Run(f"compact_{fresh_hex(6)}", session, agent, principal, "", agent.limits)
+        runs = self._tree.table.runs
+        runs[run.id] = run
+        try:
+            actor = await self._tree.router.ask(Resolve(session))
+            return await actor.ask(Compact(run.id))
+        finally:
+            del runs[run.id]
+
+    async def twin(self, run_id: str, resent: Run) -> Run:
+        """The run that the resent input's key has started before: live, or as it was stored."""
+        live = self._tree.table.runs.get(run_id)
+        if live is not None:
+            return live
+        stored = Run(
+            run_id,
+            resent.session,
+            resent.agent,
+            resent.principal,
+            resent.text,
+            resent.limits,
+        )
+        stored.end(await recall(run_id, resent.session, self._tree.store, resent.agent.form))
+        return stored
+
+    async def discard(self, dropped: Sequence[Run]) -> None:
+        for run in dropped:
+            await self._tree.router.tell(Discard(run.id))
+
+
+def _input(run: Run) -> NewInput:
+    """What is stored of a run before it starts."""
+    agent, key = run.agent.name, run.key
+    return NewInput(
+        run_id=run.id,
+        session=run.session,
+        agent=agent,
+        user=run.principal.user,
+        text=run.text,
+        key=key,
+        body_hash="" if key is None else body_hash(run.session, agent, run.text),
+        method=run.method,
+        parent=run.caller[0] if run.caller else None,
+        beside=run.beside,
+        given=_given(run),
+    )
+
+
+def _given(run: Run) -> str:
+    """What another host needs to go on with it; empty: it cannot."""
+    if not run.durable and run.key is None:
+        return ""
+    limits = None if run.limits is run.agent.limits else run.limits
+    given = Given(
+        role=run.principal.role,
+        limits=limits,
+        deps=run.deps is not None,
+        steers=run.steers,
+        sender=run.sender,
+        mode=run.mode,
+    )
+    return msgspec.json.encode(given).decode()

@@ -1,0 +1,182 @@
+"""Runs the memory flush: a small run of its own that ends, whatever the model and the disk do.
+
+Invariants: its tools reach no file outside the memory folder, by resolved path, and only add to
+files; it takes at most ``DEADLINE`` seconds; it says that it is done only when the model has said
+so, or has written something.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from datetime import date
+from pathlib import Path
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.errors.log import logger
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.tools.builtin.file_write import encoded, replace
+from motet.actors.tools.builtin.files import read_lines
+from motet.actors.tools.builtin.paths import locate, open_file
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.executor import Reporter, ToolExecutor
+from motet.actors.tools.tool import Tool, ToolFailure, tool
+from motet.actors.transcript.summary import (
+    FOLDER,
+    REQUESTS,
+    latest,
+    prompt,
+    request,
+)
+from motet.actors.transcript.summary import (
+    DEADLINE_of_flush as DEADLINE,
+)
+from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.models import ModelRequest, ModelResponse
+from motet.protocols.sessions import SessionContext
+from motet.protocols.tools import CallResult, ExecuteCall
+
+AskModel: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]
+"""Asks a model once, retries included; raises what the model's failure is."""
+Execute: TypeAlias = Callable[[Call], Awaitable[CallResult]]
+"""Runs one call, its gates asked, to its one result; never raises for a failure of the tool."""
+
+LARGEST = 1 << 20
+"""Bytes that a file of the memory folder may have."""
+
+_log = logger("motet.memory")
+
+
+def memory_tools() -> list[Tool]:
+    """``read_file`` and ``write_file`` as the flush has them."""
+    made = (tool(read_file), tool(write_file, effects="write"))
+    return [attrs.evolve(one, groups=("group:fs", "group:memory")) for one in made]
+
+
+def read_file(ctx: Context[object], path: str, offset: int = 1, limit: int = 2000) -> str:
+    """Read a file of the memory folder.
+
+    Args:
+        path: relative to the workspace, such as memory/2026-01-31.md.
+        offset: the first line to read, counted from 1.
+        limit: how many lines to read.
+    """
+    _refuse_outside(ctx.workspace, path)
+    return read_lines(ctx.workspace, path, offset, limit)
+
+
+def write_file(ctx: Context[object], path: str, content: str) -> str:
+    """Add text to the end of a file of the memory folder; the file is created if need be.
+
+    Args:
+        path: relative to the workspace, such as memory/2026-01-31.md.
+        content: what to add.
+    """
+    _refuse_outside(ctx.workspace, path)
+    added = encoded(content.rstrip("\n") + "\n", "content")
+    before, found = _content(ctx.workspace, path)
+    if len(before) + len(added) > LARGEST:
+        raise ToolFailure(
+            f"{path!r} has {len(before):,} bytes and may have {LARGEST:,}; use another file",
+            kind="validation",
+        )
+    between = b"" if not before or before.endswith(b"\n") else b"\n"
+    replace(ctx.workspace, path, before + between + added, unless_changed_since=found)
+    return f"added {len(added):,} bytes to {path}"
+
+
+def _content(root: Path, path: str) -> tuple[bytes, os.stat_result | None]:
+    try:
+        with open_file(root, path) as file:
+            found = os.fstat(file.fileno())
+            return file.read(LARGEST + 1), found
+    except ToolFailure as failure:
+        if failure.kind != "not_found":
+            raise
+        return b"", None
+
+
+def _refuse_outside(root: Path, path: str) -> None:
+    """By where the path really leads, links followed."""
+    parts = locate(root, path)
+    if len(parts) < 2 or parts[0] != FOLDER:
+        raise ToolFailure(
+            f"{path!r} is not in the memory folder; allowed are files such as "
+            f"'{FOLDER}/2026-01-31.md'",
+            kind="permission",
+        )
+
+
+def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[object]) -> Execute:
+    """Runs calls of :func:`memory_tools` in the name of an agent, its gates asked first (G10)."""
+    catalog = ToolCatalog()
+    catalog.add(context.agent, memory_tools())
+    executor = ToolExecutor(
+        catalog,
+        hooks,
+        reporter,
+        lambda request: attrs.evolve(context, call_id=request.call.id),
+    )
+
+    async def execute(call: Call) -> CallResult:
+        who = context.principal.user
+        request = ExecuteCall(context.run_id, context.session, context.agent, who, call)
+        return await executor.execute(request)
+
+    return execute
+
+
+@attrs.frozen
+class MemoryFlush:
+    """Writes down what a conversation holds, before a part of it is summarised away.
+
+    Attributes:
+        ask: for the agent's model.
+        execute: runs the calls of :func:`memory_tools`.
+        system: the agent's minimal system prompt.
+        today: the day that the file is named after.
+    """
+
+    model: str
+    ask: AskModel
+    execute: Execute
+    today: Callable[[], date]
+    system: str = ""
+
+    async def __call__(self, context: SessionContext) -> bool:
+        """Whether the flush of this cycle is done. Raises nothing but a cancellation."""
+        with trio.move_on_after(DEADLINE):
+            try:
+                return await self._run(latest(context.rows, context.summary))
+            except Exception as error:
+                _log.warning("memory flush failed", exc_info=error)
+                return False
+        _log.warning("memory flush took too long", seconds=DEADLINE)
+        return False
+
+    async def _run(self, shown: tuple[ChatMessage, ...]) -> bool:
+        today, wrote = self.today(), False
+        own: list[ChatMessage] = [UserMessage(prompt(today))]
+        specs = [tool.spec for tool in memory_tools()]
+        for left in range(REQUESTS - 1, -1, -1):
+            asked = request(
+                self.model,
+                shown,
+                own,
+                today=today,
+                system=self.system,
+                tools=specs if left else (),
+            )
+            response = await self.ask(asked)
+            if not response.calls:
+                return True
+            own.append(AssistantMessage(response.text, response.calls))
+            for call in response.calls:
+                result = await self.execute(call)
+                wrote |= result.ok and call.name == "write_file"
+                own.append(ToolMessage(call.id, call.name, result.text, result.outcome))
+        return wrote

@@ -1,1 +1,0 @@
-"""Skills: folders with a SKILL.md, listed to an agent or searched, and read when needed."""

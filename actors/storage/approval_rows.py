@@ -1,0 +1,316 @@
+"""Approvals and parked runs as they are written and read: pure functions, statements and rows.
+
+Nothing branches inside a transaction: what must hold is said by how many rows a statement returns.
+Invariants: an approval leaves ``pending`` once; it is used once, and only when it was allowed for
+these very arguments; a run is parked, and taken up, with all of it or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from motet.actors.storage.session_rows import LIST_LIMIT, Query, clamped, decode, encode, matching
+from motet.protocols.approvals import (
+    AnswerApproval,
+    ApprovalInfo,
+    ApprovalState,
+    ClaimApproval,
+    Grant,
+    ListApprovals,
+    ListGrants,
+    Mark,
+    NewApproval,
+    ParkedRun,
+    Resumption,
+    RevokeGrant,
+    Suspended,
+)
+from motet.protocols.chat import JsonObject, ToolMessage
+from motet.protocols.storage import Row, Statement, storable
+
+STATE_STEP = -2
+"""Where the journal of a run keeps what the run needs to go on; rows count from 0."""
+
+KEEP_STATE = f"""
+INSERT INTO steps (run_id, step, body)
+SELECT run_id, {STATE_STEP}, ?2 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
+ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body
+RETURNING 1"""
+
+IS_LIVE = "SELECT 1 FROM runs WHERE run_id = ? AND status IN ('queued', 'running')"
+
+# Not all rows are journalled as they are made, and what is there already is the same.
+KEEP_ROW = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+# A result that is there already is known better than that its call has begun.
+BEGUN = """
+INSERT INTO steps (run_id, step, body)
+SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
+ON CONFLICT (run_id, step) DO NOTHING"""
+
+# Its tool was begun before it asked, and will be begun again.
+NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
+
+# The same call with other arguments: a hook has changed its mind, and what it said before is void.
+SUPERSEDE = """
+UPDATE approvals SET state = 'withdrawn', resolved = ?4
+WHERE run_id = ?1 AND call_id = ?2 AND id <> ?3 AND state = 'pending'"""
+
+ADD = """
+INSERT INTO approvals
+    (id, session, run_id, call_id, step, agent, user, tool, args, args_hash, reason, asked_by,
+     created, expires)
+SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+FROM runs WHERE run_id = ?1
+ON CONFLICT (id) DO NOTHING RETURNING 1"""
+
+ANSWER = """
+UPDATE approvals SET state = ?2, decision = ?3, note = ?4, resolved_by = ?5, resolved = ?6
+WHERE id = ?1 AND state = 'pending' AND expires > ?6
+RETURNING 1"""
+
+GRANT = """
+INSERT INTO approval_grants (id, agent, tool, user, asker, by, created, approval)
+SELECT 'grant_' || substr(a.id, 5) || '_' || asker.key,
+       a.agent, a.tool, a.user, asker.value, ?2, ?3, a.id
+FROM approvals AS a, json_each(a.asked_by) AS asker WHERE a.id = ?1
+ON CONFLICT (agent, tool, user, asker) DO NOTHING"""
+
+EXPIRE = """
+UPDATE approvals SET state = 'expired', resolved = ?2 WHERE id = ?1 AND state = 'pending'
+RETURNING 1"""
+
+CLAIM = """
+UPDATE approvals SET used = ?4
+WHERE id = ?1 AND run_id = ?2 AND args_hash = ?3 AND state = 'allowed' AND used IS NULL
+RETURNING 1"""
+
+PARK = """
+UPDATE runs SET status = 'waiting', usage = ?2, updated = ?3
+WHERE run_id = ?1 AND status IN ('queued', 'running')
+RETURNING 1"""
+
+TAKE_UP = """
+UPDATE runs SET status = 'running', updated = ?2
+WHERE run_id = ?1 AND status IN ('waiting', 'running')
+RETURNING 1"""
+
+COUNT_RESUMED = f"""
+UPDATE steps SET body = json_set(body, '$.resumed', json_extract(body, '$.resumed') + 1)
+WHERE run_id = ?1 AND step = {STATE_STEP}
+RETURNING body"""
+
+JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
+
+HEARD = """
+SELECT event, json_extract(data, '$.id') FROM events
+WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
+  AND run_id = ?1 AND event IN ('tool.call', 'tool.result')"""
+
+# A run whose journal has gone on behind the calls that waited was not waiting when its host ended.
+PARK_LEFT = f"""
+UPDATE runs SET status = 'waiting'
+WHERE status = 'running' AND EXISTS (
+    SELECT 1 FROM steps AS state
+    WHERE state.run_id = runs.run_id AND state.step = {STATE_STEP}
+      AND NOT EXISTS (SELECT 1 FROM steps AS later WHERE later.run_id = runs.run_id
+                      AND later.step > json_extract(state.body, '$.last')))"""
+
+PARKED = f"""
+SELECT run_id, session, agent, user, text,
+       coalesce((SELECT json_extract(body, '$.resumed') FROM steps
+                 WHERE steps.run_id = runs.run_id AND step = {STATE_STEP}), 0),
+       NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
+                   AND state = 'pending')
+       OR EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = runs.run_id
+                  AND state <> 'pending' AND NOT EXISTS (
+                      SELECT 1 FROM steps WHERE steps.run_id = approvals.run_id
+                      AND steps.step = approvals.step))
+FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
+
+LEFT = """
+UPDATE approvals SET state = 'withdrawn', resolved = ?1
+WHERE state = 'pending' AND run_id NOT IN (
+    SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting'))
+RETURNING id"""
+
+_SELECT = """
+SELECT id, session, run_id, call_id, agent, user, tool, args, args_hash, reason, asked_by, created,
+       expires, state, decision, note, resolved_by, resolved, used
+FROM approvals"""
+ONE = f"{_SELECT} WHERE id = ?"
+_FIELDS = ApprovalInfo.__struct_fields__[:-1]
+
+_GRANTS = "SELECT id, agent, tool, user, asker, by, created, approval FROM approval_grants"
+REVOKE = "DELETE FROM approval_grants WHERE id = ?1 AND (?2 IS NULL OR user = ?2) RETURNING 1"
+
+_suspended = msgspec.json.Decoder(Suspended)
+
+
+def request(
+    new: NewApproval, suspended: Suspended | None, began: Sequence[Mark], now: float
+) -> tuple[Statement, ...]:
+    """To be run behind the journal of the run; the first fails when the run has ended."""
+    run_id = new.run_id
+    live = (Statement(IS_LIVE, (run_id,), expect=1),)
+    given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
+    asked = msgspec.json.encode([storable(asker) for asker in new.asked_by]).decode()
+    return (
+        *(live if suspended is None else _kept(run_id, suspended)),
+        *(begun(run_id, mark) for mark in began),
+        Statement(NOT_BEGUN, (run_id, new.step)),
+        Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
+        Statement(ADD, (*given, storable(new.reason), asked, now, now + new.life)),
+        Statement(ONE, (new.id,), expect=1),
+    )
+
+
+def begun(run_id: str, mark: Mark) -> Statement:
+    return Statement(BEGUN, (run_id, mark.step, encode(mark.row)))
+
+
+def mark_begun(run_id: str, mark: Mark) -> tuple[Statement, ...]:
+    """Fails when the run has ended."""
+    return Statement(IS_LIVE, (run_id,), expect=1), begun(run_id, mark)
+
+
+def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
+    """The first fails when it is unknown, settled, or too late."""
+    state: ApprovalState = "denied" if request.decision == "deny" else "allowed"
+    note, by = storable(request.note), storable(request.by)
+    given = (request.id, state, request.decision, note, by, now)
+    always = request.decision == "allow-always"
+    return (
+        Statement(ANSWER, given, expect=1),
+        *((Statement(GRANT, (request.id, by, now)),) if always else ()),
+        Statement(ONE, (request.id,), expect=1),
+    )
+
+
+def expire(approval: str, now: float) -> tuple[Statement, ...]:
+    """The first fails when it is unknown or settled."""
+    return Statement(EXPIRE, (approval, now), expect=1), Statement(ONE, (approval,), expect=1)
+
+
+def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
+    """Fails when the approval is not valid for this, or the run has ended."""
+    given = (request.id, request.run_id, request.args_hash, now)
+    return (Statement(CLAIM, given, expect=1), *mark_begun(request.run_id, request.mark))
+
+
+def park(
+    run_id: str, suspended: Suspended, rows: Sequence[Mark], now: float
+) -> tuple[Statement, ...]:
+    """To be run behind the journal of the run; fails when the run has ended.
+
+    ``rows`` say more than the marks that may be there.
+    """
+    usage = msgspec.json.encode(suspended.turn.spent).decode()
+    results = ((run_id, mark.step, encode(mark.row)) for mark in rows)
+    return (
+        *_kept(run_id, suspended),
+        *(Statement(_RESULT, given) for given in results),
+        Statement(PARK, (run_id, usage, now), expect=1),
+    )
+
+
+_RESULT = BEGUN.replace("DO NOTHING", "DO UPDATE SET body = excluded.body")
+
+
+def take_up(run_id: str, now: float) -> tuple[Statement, ...]:
+    """The first fails when it is not parked, the second when nobody knows how it goes on."""
+    return (
+        Statement(TAKE_UP, (run_id, now), expect=1),
+        Statement(COUNT_RESUMED, (run_id,), expect=1),
+        Statement(JOURNAL, (run_id,)),
+        Statement(HEARD, (run_id,)),
+    )
+
+
+def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
+    """What :func:`take_up` has read. Raises ``msgspec.MsgspecError`` for a broken journal."""
+    _, ((body,),), journal, heard = found
+    suspended = _suspended.decode(str(body))
+    rows = {int(step or 0): decode(text) for step, text in journal}
+    before = tuple(rows[at] for at in range(suspended.step + 1))
+    results = (rows[at] for at in range(suspended.step + 1, suspended.last + 1) if at in rows)
+    return Resumption(
+        msgspec.structs.replace(suspended, rows=before),
+        tuple(row for row in results if isinstance(row, ToolMessage)),
+        frozenset(str(call) for event, call in heard if event == "tool.call"),
+        frozenset(str(call) for event, call in heard if event == "tool.result"),
+    )
+
+
+def parked(row: Row) -> ParkedRun:
+    return msgspec.convert(
+        dict(zip(ParkedRun.__struct_fields__, row, strict=True)), ParkedRun, strict=False
+    )
+
+
+def search(request: ListApprovals) -> Query:
+    where, params = matching(
+        ("user = ?", request.user),
+        ("session = ?", request.session),
+        ("state = ?", request.state),
+        ("run_id = ?", request.run_id),
+    )
+    sql = f"{_SELECT}{where} ORDER BY created DESC, rowid DESC LIMIT ?"
+    return sql, (*params, clamped(request.limit, LIST_LIMIT))
+
+
+def info(row: Row) -> ApprovalInfo:
+    fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
+    fields["args"] = _args(str(fields["args"]))
+    fields["asked_by"] = msgspec.json.decode(str(fields["asked_by"]))
+    return msgspec.convert(fields, ApprovalInfo)
+
+
+def _args(text: str) -> JsonObject:
+    """The arguments; those that are no JSON, which only a gate can make, as their text."""
+    try:
+        return msgspec.json.decode(text, type=JsonObject)
+    except (msgspec.MsgspecError, RecursionError):
+        return {"arguments": text}
+
+
+def grants(request: ListGrants) -> Query:
+    where, params = matching(
+        ("user = ?", request.user), ("agent = ?", request.agent), ("tool = ?", request.tool)
+    )
+    return f"{_GRANTS}{where} ORDER BY created DESC, id", params
+
+
+def grant(row: Row) -> Grant:
+    return msgspec.convert(dict(zip(Grant.__struct_fields__, row, strict=True)), Grant)
+
+
+def revoke(request: RevokeGrant) -> Statement:
+    return Statement(REVOKE, (request.id, request.user))
+
+
+def _kept(run_id: str, suspended: Suspended) -> tuple[Statement, ...]:
+    """The rows and the rest; the first fails when the run has ended."""
+    rows = tuple((run_id, at, encode(row)) for at, row in enumerate(suspended.rows))
+    state = _text(msgspec.structs.replace(suspended, rows=()))
+    return (
+        Statement(KEEP_STATE, (run_id, state), expect=1),
+        Statement(KEEP_ROW, each=rows),
+    )
+
+
+def _text(suspended: Suspended) -> str:
+    try:
+        return msgspec.json.encode(suspended).decode()
+    except UnicodeEncodeError:  # half a surrogate pair in a message that waits
+        plain = msgspec.json.encode(msgspec.to_builtins(_scrubbed(suspended)))
+        return plain.decode()
+
+
+def _scrubbed(suspended: Suspended) -> Suspended:
+    replace = msgspec.structs.replace
+    waiting = tuple(replace(one, text=storable(one.text)) for one in suspended.turn.waiting)
+    not_run = {k: replace(v, text=storable(v.text)) for k, v in suspended.turn.not_run.items()}
+    return replace(suspended, turn=replace(suspended.turn, waiting=waiting, not_run=not_run))

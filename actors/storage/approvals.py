@@ -1,0 +1,219 @@
+"""The store of approvals: on disk before anybody is told, settled once, used once.
+
+It writes through the one writer, as the session store does, and what it answers is what is on
+disk. Its handlers run beside each other, so that they share commits. What it is asked for a run
+takes the rows of that run along which are still on their way: they are on disk first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import msgspec
+
+from motet.actors.errors.log import logger
+from motet.actors.storage import approval_rows as rows
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.writer import Rows, Transaction
+from motet.protocols.approvals import (
+    AnswerApproval,
+    ApprovalAnswered,
+    ApprovalInfo,
+    ClaimApproval,
+    ExpireApproval,
+    GetApproval,
+    Grant,
+    ListApprovals,
+    ListGrants,
+    ListParked,
+    MarkBegun,
+    ParkedRun,
+    ParkRun,
+    RequestApproval,
+    ResumeRun,
+    Resumption,
+    RevokeGrant,
+    Settled,
+    WithdrawLeft,
+)
+from motet.protocols.errors import NotFound
+from motet.protocols.storage import ExpectationFailed, Statement, StorageError
+from motet.runtime import Actor, handles
+from motet.runtime.outside import wall_time
+
+ApprovalProtocol: TypeAlias = (
+    RequestApproval
+    | AnswerApproval
+    | ExpireApproval
+    | ClaimApproval
+    | MarkBegun
+    | ParkRun
+    | ResumeRun
+    | ListParked
+    | WithdrawLeft
+    | ListApprovals
+    | GetApproval
+    | ListGrants
+    | RevokeGrant
+)
+
+AT_ONCE = 256
+"""Requests of one kind that may wait for commits together."""
+
+log = logger(__name__)
+
+
+class ApprovalStore(Actor[ApprovalProtocol]):
+    """Handles the requests of ``motet.protocols.approvals``; ``clock`` gives Unix seconds.
+
+    Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
+    that is being committed is waited for.
+    """
+
+    def __init__(
+        self,
+        transact: Callable[[Transaction], Awaitable[Rows]],
+        readers: Readers,
+        behind: WriteBehind,
+        clock: Callable[[], float] = wall_time,
+    ) -> None:
+        self._transact = transact
+        self._readers = readers
+        self._behind = behind
+        self._clock = clock
+
+    # Asking and answering
+
+    @handles(RequestApproval, concurrent=AT_ONCE)
+    async def request(self, request: RequestApproval) -> Settled:
+        new = request.new
+        statements = rows.request(new, request.suspended, request.began, self._clock())
+        found = await self._with_journal(new.run_id, statements)
+        return Settled(rows.info(found[-1][0]), fresh=bool(found[-2]))
+
+    @handles(AnswerApproval, concurrent=AT_ONCE)
+    async def answer(self, request: AnswerApproval) -> Settled:
+        try:
+            found = await self._transact(rows.answer(request, self._clock()))
+        except ExpectationFailed:
+            return await self._answered_before(request)
+        return Settled(rows.info(found[-1][0]), fresh=True)
+
+    async def _answered_before(self, request: AnswerApproval) -> Settled:
+        """The very same answer changes nothing; any other is told who was first."""
+        known = await self._known(request.id)
+        if known.state == "pending":  # its time is over, and nobody has noticed yet
+            known = (await self.expire(ExpireApproval(request.id))).info
+        if known.decision == request.decision:
+            return Settled(known, fresh=False)
+        raise ApprovalAnswered(_how(known))
+
+    @handles(ExpireApproval, concurrent=AT_ONCE)
+    async def expire(self, request: ExpireApproval) -> Settled:
+        try:
+            found = await self._transact(rows.expire(request.id, self._clock()))
+        except ExpectationFailed:
+            return Settled(await self._known(request.id), fresh=False)
+        return Settled(rows.info(found[-1][0]), fresh=True)
+
+    async def _known(self, approval: str) -> ApprovalInfo:
+        known = await self.get(GetApproval(approval))
+        if known is None:
+            raise NotFound(f"no approval {approval!r}")
+        return known
+
+    # Using
+
+    @handles(ClaimApproval, concurrent=AT_ONCE)
+    async def claim(self, request: ClaimApproval) -> bool:
+        try:
+            await self._transact(rows.claim(request, self._clock()))
+        except ExpectationFailed:
+            return False
+        return True
+
+    @handles(MarkBegun, concurrent=AT_ONCE)
+    async def mark_begun(self, request: MarkBegun) -> None:
+        try:
+            await self._transact(rows.mark_begun(request.run_id, request.mark))
+        except ExpectationFailed:
+            raise NotFound(f"no unfinished run {request.run_id!r}") from None
+
+    # Parked runs
+
+    @handles(ParkRun, concurrent=AT_ONCE)
+    async def park(self, request: ParkRun) -> bool:
+        statements = rows.park(request.run_id, request.suspended, request.rows, self._clock())
+        try:
+            await self._with_journal(request.run_id, statements)
+        except NotFound:
+            return False
+        return True
+
+    @handles(ResumeRun, concurrent=AT_ONCE)
+    async def resume(self, request: ResumeRun) -> Resumption | None:
+        """Raises ``StorageError`` when what was stored of the run cannot be read."""
+        try:
+            found = await self._transact(rows.take_up(request.run_id, self._clock()))
+        except ExpectationFailed:
+            return None
+        try:
+            return rows.resumption(found)
+        except (msgspec.MsgspecError, KeyError) as error:
+            message = f"the journal of run {request.run_id!r} cannot be read: {error}"
+            raise StorageError(message) from error
+
+    @handles(ListParked)
+    async def list_parked(self, _: ListParked) -> tuple[ParkedRun, ...]:
+        answer = await self._transact((Statement(rows.PARK_LEFT), Statement(rows.PARKED)))
+        return tuple(rows.parked(row) for row in answer[-1])
+
+    @handles(WithdrawLeft)
+    async def withdraw_left(self, _: WithdrawLeft) -> tuple[ApprovalInfo, ...]:
+        (found,) = await self._transact((Statement(rows.LEFT, (self._clock(),)),))
+        return tuple([await self._known(str(approval)) for (approval,) in found])
+
+    # Looking
+
+    @handles(ListApprovals, concurrent=AT_ONCE)
+    async def list_approvals(self, request: ListApprovals) -> tuple[ApprovalInfo, ...]:
+        return tuple(rows.info(row) for row in await self._readers.read(*rows.search(request)))
+
+    @handles(GetApproval, concurrent=AT_ONCE)
+    async def get(self, request: GetApproval) -> ApprovalInfo | None:
+        found = await self._readers.read(rows.ONE, (request.id,))
+        return rows.info(found[0]) if found else None
+
+    @handles(ListGrants, concurrent=AT_ONCE)
+    async def list_grants(self, request: ListGrants) -> tuple[Grant, ...]:
+        return tuple(rows.grant(row) for row in await self._readers.read(*rows.grants(request)))
+
+    @handles(RevokeGrant, concurrent=AT_ONCE)
+    async def revoke(self, request: RevokeGrant) -> bool:
+        (found,) = await self._transact((rows.revoke(request),))
+        return bool(found)
+
+    async def _with_journal(self, run_id: str, statements: Transaction) -> Rows:
+        """Run them behind the rows that are on their way. Raises ``NotFound`` for an ended run."""
+        steps = self._behind.of(run_id)
+        try:
+            found = await self._transact((*steps, *statements))
+        except ExpectationFailed:
+            raise NotFound(f"no unfinished run {run_id!r}") from None
+        self._behind.written(run_id, steps)
+        return found
+
+
+def _how(known: ApprovalInfo) -> str:
+    at = datetime.fromtimestamp(known.resolved or 0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    match known.state:
+        case "expired":
+            return f"{known.id} has expired at {at}: nobody had answered, and nothing was run"
+        case "withdrawn":
+            return f"{known.id} was withdrawn at {at}: its run has ended, or asks otherwise now"
+        case _:
+            who = known.resolved_by or "somebody"
+            return f"{who} has answered {known.id} with {known.decision!r} already, at {at}"

@@ -1,0 +1,134 @@
+"""The contexts of sessions that were used lately, so that a turn need not read what it knows.
+
+The store is the only one that writes them, and it goes through here for each change. Invariants:
+what is known is what is on disk; nothing is known of a session while it is being changed, and what
+was read beside a change is not kept; texts of at most :data:`ROOM` characters are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import attrs
+from msgspec.structs import replace
+
+from motet.actors.transcript.history import NOTHING, Survey
+from motet.protocols.chat import ChatMessage
+from motet.protocols.sessions import SessionContext
+
+ROOM = 8_000_000
+"""Characters of stored rows, about as many bytes."""
+
+
+@attrs.define
+class _Known:
+    context: SessionContext
+    size: int
+    survey: Survey = NOTHING
+
+
+@attrs.define(eq=False)
+class Change:
+    """A block that writes to a session: call :meth:`add` when it has committed rows, else nothing.
+
+    Made by :meth:`KnownContexts.changing`, and entered at once.
+    """
+
+    _contexts: KnownContexts
+    session: str
+    _before: _Known | None
+    after: _Known | None = None
+    spoilt: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self.after = None
+        self._contexts.changed(self)
+
+    def add(self, rows: Sequence[ChatMessage], size: int) -> None:
+        """These rows now stand behind those that were there."""
+        if self._before is not None:
+            context = self._before.context
+            grown = replace(context, rows=(*context.rows, *rows))
+            self.after = _Known(grown, self._before.size + size, self._before.survey)
+
+
+class KnownContexts:
+    """Plain data; the least lately changed or read goes first when the room is full."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._room = room
+        self._size = 0
+        self._known: dict[str, _Known] = {}
+        self._changing: dict[str, list[Change]] = {}
+        self._reading: dict[str, object] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, session: str) -> SessionContext | None:
+        known = self._known.pop(session, None)
+        if known is None:
+            return None
+        self._known[session] = known
+        return known.context
+
+    def survey(self, session: str) -> Survey:
+        """Of the rows that are known of a session; what it has found out goes with them."""
+        known = self._known.get(session)
+        if known is None:
+            return NOTHING
+        known.survey = known.survey.over(known.context.rows)
+        return known.survey
+
+    def read_begins(self, session: str) -> object:
+        """What is read from now on may be kept, unless the session is changed meanwhile."""
+        token = object()
+        if session not in self._changing:
+            self._reading[session] = token
+        return token
+
+    def read_ended(
+        self, session: str, token: object, found: SessionContext | None, size: int
+    ) -> None:
+        """``found`` None: nothing was learned."""
+        if self._reading.get(session) is token:
+            del self._reading[session]
+            if found is not None:
+                self._put(session, _Known(found, size))
+
+    def changing(self, session: str) -> Change:
+        """A block that writes to a session."""
+        change = Change(self, session, self._take(session))
+        self._reading.pop(session, None)
+        self._changing.setdefault(session, []).append(change)
+        return change
+
+    def changed(self, change: Change) -> None:
+        """The block of a change was left; for :class:`Change` only."""
+        session = change.session
+        others = self._changing[session]
+        others.remove(change)
+        for other in others:  # it knows nothing of this one
+            other.spoilt = True
+        if not others:
+            del self._changing[session]
+            if change.after is not None and not change.spoilt:
+                self._put(session, change.after)
+
+    def _take(self, session: str) -> _Known | None:
+        known = self._known.pop(session, None)
+        if known is not None:
+            self._size -= known.size
+        return known
+
+    def _put(self, session: str, known: _Known) -> None:
+        self._take(session)
+        self._known[session] = known
+        self._size += known.size
+        while self._size > self._room:
+            self._take(next(iter(self._known)))

@@ -1,0 +1,469 @@
+"""Stored errors as rows of the table ``agent_errors``: its statements, and back again. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import ClassVar, Protocol, TypeAlias, cast
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.describe import new_id, plain, summarize
+from motet.actors.errors.log import logger
+from motet.actors.errors.redact import clipped, is_large, redact, redact_text
+from motet.actors.errors.text import well_formed
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.writer import Rows, Transaction
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import ErrorType, GetError, ListErrors, StoredError, StoreError
+from motet.protocols.messages import Request
+from motet.protocols.storage import (
+    DatabaseClosed,
+    DatabaseLocked,
+    Row,
+    SqlValue,
+    Statement,
+    StorageError,
+    Transact,
+)
+from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.runtime.outside import fresh_hex, wall_time
+
+COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary, kind"
+SELECT = f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?"
+SMALL = 65_536
+"""Bytes of an error that :data:`SELECT_SMALL` finds."""
+SELECT_SMALL = f"{SELECT} AND octet_length(raw_error) <= {SMALL}"
+
+
+def insert(errors: list[tuple[StoredError, str]]) -> Statement:
+    """One statement for all of them, each with its raw error as JSON; returns the ids it wrote.
+
+    An error whose id is taken is not written. A group is padded to a power of two with errors
+    that it holds already, so that SQLite compiles nine statements and not one per size.
+    """
+    size = 1 << (len(errors) - 1).bit_length()
+    padded = errors + errors[:1] * (size - len(errors))
+    params = [value for error, raw in padded for value in _row(error, raw)]
+    return Statement(_insert(size), tuple(params))
+
+
+@lru_cache
+def _insert(size: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * size)
+    return (
+        f"INSERT INTO agent_errors ({COLUMNS}) VALUES {values}"
+        " ON CONFLICT (id) DO NOTHING RETURNING id"
+    )
+
+
+def _row(error: StoredError, raw: str) -> Row:
+    return (
+        *(error.id, error.timestamp, error.session_id, error.tool_name),
+        *(raw, error.short_summary, error.kind),
+    )
+
+
+def where(request: ListErrors) -> tuple[str, list[SqlValue]]:
+    """The condition of a list, empty or after ``WHERE``, and its parameters."""
+    filters: tuple[tuple[str, SqlValue], ...] = (
+        ("session_id = ?", request.session_id),
+        ("tool_name = ?", request.tool_name),
+        ("timestamp >= ?", request.start),
+        ("timestamp <= ?", request.end),
+        # The plus keeps SQLite from looking for an index: the others are narrower.
+        ("+kind = ?", request.kind),
+        ("session_id IN (SELECT session FROM sessions WHERE owner = ?)", request.owner),
+    )
+    used = [(sql, value) for sql, value in filters if value is not None]
+    params: list[SqlValue] = [well_formed(v) if isinstance(v, str) else v for _, v in used]
+    return (f" WHERE {' AND '.join(sql for sql, _ in used)}" if used else "", params)
+
+
+def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
+    """The query of a list: newest first, later stored before earlier at the same time."""
+    condition, params = where(request)
+    limit = request.limit if request.limit > 0 else -1
+    # SQLite would choose by the number of conditions, which is no measure of how many rows fit.
+    table = f"agent_errors INDEXED BY {_index(request)}"
+    sql = f"SELECT {COLUMNS} FROM {table}{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
+    return sql, [*params, limit]
+
+
+def _index(request: ListErrors) -> str:
+    names = ("session", request.session_id), ("tool", request.tool_name)
+    used = [name for name, value in names if value is not None]
+    return "_".join(["agent_errors", *(used or ["timestamp"])])
+
+
+def stored(row: Row) -> StoredError:
+    """The error that a row of :data:`COLUMNS` holds."""
+    identity, timestamp, session, tool, raw, summary, kind = row
+    return StoredError(
+        id=str(identity),
+        timestamp=float(timestamp or 0),
+        session_id=str(session),
+        tool_name=str(tool),
+        raw_error=msgspec.json.decode(str(raw), type=dict[str, object]),
+        short_summary=str(summary),
+        kind=cast("ErrorType", kind),  # a column that only the error store writes
+    )
+
+
+# How long stored errors are kept: by age, by the room they take, or for ever.
+#
+# Invariants: the oldest go first; at most :data:`BATCH` rows go in one transaction, so that no
+# other writer waits longer than for one of them; a limit that is not set deletes nothing. Room that
+# becomes free is used for new rows; the file itself does not shrink.
+
+
+BATCH = 1_000
+INTERVAL = 3_600.0
+"""Seconds between two looks of a host."""
+DAY = 86_400.0
+MEGABYTE = 1_000_000
+
+_SIZE = "octet_length(raw_error) + octet_length(short_summary) + 400"
+"""Bytes of a row and of what indexes keep of it, about."""
+SIZE = f"SELECT coalesce(sum({_SIZE}), 0) FROM agent_errors"
+_OLDEST = f"SELECT seq, {_SIZE} FROM agent_errors ORDER BY timestamp, seq LIMIT {BATCH}"
+_OLDEST_UNTIL = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
+
+log = logger(__name__)
+
+
+class PruneErrors(Request[int], frozen=True, tag="errors.prune"):
+    """Delete what is past its time or its room now; how many errors that were."""
+
+
+@attrs.frozen
+class Keep:
+    """What is kept: errors of the last ``days``, and of those ``megabytes``. None: all."""
+
+    days: float | None = None
+    megabytes: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.days is not None or self.megabytes is not None
+
+
+class Runs(Protocol):
+    """Runs one statement, in a transaction of its own; its rows."""
+
+    async def __call__(self, statement: Statement) -> tuple[Row, ...]: ...
+
+
+def delete_batch(request: ListErrors) -> Statement:
+    """Delete up to a batch of the errors that match, the oldest first; a row for each."""
+    condition, params = where(request)
+    chosen = f"SELECT seq FROM agent_errors{condition} ORDER BY timestamp, seq LIMIT {BATCH}"
+    sql = f"DELETE FROM agent_errors WHERE seq IN ({chosen}) RETURNING 1"
+    return Statement(sql, tuple(params))
+
+
+def count(request: ListErrors) -> tuple[str, list[SqlValue]]:
+    """The query that counts the errors that match."""
+    condition, params = where(request)
+    return f"SELECT count(*) FROM agent_errors{condition}", params
+
+
+async def prune_matching(write: Runs, request: ListErrors) -> int:
+    """Delete all errors that match, in batches; how many there were. A cancel leaves the rest."""
+    deleted = 0
+    while True:
+        gone = len(await write(delete_batch(request)))
+        deleted += gone
+        if gone < BATCH:
+            return deleted
+
+
+async def prune_to_size(read: Runs, write: Runs, limit: float) -> int:
+    """Delete the oldest errors until the others take at most ``limit`` bytes."""
+    ((size,),) = await read(Statement(SIZE))
+    excess = float(size or 0) - limit
+    deleted = 0
+    while excess > 0:
+        going: list[int] = []
+        for seq, taken in await read(Statement(_OLDEST)):
+            if excess <= 0:
+                break
+            going.append(int(seq or 0))
+            excess -= float(taken or 0)
+        if not going:
+            break
+        deleted += len(await write(Statement(_OLDEST_UNTIL, (str(going),))))
+    return deleted
+
+
+class ErrorRetention(Actor[PruneErrors]):
+    """Looks once when it starts and then every hour. A look that fails is logged, and repeated."""
+
+    cleanup_budget: ClassVar[float] = 2.0
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        keep: Keep,
+        clock: Callable[[], float] = wall_time,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._keep = keep
+        self._clock = clock
+        self._interval = interval
+
+    async def on_start(self) -> None:
+        self.start_soon(self._run, name="retention")
+
+    @handles(PruneErrors)
+    async def prune(self, _request: PruneErrors) -> int:
+        """Cancelled between two batches, the rest stays. Raises ``StorageError``."""
+        deleted = 0
+        if self._keep.days is not None:
+            past = self._clock() - self._keep.days * DAY
+            deleted += await prune_matching(self._write, ListErrors(end=past))
+        if self._keep.megabytes is not None:
+            deleted += await prune_to_size(self._read, self._write, self._keep.megabytes * MEGABYTE)
+        return deleted
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                deleted = await self.prune(PruneErrors())
+            except Exception as error:
+                log.warning("errors_not_pruned", reason=summarize(error))
+            else:
+                log.info("errors_pruned", count=deleted)
+            await trio.sleep(self._interval)
+
+    async def _read(self, statement: Statement) -> tuple[Row, ...]:
+        return await self._readers.read(statement.sql, statement.params)
+
+    async def _write(self, statement: Statement) -> tuple[Row, ...]:
+        (rows,) = await self._database.ask(Transact((statement,)))
+        return rows
+
+
+# The actor that keeps whole errors, so that a model need only see their summaries.
+#
+# Invariants: an answered :class:`StoreError` is on disk; its id and time are the store's own; what
+# is stored was redacted first. A store that was begun is finished even when its asker is
+# cancelled, so that a caller can stop waiting at once: then there is a row whose id nobody knows,
+# never an id without a row. Source: seed 000 and the errors specification, section 2.
+#
+# One task writes all that has come together in one transaction, which it hands to the database's
+# writer itself. An error so large that the loop would stand still for it is made ready in a thread.
+# An error is looked up by its id on Trio's own thread, since that takes a tenth of the way to
+# another thread and back (``Readers.point``).
+
+
+ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
+
+ID_ATTEMPTS = 8
+UNDER_WAY_LIMIT = 1_024
+GROUP_LIMIT = 256
+"""Errors in one transaction, at most."""
+
+
+class StoreBusy(StorageError):
+    """Too many errors wait to be written: the database has come to a halt, or nearly."""
+
+
+@attrs.define(eq=False)
+class _Write:
+    """A store under way and its one outcome. Every attempt gives ``error`` another id."""
+
+    request: StoreError
+    now: float
+    error: StoredError | None = None
+    raw: str = ""
+    attempts: int = 0
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    outcome: StoredError | Exception = attrs.field(
+        factory=lambda: DatabaseClosed("the error store stopped before it had an answer")
+    )
+
+
+class ErrorStore(Actor[ErrorProtocol]):
+    """Stores, gets and lists errors; many requests at once.
+
+    Args:
+        transact: runs a transaction and returns after its COMMIT, as ``Writer.submit``.
+        clock: Unix seconds.
+        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
+        keep_raw: store without redaction.
+
+    Requests raise ``StorageError``; a locked database is retried once. A stop writes what was
+    begun.
+    """
+
+    mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
+
+    def __init__(
+        self,
+        transact: Callable[[Transaction], Awaitable[Rows]],
+        readers: Readers,
+        clock: Callable[[], float] = wall_time,
+        hex_source: Callable[[int], str] = fresh_hex,
+        *,
+        keep_raw: bool = False,
+    ) -> None:
+        self._transact = transact
+        self._readers = readers
+        self._clock = clock
+        self._hex = hex_source
+        self._keep_raw = keep_raw
+        self._under_way = 0
+        self._waiting: deque[_Write] = deque()
+        self._group: list[_Write] = []
+        self._arrived = trio.Event()
+
+    async def on_start(self) -> None:
+        self.start_soon(self._run, name="writer")
+
+    async def on_stop(self) -> None:
+        """Write what is left; the task that does it has ended."""
+        await self._drain()
+
+    @handles(StoreError, concurrent=256)
+    async def store_error(self, request: StoreError) -> StoredError:
+        if self._under_way >= UNDER_WAY_LIMIT:
+            raise StoreBusy(f"{self._under_way} errors wait to be written: is the disk stuck?")
+        write = _Write(request, self._clock())
+        self._under_way += 1
+        if is_large(request.raw_error):
+            # A task of the actor, not of the request: it outlives a cancelled asker.
+            self.start_soon(self._prepare_in_thread, write, name="large error")
+        else:
+            self._prepare(write)
+            self._put(write)
+        await write.ended.wait()
+        if isinstance(write.outcome, Exception):
+            raise write.outcome
+        return write.outcome
+
+    @handles(GetError)
+    async def get_error(self, request: GetError) -> StoredError | None:
+        key = (well_formed(request.id),)
+        rows = await self._readers.point(SELECT_SMALL, key) or await self._readers.read(SELECT, key)
+        found = stored(rows[0]) if rows else None
+        if found is None or request.session_id is None:
+            return found
+        return found if found.session_id == well_formed(request.session_id) else None
+
+    @handles(ListErrors, concurrent=16)
+    async def list_errors(self, request: ListErrors) -> tuple[StoredError, ...]:
+        sql, params = list_query(request)
+        return tuple(stored(row) for row in await self._readers.read(sql, params))
+
+    # Making ready
+
+    async def _prepare_in_thread(self, write: _Write) -> None:
+        await trio.to_thread.run_sync(self._prepare, write)
+        self._put(write)
+
+    def _prepare(self, write: _Write) -> None:
+        """The row to write, still without an id; what goes wrong is the outcome."""
+        try:
+            write.error = self._prepared(write.request, write.now)
+            write.raw = msgspec.json.encode(write.error.raw_error).decode()
+        except Exception as error:
+            write.outcome = error
+            write.error = None
+
+    def _prepared(self, request: StoreError, now: float) -> StoredError:
+        raw = cast("JsonObject", clipped(plain(request.raw_error)))
+        summary = request.short_summary
+        if not self._keep_raw:
+            raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)
+        return StoredError(
+            id="",
+            timestamp=round(now, 6),
+            session_id=well_formed(request.session_id),
+            tool_name=well_formed(request.tool_name),
+            raw_error=raw,
+            short_summary=summarize(summary),
+            kind=request.kind,
+        )
+
+    def _put(self, write: _Write) -> None:
+        if write.error is None:
+            self._settle(write, write.outcome)
+            return
+        self._waiting.append(write)
+        self._arrived.set()
+
+    # Writing
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived = trio.Event()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Write all that waits. What a cancellation interrupts stays for the next call."""
+        while self._group or self._waiting:
+            while self._waiting and len(self._group) < GROUP_LIMIT:
+                self._group.append(self._waiting.popleft())
+            await self._write(self._group)
+            self._group = [write for write in self._group if not write.ended.is_set()]
+
+    async def _write(self, group: Sequence[_Write]) -> None:
+        """Settle the writes whose rows are on disk now, and those that failed."""
+        named = {error.id: write for write in group if (error := self._named(write))}
+        try:
+            rows = await self._inserted(list(named.values()))
+        except StorageError as error:
+            if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
+                self._fail(group, error)
+            else:  # only one of them may be too large for the disk
+                for write in group:
+                    await self._write([write])
+        except Exception as error:
+            self._fail(group, error)
+        else:
+            for (made,) in rows:
+                write = named[str(made)]
+                assert write.error is not None
+                self._settle(write, write.error)
+
+    async def _inserted(self, group: list[_Write]) -> Sequence[Row]:
+        """The ids that were written, each in a row of its own."""
+        errors = [(write.error, write.raw) for write in group if write.error is not None]
+        if not errors:
+            return ()
+        transaction = (insert(errors),)
+        try:
+            (rows,) = await self._transact(transaction)
+        except DatabaseLocked:
+            (rows,) = await self._transact(transaction)
+        return rows
+
+    def _named(self, write: _Write) -> StoredError | None:
+        """The error with a new id; None, and the write has failed, after too many clashes."""
+        assert write.error is not None
+        if write.attempts == ID_ATTEMPTS:
+            problem = f"no free error id in {ID_ATTEMPTS} attempts"
+            self._settle(write, StorageError(f"{problem}: is the source of randomness working?"))
+            return None
+        write.attempts += 1
+        made = new_id(write.error.timestamp, self._hex)
+        write.error = msgspec.structs.replace(write.error, id=made)
+        return write.error
+
+    def _fail(self, group: Sequence[_Write], error: Exception) -> None:
+        for write in group:
+            if not write.ended.is_set():
+                self._settle(write, error)
+
+    def _settle(self, write: _Write, outcome: StoredError | Exception) -> None:
+        """The one place where a write ends."""
+        self._under_way -= 1
+        write.outcome = outcome
+        write.ended.set()

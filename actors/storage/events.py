@@ -1,0 +1,197 @@
+"""Events as rows of the journal, and back.
+
+Invariants: the database counts each stream's numbers itself, in the transaction that stores the
+events, so they are contiguous and never reused whatever fails; every event can be stored, and
+every stored row can be read, if only as a warning that says it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+
+import msgspec
+
+from motet.actors.errors.describe import plain
+from motet.actors.errors.redact import redact_text
+from motet.actors.errors.text import well_formed
+from motet.protocols.events import (
+    AnyEvent,
+    ErrorStoreFailed,
+    EventRecord,
+    InputDropped,
+    InputEnd,
+    RunCancelled,
+    RunEscalated,
+    RunFailed,
+    RunRetrying,
+    Warned,
+    event_name,
+)
+from motet.protocols.storage import Row, SqlValue, Statement, Transact
+
+_COUNT = (
+    "INSERT INTO streams (stream, head) VALUES (?1, ?2)"
+    " ON CONFLICT (stream) DO UPDATE SET head = head + ?2"
+)
+_HEAD = "SELECT head FROM streams WHERE stream = ?"
+AT_ONCE = 8
+"""Events in one statement: one that stores five costs as much as two that store one each."""
+READ = (
+    "SELECT stream, seq, ts, run_id, data FROM events"
+    " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+READ_HEAD = (
+    "SELECT (SELECT head FROM streams WHERE stream = ?1),"
+    " (SELECT min(seq) FROM events WHERE stream = ?1)"
+)
+NEAR = 1_000
+# Of an input whose event is far from the head nobody asks but who sends an old one again.
+READ_INPUT = (
+    "SELECT max(seq) FROM events WHERE stream = ?1 AND run_id = ?2 AND event = 'input.accepted'"
+    f" AND seq > (SELECT head - {NEAR} FROM streams WHERE stream = ?1)"
+)
+# A terminal event is told again after a crash until this is gone: see ``sessions/store_sql.py``.
+_TOLD = "DELETE FROM steps WHERE run_id = ? AND step = ?"
+END_STEP = -1
+_QUOTING = (
+    Warned,
+    ErrorStoreFailed,
+    RunFailed,
+    RunRetrying,
+    RunCancelled,
+    RunEscalated,
+    InputDropped,
+)
+_decoder = msgspec.json.Decoder[AnyEvent](AnyEvent)
+_encoder = msgspec.json.Encoder()
+
+
+def without_secrets(event: AnyEvent) -> AnyEvent:
+    """The event; what one says of a failure may quote what failed, so that is redacted."""
+    if not isinstance(event, _QUOTING):
+        return event
+    match event:
+        case Warned() | ErrorStoreFailed() | RunFailed():
+            return msgspec.structs.replace(event, message=redact_text(event.message))
+        case RunRetrying() | RunCancelled() | RunEscalated() | InputDropped():
+            return msgspec.structs.replace(event, reason=redact_text(event.reason))
+
+
+def storable(record: EventRecord) -> tuple[EventRecord, str]:
+    """The record and the text of its event, without what JSON or UTF-8 cannot hold."""
+    try:
+        return record, _encoder.encode(record.event).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return _cleaned(record)
+
+
+def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
+    text = _plain_text(record.event)
+    run_id = None if record.run_id is None else well_formed(record.run_id)
+    event = _decoder.decode(text)
+    stream = well_formed(record.stream)
+    return EventRecord(stream, event, record.ts, record.seq, run_id), text
+
+
+def text_of(event: InputEnd) -> str:
+    """A run's end as text, to be kept until it is told."""
+    cleaned = without_secrets(event)
+    try:
+        return _encoder.encode(cleaned).decode()
+    except ValueError:  # half a surrogate pair
+        return _plain_text(cleaned)
+
+
+def event_of(text: str) -> AnyEvent:
+    """What :func:`text_of` kept. One that a newer motet has written is shown as a warning."""
+    try:
+        event: AnyEvent = _decoder.decode(text)
+        return event
+    except msgspec.DecodeError as error:
+        return Warned("events", f"an event is not in a form this motet can read: {error}")
+
+
+def _plain_text(event: AnyEvent) -> str:
+    fields = {name: plain(getattr(event, name)) for name in event.__struct_fields__}
+    return _encoder.encode({"event": event_name(event), **fields}).decode()
+
+
+def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
+    """One transaction that numbers and stores the records, each with its text.
+
+    Runs whose end is among them need not be told of any more.
+    """
+    streams = _by_stream(records)
+    statements = [Statement(_COUNT, (stream, len(items))) for stream, items in streams]
+    statements += [Statement(_HEAD, (stream,), expect=1) for stream, _ in streams]
+    for stream, items in streams:
+        for left in range(len(items), 0, -AT_ONCE):
+            first = len(items) - left
+            statements.append(_stored(stream, left - 1, items[first : first + AT_ONCE]))
+    told = tuple(
+        (record.run_id, END_STEP)
+        for record, _ in records
+        if isinstance(record.event, InputEnd) and record.run_id is not None
+    )
+    if told:
+        statements.append(Statement(_TOLD, each=told))
+    return Transact(tuple(statements))
+
+
+def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) -> Statement:
+    """``behind``: how many events of the stream come after the first one."""
+    values: list[SqlValue] = [stream]
+    for n, (record, text) in enumerate(items):
+        values += (behind - n, record.ts, event_name(record.event), record.run_id, text)
+    return Statement(_append(len(items)), tuple(values))
+
+
+@lru_cache
+def _append(size: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?)"] * size)
+    return (
+        "INSERT INTO events (stream, seq, ts, event, run_id, data) SELECT ?1,"
+        " (SELECT head FROM streams WHERE stream = ?1) - column1, column2, column3, column4,"
+        f" column5 FROM (VALUES {values})"
+    )
+
+
+def numbered(
+    records: Sequence[tuple[EventRecord, str]], answer: Sequence[Sequence[Row]]
+) -> list[EventRecord]:
+    """The records with the numbers that the transaction of :func:`append` gave them."""
+    numbers: dict[str, count[int]] = {}
+    streams = _by_stream(records)
+    for (stream, items), rows in zip(streams, answer[len(streams) :], strict=False):
+        ((head,),) = rows
+        assert isinstance(head, int)
+        numbers[stream] = count(head - len(items) + 1)
+    return [_with_seq(record, next(numbers[record.stream])) for record, _ in records]
+
+
+def record_of(row: Row) -> EventRecord:
+    """A stored row as a record. A newer motet's event is shown as a warning in its place."""
+    stream, seq, ts, run_id, data = row
+    return EventRecord(
+        stream=str(stream),
+        event=event_of(str(data)),
+        ts=float(ts or 0),
+        seq=int(seq or 0),
+        run_id=None if run_id is None else str(run_id),
+    )
+
+
+def _by_stream(
+    records: Sequence[tuple[EventRecord, str]],
+) -> list[tuple[str, list[tuple[EventRecord, str]]]]:
+    """Those of one stream together, in their order."""
+    streams: dict[str, list[tuple[EventRecord, str]]] = {}
+    for item in records:
+        streams.setdefault(item[0].stream, []).append(item)
+    return list(streams.items())
+
+
+def _with_seq(record: EventRecord, seq: int) -> EventRecord:
+    return EventRecord(record.stream, record.event, record.ts, seq, record.run_id)

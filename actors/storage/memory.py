@@ -1,0 +1,167 @@
+"""The memory of a host in its own database: an actor over SQLite's full-text index.
+
+Invariants: a memory belongs to the owner of the session it came from, and is found from that
+owner's sessions only (G16); its secrets were redacted; an owner has at most :data:`KEPT` of them,
+the newest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import attrs
+import trio
+
+from motet.actors.errors.redact import redacted_head
+from motet.actors.errors.text import shorten, well_formed
+from motet.actors.storage.readers import Readers
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.memory import (
+    FindMemories,
+    Memorable,
+    Memorize,
+    MemoryProtocol,
+    Remembered,
+    Source,
+)
+from motet.protocols.storage import Row, Statement, Transact
+from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
+
+KEPT = 10_000
+TEXT_LIMIT = 4_000
+"""Code points of one memory."""
+WORDS = 24
+"""Words of a query that are looked for, at most; the longest."""
+
+_OWNER = "(SELECT owner FROM sessions WHERE session = ?1)"
+_INSERT = (
+    "INSERT INTO memories (owner, session, source, text, created)"
+    " SELECT owner, session, ?2, ?3, ?4 FROM sessions WHERE session = ?1"
+)
+_TRIM = (
+    f"DELETE FROM memories WHERE owner = {_OWNER} AND seq <= (SELECT seq FROM memories"
+    f" WHERE owner = {_OWNER} ORDER BY seq DESC LIMIT 1 OFFSET {KEPT})"
+)
+_FIND = (
+    "WITH found AS MATERIALIZED ("
+    "SELECT m.text, m.source, m.created, m.seq, memories_text.rank AS rank"
+    " FROM memories_text JOIN memories m ON m.seq = memories_text.rowid"
+    f" WHERE memories_text MATCH ?2 AND m.owner = {_OWNER}"
+    " AND (?4 = 0 OR m.session <> ?1 OR m.source = 'note'))"
+    " SELECT text, source, max(created) FROM found"
+    " GROUP BY text ORDER BY min(rank), max(seq) DESC LIMIT ?3"
+)
+_WORD = re.compile(r"\w{2,64}")
+
+
+@attrs.define(eq=False)
+class _Write:
+    """A transaction under way, and what went wrong with it."""
+
+    transaction: Transact
+    problem: Exception | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+class MemoryStore(Actor[MemoryProtocol]):
+    """Finds and memorizes. Requests raise ``StorageError``.
+
+    Both can be left at any time: a cancelled search is interrupted, a write is finished without
+    its asker.
+    """
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        clock: Callable[[], float] = wall_time,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._clock = clock
+
+    @handles(FindMemories, concurrent=16)
+    async def find(self, request: FindMemories) -> tuple[Remembered, ...]:
+        wanted = full_text_query(request.query)
+        if not wanted or request.limit <= 0:
+            return ()
+        params = (well_formed(request.session), wanted, request.limit, int(request.elsewhere))
+        return tuple(_remembered(row) for row in await self._readers.read(_FIND, params))
+
+    @handles(Memorize, concurrent=16)
+    async def memorize(self, request: Memorize) -> None:
+        session, now = well_formed(request.session), self._clock()
+        inserts = [
+            Statement(_INSERT, (session, item.source, text, now))
+            for item in request.texts
+            if (text := _kept_text(item.text))
+        ]
+        if inserts:
+            write = _Write(Transact((*inserts, Statement(_TRIM, (session,)))))
+            # A task of the actor, not of the request: a locked database cannot be left at once.
+            self.start_soon(self._finish, write, name="write")
+            await write.ended.wait()
+            if write.problem is not None:
+                raise write.problem
+
+    async def _finish(self, write: _Write) -> None:
+        try:
+            await self._database.ask(write.transaction)
+        except Exception as error:
+            write.problem = error
+        finally:
+            write.ended.set()
+
+
+@attrs.frozen
+class StoredMemory:
+    """The memory actor as a :class:`motet.protocols.memory.Memory`."""
+
+    store: ActorRef[MemoryProtocol]
+
+    async def read(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        return await self.store.ask(FindMemories(query, session, limit, elsewhere=True))
+
+    async def observe(self, rows: Sequence[ChatMessage], session: str) -> None:
+        await self.store.ask(Memorize(session, memorable(rows)))
+
+    async def search(self, query: str, session: str, limit: int) -> Sequence[Remembered]:
+        return await self.store.ask(FindMemories(query, session, limit))
+
+    async def write(self, text: str, session: str) -> None:
+        await self.store.ask(Memorize(session, (Memorable(text, "note"),)))
+
+
+def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
+    """What was said in a turn: not what tools did, and not the words around a call."""
+    said: list[Memorable] = []
+    for row in rows:
+        match row:
+            case UserMessage(text=text) if row.note != "hint":
+                said.append(Memorable(text, "user"))
+            case AssistantMessage(text=text) if not row.calls and not row.note:
+                said.append(Memorable(text, "assistant"))
+            case _:
+                pass
+    return tuple(said)
+
+
+def full_text_query(text: str) -> str:
+    """A query that any of the words fits; each is quoted, so that none is an operator."""
+    words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    longest = sorted(words, key=len, reverse=True)[:WORDS]
+    return " OR ".join(f'"{word}"' for word in longest)
+
+
+def _kept_text(text: str) -> str:
+    head, left_out = redacted_head(well_formed(text).replace("\0", "").strip())
+    return shorten(head + "..." * bool(left_out), TEXT_LIMIT)
+
+
+def _remembered(row: Row) -> Remembered:
+    text, source, created = row
+    # A column that only this module writes.
+    return Remembered(str(text), cast("Source", source), float(created or 0))

@@ -1,0 +1,375 @@
+"""What the result store holds, in the order of last use: who may read it, and who makes room.
+
+Laws: the bytes held never exceed ``max_bytes``; room is made by the least recently used results
+that are not pinned, and by no more of them than needed; a use moves the end of an entry's life;
+an expired entry, or another session's, is as if it were not there. Source: seed 000.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import ClassVar, Literal, TypeAlias, TypeVar, cast
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.text import well_formed
+from motet.actors.storage.readers import Readers
+from motet.protocols.results import (
+    DropResults,
+    Kind,
+    PinResult,
+    ReadResult,
+    ResultInfo,
+    ResultProtocol,
+    StoredResult,
+    StoreResult,
+)
+from motet.protocols.storage import Row, Statement, StorageError, Transact
+from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.runtime.outside import fresh_hex, wall_time
+
+
+class ResultTooLarge(StorageError):
+    """Bigger than the whole store: ask the tool for less."""
+
+
+class ResultsFull(StorageError):
+    """Everything stored is pinned: nothing can make room."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One result held. ``held``: bytes on disk; ``used``: Unix seconds of its last use."""
+
+    id: str
+    session: str
+    held: int
+    used: float
+    pinned: bool = False
+
+
+@attrs.define
+class Ledger:
+    """Changed only by what has been committed: :meth:`room_for` plans, :meth:`add` does."""
+
+    max_bytes: int
+    lifetime: float
+    held: int = attrs.field(default=0, init=False)
+    _entries: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
+
+    def __contains__(self, result_id: str) -> bool:
+        return result_id in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def room_for(self, size: int, now: float) -> list[str]:
+        """Ids that must go for ``size`` bytes, expired ones first. Raises ``StorageError``."""
+        if size > self.max_bytes:
+            raise ResultTooLarge(f"{size} bytes are more than the store's {self.max_bytes}")
+        expired = [e for e in self._entries.values() if self._expired(e, now)]
+        going = {entry.id for entry in expired}
+        excess = self.held + size - self.max_bytes - sum(entry.held for entry in expired)
+        for entry in self._entries.values():
+            if excess <= 0:
+                break
+            if not entry.pinned and entry.id not in going:
+                going.add(entry.id)
+                excess -= entry.held
+        if excess > 0:
+            raise ResultsFull(f"{size} bytes do not fit beside what is pinned: unpin or wait")
+        return [result_id for result_id in self._entries if result_id in going]
+
+    def add(self, entry: Entry) -> None:
+        assert entry.id not in self
+        self._entries[entry.id] = entry
+        self.held += entry.held
+        assert self.held <= self.max_bytes
+
+    def remove(self, result_ids: Iterable[str]) -> None:
+        for result_id in result_ids:
+            if entry := self._entries.pop(result_id, None):
+                self.held -= entry.held
+
+    def find(self, result_id: str, session: str, now: float) -> Entry | None:
+        entry = self._entries.get(result_id)
+        if entry is None or entry.session != session or self._expired(entry, now):
+            return None
+        return entry
+
+    def use(self, result_id: str, now: float) -> None:
+        """Make it the newest; a result that has gone meanwhile stays gone."""
+        if entry := self._entries.pop(result_id, None):
+            self._entries[result_id] = msgspec.structs.replace(entry, used=max(entry.used, now))
+
+    def pin(self, result_id: str, pinned: bool) -> None:
+        if entry := self._entries.get(result_id):
+            self._entries[result_id] = msgspec.structs.replace(entry, pinned=pinned)
+
+    def of_session(self, session: str) -> list[str]:
+        return [entry.id for entry in self._entries.values() if entry.session == session]
+
+    def _expired(self, entry: Entry, now: float) -> bool:
+        return now - entry.used >= self.lifetime
+
+
+# How the content of a result is kept in a text column, and whether it came back unchanged.
+#
+# Law: unpacking a packed content gives it back, or raises; its checksum is of the content itself
+# and is always verified. Source: seed 000 (contradictions in its blob store are listed there).
+
+
+COMPRESS_FROM = 65_536
+"""Bytes from which compressing is worth its time."""
+
+Packing: TypeAlias = Literal["text", "base64", "zlib"]
+
+
+class ResultDamaged(StorageError):
+    """A stored result is not what was stored: its file was changed or its disk has failed."""
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """``data`` is ASCII or the text itself; ``held`` is its size in bytes."""
+
+    packing: Packing
+    data: str
+    held: int
+    size: int
+    sha256: str
+
+
+def pack(content: bytes, compress_from: int = COMPRESS_FROM) -> Packed:
+    """Keep text as it is, else as base64, and compressed where that is smaller."""
+    packing, data = _plain(content)
+    held = len(content) if packing == "text" else len(data)
+    if len(content) >= compress_from:
+        squeezed = b64encode(zlib.compress(content)).decode()
+        if len(squeezed) < held:
+            packing, data, held = "zlib", squeezed, len(squeezed)
+    return Packed(packing, data, held, len(content), checksum(content))
+
+
+def unpack(packed: Packed) -> bytes:
+    """The content. Raises ``ResultDamaged``."""
+    try:
+        content = _content(packed)
+    except (ValueError, zlib.error) as error:
+        raise ResultDamaged(f"a stored result cannot be unpacked: {error}") from error
+    if len(content) != packed.size or checksum(content) != packed.sha256:
+        raise ResultDamaged("a stored result differs from what was stored: run its call again")
+    return content
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _plain(content: bytes) -> tuple[Packing, str]:
+    try:
+        return "text", content.decode()
+    except UnicodeDecodeError:
+        return "base64", b64encode(content).decode()
+
+
+def _content(packed: Packed) -> bytes:
+    match packed.packing:
+        case "text":
+            return packed.data.encode()
+        case "base64":
+            return b64decode(packed.data, validate=True)
+        case "zlib":
+            inflate = zlib.decompressobj()
+            # A damaged row must not unfold to more than what was stored.
+            content = inflate.decompress(b64decode(packed.data, validate=True), packed.size + 1)
+            if not inflate.eof:
+                raise ValueError("the compressed data does not end where it should")
+            return content
+
+
+# The actor that keeps results too large, or too binary, for a transcript.
+#
+# Invariants: an answered :class:`StoreResult` is on disk; the bytes on disk never exceed
+# ``max_bytes`` once an answer is given; a session reads its own results only (G16). The ledger in
+# memory is read from the table at the start and follows what was committed. Expired rows are
+# deleted with the next result that is stored. Source: errors specification, section 3.
+
+
+MAX_BYTES = 256 * 1024 * 1024
+LIFETIME = 3600.0
+"""Seconds after its last use that a result is kept."""
+ID_ATTEMPTS = 8
+_IN_THREAD_FROM = 1024 * 1024
+_TOUCH_SHARE = 60
+"""A use is written down when the one on disk is older than this part of the lifetime."""
+
+_COLUMNS = "id, session, tool, kind, size, sha256, packing, held, data"
+_INSERT = (
+    f"INSERT INTO results ({_COLUMNS}, created, used, pinned)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM results WHERE id = ?"
+_HELD = "SELECT id, session, held, used, pinned FROM results ORDER BY used, rowid"
+
+T = TypeVar("T")
+
+
+class ResultStore(Actor[ResultProtocol]):
+    """Stores results one after the other, reads many at once; writes through ``database``.
+
+    Args:
+        clock: Unix seconds.
+        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
+        max_bytes: of what is kept, as it is kept.
+        lifetime: seconds that an unused result is kept.
+        compress_from: bytes.
+    """
+
+    mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=64, overflow="wait")
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        clock: Callable[[], float] = wall_time,
+        hex_source: Callable[[int], str] = fresh_hex,
+        *,
+        max_bytes: int = MAX_BYTES,
+        lifetime: float = LIFETIME,
+        compress_from: int = COMPRESS_FROM,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._clock = clock
+        self._hex = hex_source
+        self._compress_from = compress_from
+        self._ledger = Ledger(max_bytes, lifetime)
+        self._written: dict[str, float] = {}
+
+    async def on_start(self) -> None:
+        """Take up what the last host left; a smaller ``max_bytes`` than its own makes room."""
+        rows = [_entry(row) for row in await self._readers.read(_HELD)]
+        room, kept = self._ledger.max_bytes, list[Entry]()
+        for entry in reversed(rows):
+            if entry.held <= room:
+                room -= entry.held
+                kept.append(entry)
+        gone = {entry.id for entry in rows} - {entry.id for entry in kept}
+        if gone:
+            await self._database.ask(Transact(tuple(map(_delete, sorted(gone)))))
+        for entry in reversed(kept):
+            self._ledger.add(entry)
+
+    @handles(StoreResult)
+    async def store(self, request: StoreResult) -> ResultInfo:
+        packed = await _compute(
+            len(request.content), lambda: pack(request.content, self._compress_from)
+        )
+        now = self._clock()
+        going = self._ledger.room_for(packed.held, now)
+        session = well_formed(request.session)
+        entry = Entry(self._new_id(), session, packed.held, now, request.pinned)
+        info = _info(entry, well_formed(request.tool), request.kind, packed)
+        # One transaction: there is no moment at which more is held than may be.
+        await self._database.ask(
+            Transact((*map(_delete, going), Statement(_INSERT, _row(info, packed, entry))))
+        )
+        self._forget(going)
+        self._ledger.add(entry)
+        return info
+
+    @handles(ReadResult, concurrent=16)
+    async def read(self, request: ReadResult) -> StoredResult | None:
+        now = self._clock()
+        entry = self._ledger.find(request.id, well_formed(request.session), now)
+        if entry is None:
+            return None
+        rows = await self._readers.read(_SELECT, (entry.id,))
+        if not rows:  # it made room in the meantime
+            return None
+        info, packed = _stored(rows[0])
+        content = await _compute(packed.size, lambda: unpack(packed))
+        self._ledger.use(entry.id, now)
+        await self._touch(entry, now)
+        return StoredResult(info, content)
+
+    @handles(PinResult)
+    async def pin(self, request: PinResult) -> bool:
+        entry = self._ledger.find(request.id, well_formed(request.session), self._clock())
+        if entry is None:
+            return False
+        if entry.pinned != request.pinned:
+            sql = "UPDATE results SET pinned = ? WHERE id = ?"
+            await self._database.ask(Transact((Statement(sql, (int(request.pinned), entry.id)),)))
+            self._ledger.pin(entry.id, request.pinned)
+        return True
+
+    @handles(DropResults)
+    async def drop(self, request: DropResults) -> int:
+        going = self._ledger.of_session(well_formed(request.session))
+        if going:
+            await self._database.ask(Transact(tuple(map(_delete, going))))
+            self._forget(going)
+        return len(going)
+
+    async def _touch(self, entry: Entry, now: float) -> None:
+        """Write a use down, but not each of a run's many."""
+        if now - self._written.get(entry.id, entry.used) < self._ledger.lifetime / _TOUCH_SHARE:
+            return
+        self._written[entry.id] = now
+        sql = "UPDATE results SET used = ? WHERE id = ?"
+        # A full disk is no reason not to read: at worst the result ends sooner after a restart.
+        with suppress(StorageError):
+            await self._database.ask(Transact((Statement(sql, (now, entry.id)),)))
+
+    def _forget(self, ids: list[str]) -> None:
+        self._ledger.remove(ids)
+        for result_id in ids:
+            self._written.pop(result_id, None)
+
+    def _new_id(self) -> str:
+        for _ in range(ID_ATTEMPTS):
+            if (made := f"res_{self._hex(8)}") not in self._ledger:
+                return made
+        raise StorageError(
+            f"no free result id in {ID_ATTEMPTS} attempts: is the source of randomness working?"
+        )
+
+
+async def _compute(size: int, job: Callable[[], T]) -> T:
+    """Run what takes long for a large content in a thread; a cancel waits for its end."""
+    return await trio.to_thread.run_sync(job) if size >= _IN_THREAD_FROM else job()
+
+
+def _delete(result_id: str) -> Statement:
+    return Statement("DELETE FROM results WHERE id = ?", (result_id,))
+
+
+def _info(entry: Entry, tool: str, kind: Kind, packed: Packed) -> ResultInfo:
+    compressed = packed.packing == "zlib"
+    return ResultInfo(entry.id, entry.session, tool, kind, packed.size, packed.sha256, compressed)
+
+
+def _row(info: ResultInfo, packed: Packed, entry: Entry) -> Row:
+    return (
+        *(info.id, info.session, info.tool, info.kind, packed.size, packed.sha256),
+        *(packed.packing, packed.held, packed.data, entry.used, entry.used, int(entry.pinned)),
+    )
+
+
+def _entry(row: Row) -> Entry:
+    identity, session, held, used, pinned = row
+    return Entry(str(identity), str(session), int(held or 0), float(used or 0), bool(pinned))
+
+
+def _stored(row: Row) -> tuple[ResultInfo, Packed]:
+    identity, session, tool, kind, size, sha256, packing, held, data = map(str, row)
+    # Columns that only this module has written.
+    packed = Packed(cast("Packing", packing), data, int(held), int(size), sha256)
+    entry = Entry(identity, session, packed.held, 0.0)
+    return _info(entry, tool, cast("Kind", kind), packed), packed

@@ -1,0 +1,212 @@
+"""Queries of stored rooms, and their rows as structs: for the store, and for reading beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TypeAlias
+
+import msgspec
+
+from motet.actors.storage.readers import Readers
+from motet.actors.storage.session_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE
+from motet.protocols.rooms import (
+    CreateRoom,
+    FindRoom,
+    FindSaid,
+    KeepState,
+    ListRooms,
+    ReadRoom,
+    RoomMessage,
+    RoomPlan,
+    RoomRecord,
+    RoomState,
+    Said,
+    Say,
+    SetRoom,
+)
+from motet.protocols.sessions import KeyConflict
+from motet.protocols.storage import ExpectationFailed, Row, Statement, Transact, storable
+from motet.runtime import Actor, ActorRef, handles
+from motet.runtime.outside import wall_time
+
+ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
+ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
+# What is told last of a room is that its round is over, and that is told behind all messages.
+UNFINISHED = """
+SELECT name, owner, state, people, plan FROM rooms
+WHERE json_extract(state, '$.floor.going')
+    OR coalesce(json_extract(state, '$.waiting'), '{}') <> '{}'
+    OR EXISTS (
+        SELECT 1 FROM room_messages WHERE room = rooms.name AND kind = 'person'
+        AND seq > coalesce(json_extract(state, '$.heard'), 0))
+    OR (json_extract(state, '$.floor.round') > 0 AND (
+        'room.idle' <> coalesce((
+            SELECT event FROM events WHERE stream = 'room:' || rooms.name
+            AND (event IN ('room.turn', 'room.idle')
+                 OR (event = 'message' AND json_extract(data, '$.role') = 'user'))
+            ORDER BY seq DESC LIMIT 1), '')
+        OR (SELECT max(seq) FROM room_messages WHERE room = rooms.name) > coalesce((
+            SELECT coalesce(json_extract(data, '$.number'), json_extract(data, '$.i')) FROM events
+            WHERE stream = 'room:' || rooms.name AND event = 'message'
+            ORDER BY seq DESC LIMIT 1), 0)))
+ORDER BY name"""
+_COLUMNS = "seq, author, kind, text, round, at"
+LAST = (
+    f"SELECT {_COLUMNS} FROM room_messages WHERE room = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
+)
+SINCE = f"SELECT {_COLUMNS} FROM room_messages WHERE room = ? AND seq >= ? ORDER BY seq DESC"
+ALL = 1 << 62
+
+
+def record(row: Row) -> RoomRecord:
+    name, owner, state, people, plan = row
+    return RoomRecord(
+        str(name),
+        str(owner),
+        msgspec.json.decode(str(state), type=RoomState),
+        people=msgspec.json.decode(str(people), type=tuple[str, ...]),
+        plan=msgspec.json.decode(str(plan), type=RoomPlan) if plan is not None else None,
+    )
+
+
+def messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
+    """Rows that come newest first, oldest first."""
+    names = _COLUMNS.split(", ")
+    found = [msgspec.convert(dict(zip(names, row, strict=True)), RoomMessage) for row in rows]
+    return tuple(reversed(found))
+
+
+# Stored rooms: their messages and where their rounds stand.
+#
+# Invariant: a message and the state it leads to are stored in one transaction, so that no crash
+# gives a round turns that it has used.
+
+
+RoomStoreMessage: TypeAlias = (
+    FindRoom | ListRooms | CreateRoom | SetRoom | KeepState | Say | FindSaid | ReadRoom
+)
+
+METHOD = "rooms.post"
+
+_CREATE = (
+    "INSERT INTO rooms (name, owner, state, created, updated, people, plan)"
+    " VALUES (?1, ?2, '{}', ?3, ?3, ?4, ?5) ON CONFLICT (name) DO NOTHING"
+)
+_KEEP = "UPDATE rooms SET state = ?2, updated = ?3 WHERE name = ?1 RETURNING 1"
+_SET = (
+    "UPDATE rooms SET people = coalesce(?2, people), plan = coalesce(?3, plan), updated = ?4"
+    " WHERE name = ?1 RETURNING 1"
+)
+_SAY = (
+    "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_USED = (
+    f"SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = '{METHOD}' AND key = ?"
+)
+
+
+class RoomStore(Actor[RoomStoreMessage]):
+    """Handles the requests of ``motet.protocols.rooms``; any may raise a ``StorageError``."""
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        clock: Callable[[], float] = wall_time,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._clock = clock
+
+    @handles(FindRoom, concurrent=16)
+    async def find(self, request: FindRoom) -> RoomRecord | None:
+        found = await self._readers.read(ROOM, (storable(request.name),))
+        if not found:
+            return None
+        known = record(found[0])
+        last = await self._readers.read(LAST, (known.name, ALL, request.keep))
+        first_kept = int(last[-1][0] or 0) if last else 0
+        if first_kept > known.state.heard:
+            last = await self._readers.read(SINCE, (known.name, known.state.heard))
+        return msgspec.structs.replace(known, messages=messages(last))
+
+    @handles(ListRooms, concurrent=4)
+    async def records(self, request: ListRooms) -> tuple[RoomRecord, ...]:
+        query = UNFINISHED if request.unfinished else ROOMS
+        return tuple(map(record, await self._readers.read(query)))
+
+    @handles(ReadRoom, concurrent=16)
+    async def read(self, request: ReadRoom) -> tuple[RoomMessage, ...]:
+        before = ALL if request.before is None else request.before
+        return messages(
+            await self._readers.read(LAST, (storable(request.name), before, request.limit))
+        )
+
+    @handles(CreateRoom, concurrent=16)
+    async def create(self, request: CreateRoom) -> None:
+        people, plan = _json(request.people), _json(request.plan) if request.plan else None
+        name, owner = storable(request.name), storable(request.owner)
+        params = (name, owner, self._clock(), people, plan)
+        await self._database.ask(Transact((Statement(_CREATE, params),)))
+
+    @handles(SetRoom, concurrent=4)
+    async def set_room(self, request: SetRoom) -> None:
+        people = None if request.people is None else _json(request.people)
+        plan = None if request.plan is None else _json(request.plan)
+        params = (storable(request.name), people, plan, self._clock())
+        await self._database.ask(Transact((Statement(_SET, params, expect=1),)))
+
+    @handles(KeepState, concurrent=16)
+    async def keep(self, request: KeepState) -> None:
+        await self._database.ask(Transact((self._kept(request.name, request.state),)))
+
+    @handles(Say, concurrent=16)
+    async def say(self, request: Say) -> Said:
+        one, name = request.message, storable(request.name)
+        text = storable(one.text)
+        row = (name, one.seq, one.round, one.author, one.kind, text, one.at)
+        stored = (Statement(_SAY, row), self._kept(name, request.state))
+        if request.key is None:
+            await self._database.ask(Transact(stored))
+            return Said(one.seq)
+        now, digest = self._clock(), _digest(name, one.author, one.text)
+        claim = (one.author, METHOD, request.key, digest, str(one.seq), now)
+        claimed = (
+            Statement(FORGET_KEYS, (now - KEY_LIFE,)),
+            Statement(CLAIM_KEY, claim, changes=1),
+        )
+        try:
+            await self._database.ask(Transact((*claimed, *stored)))
+        except ExpectationFailed:
+            first = await self._first_use(one.author, request.key, digest)
+            if first is None:
+                raise
+            return first
+        return Said(one.seq)
+
+    @handles(FindSaid, concurrent=16)
+    async def said(self, request: FindSaid) -> Said | None:
+        digest = _digest(storable(request.name), request.author, request.text)
+        return await self._first_use(request.author, request.key, digest)
+
+    def _kept(self, name: str, state: RoomState) -> Statement:
+        return Statement(_KEEP, (storable(name), _json(state), self._clock()), expect=1)
+
+    async def _first_use(self, user: str, key: str, digest: str) -> Said | None:
+        for seq, known in await self._readers.read(_USED, (user, key)):
+            if known == digest:
+                return Said(int(seq or 0), duplicate=True)
+            raise KeyConflict(
+                f"the key {key!r} was used for another message: use a new key for each"
+            )
+        return None
+
+
+def _digest(room: str, author: str, text: str) -> str:
+    return sha256(msgspec.msgpack.encode((room, author, text))).hexdigest()
+
+
+def _json(body: object) -> str:
+    return storable(msgspec.json.encode(body).decode())

@@ -1,0 +1,498 @@
+"""Traces as rows: what is written, what is read, and rows turned back into structs. Pure.
+
+Writing a batch twice is harmless, so that one whose outcome is not known is written again. The
+columns ``status`` and ``ended`` of a span are newer than its body: some ends are told for many
+spans at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeAlias
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.describe import summarize
+from motet.actors.errors.log import logger
+from motet.actors.errors.text import well_formed
+from motet.actors.storage.error_store import DAY
+from motet.actors.storage.readers import Readers
+from motet.actors.telemetry.spans import with_inputs
+from motet.actors.telemetry.tracer import Batch, Tracer, identity, root_id
+from motet.protocols.messages import Request
+from motet.protocols.models import Usage
+from motet.protocols.sessions import RunInfo
+from motet.protocols.storage import (
+    DatabaseClosed,
+    DatabaseLocked,
+    DiskFull,
+    Row,
+    SqlValue,
+    Statement,
+    StorageError,
+    Transact,
+)
+from motet.protocols.traces import (
+    CloseTraces,
+    GetTrace,
+    ListTraces,
+    Span,
+    SpanStatus,
+    Trace,
+    TraceInfo,
+)
+from motet.runtime import Actor, ActorDead, ActorRef, handles
+from motet.runtime.outside import wall_time
+
+Query = tuple[str, tuple[SqlValue, ...]]
+
+LIST_LIMIT = 1_000
+PRUNED_AT_ONCE = 500
+
+_COLUMNS = (
+    "run_id, trace_id, parent, session, agent, user, status, started, ended, usage, errors,"
+    " spans, left_out"
+)
+_FIELDS = _COLUMNS.split(", ")
+_PUT_TRACE = f"""
+INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
+ON CONFLICT (run_id) DO UPDATE SET
+    status = excluded.status, ended = excluded.ended, usage = excluded.usage,
+    errors = excluded.errors, spans = excluded.spans, left_out = excluded.left_out,
+    seen = excluded.seen"""
+_PUT_SPAN = """
+INSERT INTO spans (run_id, id, kind, name, status, started, ended, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id, id) DO UPDATE SET
+    status = excluded.status, ended = excluded.ended, body = excluded.body"""
+_CANCELLED = "UPDATE spans SET status = 'cancelled' WHERE run_id = ? AND status <> 'cancelled'"
+
+ONE = f"SELECT {_COLUMNS} FROM traces WHERE run_id = ?"
+BY_PREFIX = "SELECT run_id FROM traces WHERE run_id >= ?1 AND run_id < ?1 || char(0x10ffff) LIMIT 2"
+BELOW = f"SELECT {_COLUMNS} FROM traces WHERE trace_id = ? AND parent IS NOT NULL"
+OWN_SPANS = "SELECT body, status, ended FROM spans WHERE run_id = ?"
+SPANS = """
+SELECT body, status, ended FROM spans WHERE run_id = ?1
+UNION ALL
+SELECT body, spans.status, spans.ended FROM traces JOIN spans USING (run_id)
+WHERE trace_id = ?2 AND traces.parent IS NOT NULL AND run_id <> ?1"""
+
+# What was open when it was last seen has ended since, nobody knows when.
+_CLOSE_SPANS = """
+UPDATE spans SET status = 'interrupted', ended = max(
+    started, (SELECT seen FROM traces WHERE traces.run_id = spans.run_id))
+WHERE ended IS NULL AND run_id IN (
+    SELECT run_id FROM traces
+    WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)))"""
+_CLOSE_TRACES = """
+UPDATE traces SET ended = max(started, seen), status = coalesce(
+    (SELECT status FROM runs WHERE runs.run_id = traces.run_id), 'interrupted')
+WHERE ended IS NULL AND run_id NOT IN (SELECT value FROM json_each(?)) RETURNING run_id"""
+_ADD_ROOT = f"""
+INSERT INTO traces ({_COLUMNS}, seen) VALUES ({", ".join("?" * 14)})
+ON CONFLICT (run_id) DO NOTHING RETURNING run_id"""
+
+_PAST = f"""
+SELECT run_id FROM traces WHERE started < ? AND ended IS NOT NULL
+ORDER BY started LIMIT {PRUNED_AT_ONCE}"""
+_PRUNE = (
+    f"DELETE FROM spans WHERE run_id IN ({_PAST})",
+    f"DELETE FROM traces WHERE run_id IN ({_PAST}) RETURNING 1",
+)
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Span)
+
+
+def put(batches: Sequence[Batch], now: float) -> list[Statement]:
+    """Write what is new of traces. ``now``: Unix seconds, when it was known to be so."""
+    traces = tuple([_values(batch.info, now) for batch in batches])
+    spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
+    statements = [Statement(_PUT_TRACE, each=traces), Statement(_PUT_SPAN, each=spans)]
+    # Those written before are cancelled as well: the run was.
+    cancelled = tuple([(batch.info.run_id,) for batch in batches if _has_cut_more(batch)])
+    if cancelled:
+        statements.append(Statement(_CANCELLED, each=cancelled))
+    return statements
+
+
+def _has_cut_more(batch: Batch) -> bool:
+    return batch.info.status == "cancelled" and len(batch.spans) < batch.info.spans
+
+
+def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
+    return (
+        info.run_id,
+        info.trace_id,
+        info.parent,
+        well_formed(info.session),
+        info.agent,
+        well_formed(info.user),
+        info.status,
+        info.started,
+        info.ended,
+        _encode(info.usage).decode(),
+        info.errors,
+        info.spans,
+        info.left_out,
+        now,
+    )
+
+
+def _row(run_id: str, span: Span) -> Row:
+    body = _encode(span).decode()
+    return run_id, span.id, span.kind, span.name, span.status, span.started, span.ended, body
+
+
+def close(runs: Iterable[RunInfo], live: Iterable[str], now: float) -> tuple[Statement, ...]:
+    """End as interrupted what is open and not live; the last host's ``runs`` get a root at least.
+
+    A trace takes the status of its run, which may have ended a moment before the host did.
+    Each statement but the first returns the ids of the runs that it closed.
+    """
+    besides = (msgspec.json.encode(list(live)).decode(),)
+    roots = [_lost_root(run, now) for run in runs]
+    return (
+        Statement(_CLOSE_SPANS, besides),
+        Statement(_CLOSE_TRACES, besides),
+        *(statement for root in roots for statement in root),
+    )
+
+
+def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
+    """The trace of a run of which nothing was written: all that is known is when it was accepted.
+
+    The span goes in first, and changes nothing where there is one.
+    """
+    span = Span(
+        id=root_id(run.run_id),
+        kind="agent",
+        name=run.agent,
+        started=run.created,
+        ended=run.created,
+        status="interrupted",
+    )
+    info = TraceInfo(
+        run_id=run.run_id,
+        trace_id=identity(run.run_id)[0],
+        session=run.session,
+        agent=run.agent,
+        user=run.user,
+        status="interrupted",
+        started=run.created,
+        ended=run.created,
+        spans=1,
+    )
+    insert = _PUT_SPAN.partition(" DO UPDATE")[0] + " DO NOTHING"
+    return Statement(insert, _row(run.run_id, span)), Statement(_ADD_ROOT, _values(info, now))
+
+
+def prune(before: float) -> tuple[Statement, ...]:
+    """Delete some of the traces that began before; a row of the last statement for each."""
+    return tuple(Statement(sql, (before,)) for sql in _PRUNE)
+
+
+def search(request: ListTraces) -> Query:
+    """Newest first; operations outside of runs only for who asks for those without an agent."""
+    filters: tuple[tuple[str, SqlValue], ...] = (
+        ("user = ?", request.user),
+        ("session = ?", request.session),
+        ("+agent = ?", request.agent),
+        ("+status = ?", request.status),
+        ("started >= ?", request.since),
+        ("started < ?", request.until),
+    )
+    used = [(sql, value) for sql, value in filters if value is not None]
+    runs = ["+agent <> ''"] if request.agent is None else []
+    conditions = [*runs, *(sql for sql, _ in used)]
+    where = f" WHERE {' AND '.join(conditions)}"
+    values = [well_formed(value) if isinstance(value, str) else value for _, value in used]
+    sql = f"SELECT {_COLUMNS} FROM traces{where} ORDER BY started DESC, run_id DESC LIMIT ?"
+    return sql, (*values, max(1, min(request.limit, LIST_LIMIT)))
+
+
+def info_of(row: Row) -> TraceInfo:
+    """The trace that a row of its columns tells of. Raises ``StorageError``."""
+    fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
+    try:
+        fields["usage"] = msgspec.json.decode(str(fields["usage"]), type=Usage)
+        return msgspec.convert(fields, TraceInfo)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"the trace of run {row[0]!r} cannot be read: {error}") from error
+
+
+def trace_of(info: TraceInfo, rows: Iterable[Row]) -> Trace:
+    """The trace with its spans: its own, and those of the runs that it called."""
+    spans = {span.id: span for span in map(_span, rows)}
+    own = identity(info.run_id)[1]
+    below: dict[str, bool] = {}
+
+    def is_below(span: Span) -> bool:
+        path = [span]
+        while (at := path[-1]).id not in below:
+            if at.id.startswith(own) or at.parent not in spans:
+                below[at.id] = at.id.startswith(own)
+            else:
+                path.append(spans[at.parent])
+        below.update({each.id: below[path[-1].id] for each in path})
+        return below[span.id]
+
+    kept = [span for span in spans.values() if is_below(span)]
+    return Trace(info, tuple(sorted(kept, key=lambda span: (span.started, span.id))))
+
+
+def _span(row: Row) -> Span:
+    body, status, ended = row
+    try:
+        span = _decoder.decode(str(body))
+        changes = msgspec.convert({"status": status, "ended": ended}, _End)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"a span cannot be read: {error}") from error
+    return msgspec.structs.replace(span, status=changes.status, ended=changes.ended)
+
+
+class _End(msgspec.Struct, frozen=True):
+    """The columns that are newer than the body."""
+
+    status: SpanStatus
+    ended: float | None
+
+
+# The trace store: writes what the host's tracer has recorded, and reads it back.
+#
+# Spans come to it through the tracer, not as messages: a run's end then costs no message, nothing
+# is lost in a mailbox when the host stops, and spans that are still open are seen as well. It looks
+# a second after there was news, so that a crash costs the last second of spans at most, and writes
+# many traces in one transaction. Invariants: a read sees all that was recorded before it; what is
+# stored was redacted first; a store that cannot write keeps a bounded number of traces, counts
+# what it loses, and no run notices.
+
+
+INTERVAL = 1.0
+"""Seconds that news waits for more."""
+GROUP_LIMIT = 128
+"""Traces in one transaction."""
+PRUNE_INTERVAL = 3_600.0
+
+log = logger(__name__)
+
+
+class FlushTraces(Request[None], frozen=True, tag="traces.flush"):
+    """Write all that was recorded until now, as far as the disk lets it. Raises nothing."""
+
+
+TraceProtocol: TypeAlias = ListTraces | GetTrace | CloseTraces | FlushTraces
+
+
+@attrs.frozen
+class TraceStatistics:
+    """Traces written, and those lost: too many waited, or they could not be written at all."""
+
+    written: int
+    lost: int
+
+
+class TraceStore(Actor[TraceProtocol]):
+    """Stores the traces of ``tracer``. Reads raise ``StorageError``.
+
+    Args:
+        keep_days: older traces are deleted, every hour; None: never.
+        export: is given the traces that have ended and been stored; must not block.
+        clock: Unix seconds.
+    """
+
+    cleanup_budget: ClassVar[float] = 3.0
+
+    def __init__(
+        self,
+        database: ActorRef[Transact],
+        readers: Readers,
+        tracer: Tracer,
+        *,
+        keep_days: float | None = None,
+        export: Callable[[Sequence[Trace]], None] | None = None,
+        clock: Callable[[], float] = wall_time,
+    ) -> None:
+        self._database = database
+        self._readers = readers
+        self._tracer = tracer
+        self._keep_days = keep_days
+        self._export = export
+        self._clock = clock
+        self._news = trio.Event()
+        self._writing = trio.Lock()
+        self._group: list[Batch] = []
+        self._written = 0
+        self._lost = 0
+        self._failing = False
+
+    async def on_start(self) -> None:
+        # What a store before this one was at when it crashed is news again.
+        self._tracer.notify = self._wake
+        self._wake()
+        self.start_soon(self._run, name="writer")
+        if self._keep_days is not None:
+            self.start_soon(self._retain, self._keep_days, name="retention")
+
+    async def on_stop(self) -> None:
+        await self._flush()
+
+    def statistics(self) -> TraceStatistics:
+        return TraceStatistics(self._written, self._lost + self._tracer.lost)
+
+    # Reading
+
+    @handles(ListTraces, concurrent=16)
+    async def list_traces(self, request: ListTraces) -> tuple[TraceInfo, ...]:
+        await self._flush()
+        return await list_traces(self._readers, request)
+
+    @handles(GetTrace, concurrent=16)
+    async def get_trace(self, request: GetTrace) -> Trace | None:
+        await self._flush()
+        return await get_trace(self._readers, request.run_id)
+
+    @handles(FlushTraces, concurrent=16)
+    async def flush(self, _request: FlushTraces) -> None:
+        await self._flush()
+
+    @handles(CloseTraces)
+    async def close(self, request: CloseTraces) -> int:
+        """Raises nothing: a host starts without."""
+        statements = close(request.runs, self._tracer.live, self._clock())
+        try:
+            _, *closed = await self._database.ask(Transact(statements))
+        except Exception as error:
+            log.warning("traces_not_closed", reason=summarize(error))
+            return 0
+        ended = {str(run_id): None for rows_of in closed for (run_id,) in rows_of}
+        found = [await self._readers.read(ONE, (run_id,)) for run_id in ended]
+        if self._export is not None:
+            self._export([await self._own(info_of(row)) for (row,) in found])
+        return len(ended)
+
+    # Writing
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            await trio.sleep(INTERVAL)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Write what there is. What a cancellation or a full disk leaves is written later."""
+        async with self._writing:
+            while True:
+                self._group = self._group or self._tracer.take(GROUP_LIMIT)
+                if not self._group:
+                    return
+                written = await self._write(self._group)
+                if written is None:
+                    self._wake()
+                    return
+                self._group = []
+                if self._export is not None:
+                    self._export(await self._ended(written))
+
+    async def _write(self, group: list[Batch]) -> list[Batch] | None:
+        """Those that are on disk now, redacted; None when trying again may help.
+
+        Raises nothing: a crash of this actor would end runs, which traces must not.
+        """
+        try:
+            clean = await _whole(group)
+            statements = put(clean, self._clock())
+            await self._database.ask(Transact(tuple(statements)))
+        except (DatabaseLocked, DiskFull, DatabaseClosed, ActorDead) as error:
+            self._say_failing(error)
+            return None
+        except Exception as error:
+            if len(group) > 1:  # only one of them may be at fault
+                parts = [await self._write([batch]) for batch in group]
+                return [batch for part in parts for batch in part or ()]
+            self._lost += 1
+            log.error("trace_not_stored", run_id=group[0].info.run_id, reason=summarize(error))
+            return []
+        self._written += len(clean)
+        self._failing = False
+        return clean
+
+    def _say_failing(self, error: Exception) -> None:
+        """Once, until it works again."""
+        if not self._failing:
+            self._failing = True
+            log.warning("traces_wait_to_be_stored", reason=summarize(error), lost=self._lost)
+
+    async def _ended(self, group: Sequence[Batch]) -> list[Trace]:
+        """The traces of a group that have ended, each with all the spans of its run."""
+        ended: list[Trace] = []
+        for batch in group:
+            if batch.info.ended is not None:
+                whole = len(batch.spans) == batch.info.spans
+                trace = Trace(batch.info, batch.spans) if whole else await self._own(batch.info)
+                ended.append(trace)
+        return ended
+
+    async def _own(self, info: TraceInfo) -> Trace:
+        try:
+            return await own_trace(self._readers, info)
+        except StorageError as error:
+            log.warning("trace_exported_in_part", run_id=info.run_id, reason=summarize(error))
+            return Trace(info, ())
+
+    # Forgetting
+
+    async def _retain(self, days: float) -> None:
+        while True:
+            try:
+                deleted = await self._prune(self._clock() - days * DAY)
+            except Exception as error:
+                log.warning("traces_not_pruned", reason=summarize(error))
+            else:
+                if deleted:
+                    log.info("traces_pruned", count=deleted)
+            await trio.sleep(PRUNE_INTERVAL)
+
+    async def _prune(self, before: float) -> int:
+        deleted = 0
+        while True:
+            *_, gone = await self._database.ask(Transact(prune(before)))
+            deleted += len(gone)
+            if len(gone) < PRUNED_AT_ONCE:
+                return deleted
+
+
+async def _whole(batches: list[Batch]) -> list[Batch]:
+    """The batches with their inputs in them, which would keep the loop busy."""
+    if any(batch.inputs for batch in batches):
+        return await trio.to_thread.run_sync(_with_inputs, batches)
+    return batches
+
+
+def _with_inputs(batches: list[Batch]) -> list[Batch]:
+    return [Batch(batch.info, with_inputs(batch.spans, batch.inputs)) for batch in batches]
+
+
+async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:
+    """Traces in short, newest first. Raises ``StorageError``."""
+    return tuple(map(info_of, await readers.read(*search(request))))
+
+
+async def get_trace(readers: Readers, run_id: str) -> Trace | None:
+    """One trace, with the runs that it called. Raises ``StorageError``."""
+    found = await readers.read(ONE, (run_id,))
+    if not found:
+        return None
+    info = info_of(found[0])
+    return trace_of(info, await readers.read(SPANS, (run_id, info.trace_id)))
+
+
+async def own_trace(readers: Readers, info: TraceInfo) -> Trace:
+    """The same without the runs that it called. Raises ``StorageError``."""
+    return trace_of(info, await readers.read(OWN_SPANS, (info.run_id,)))

@@ -1,0 +1,207 @@
+"""From a failed call to what the model reads of it: progressive disclosure.
+
+Invariant: reporting never fails and never takes longer than the store's deadline; a model is
+given an id only after the error is on disk. Source: seed 000, errors specification section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.classify import classify, failure_text, fallback_text
+from motet.actors.errors.describe import error_code, error_text, find_id, raw_error, summarize
+from motet.actors.errors.log import logger
+from motet.actors.errors.redact import redact, redact_text, redacted_head
+from motet.actors.errors.text import first_line, shorten, type_name
+from motet.actors.storage.error_store import ErrorProtocol
+from motet.actors.telemetry.spans import OpenSpan
+from motet.actors.telemetry.tracer import Tracer
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import ErrorType, GetError, StoredError, StoreError
+from motet.protocols.events import AnyEvent, ErrorStoreFailed
+from motet.runtime import ActorRef
+
+STORE_DEADLINE = 0.25
+"""Seconds a run waits for the store."""
+DETAIL_TOOLS = frozenset({"get_error_detail", "get_error_details"})
+"""The tool that shows stored errors, and its alias: its own failures are not stored."""
+
+log = logger(__name__)
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """``text`` is for the model; ``error_id`` is None when nothing was stored."""
+
+    text: str
+    error_id: str | None
+    kind: ErrorType
+
+
+@attrs.define(eq=False)
+class ErrorChannel:
+    """Stores failures and words them. ``store`` None: every text is the error itself.
+
+    ``warn(run_id, event)`` publishes an event of a run; it must not block. ``stored`` counts the
+    reports that reached the store, ``failures`` those that should have.
+    """
+
+    store: ActorRef[ErrorProtocol] | None
+    warn: Callable[[str, AnyEvent], None]
+    tracer: Tracer = attrs.field(factory=Tracer)
+    stored: int = attrs.field(default=0, init=False)
+    failures: int = attrs.field(default=0, init=False)
+
+    async def report(
+        self,
+        *,
+        session: str,
+        run_id: str,
+        tool: str,
+        error: object,
+        code: str = "",
+        call_id: str = "",
+    ) -> Reported:
+        """Word a failed call, after storing it where that works within 250 ms.
+
+        ``error``: an exception, a text, an error object; anything else as JSON has it.
+        Raises nothing. Cancellation passes; the error may have been stored then.
+        """
+        found = _described(error, code)
+        short = fallback_text(found.text, found.code, found.left_out)
+        failure = Reported(short, None, found.kind)
+        if self.store is None or tool in DETAIL_TOOLS or found.blank:
+            return failure
+        summary = summarize(found.text, found.code)
+        request = StoreError(session, tool, found.raw, summary, found.kind)
+        error_id = await self._stored(self.store, request, run_id, call_id)
+        if error_id is None:
+            return failure
+        return Reported(failure_text(tool, summary, error_id), error_id, found.kind)
+
+    async def _stored(
+        self, store: ActorRef[ErrorProtocol], request: StoreError, run_id: str, call_id: str
+    ) -> str | None:
+        """The id of the stored error, or None after having said why there is none."""
+        trace = self.tracer.of(run_id)
+        with trace.store("store", tool=request.tool_name, call_id=call_id) as span:
+            why = f"no answer within {STORE_DEADLINE * 1000:.0f} ms"
+            with trio.move_on_after(STORE_DEADLINE):
+                try:
+                    span.error_id = (await store.ask(request)).id
+                except Exception as error:
+                    why = summarize(redact_text(error_text(error)))
+                else:
+                    self.stored += 1
+                    return span.error_id
+            span.failed("not_stored")
+            self._fail(request, run_id, why)
+            return None
+
+    def _fail(self, request: StoreError, run_id: str, why: str) -> None:
+        self.failures += 1
+        log.warning(
+            "error_store_failed",
+            session=request.session_id,
+            run_id=run_id,
+            tool=request.tool_name,
+            reason=why,
+        )
+        try:
+            self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
+        except Exception as error:
+            log.error(
+                "error_store_failed_event_lost", run_id=run_id, error=redact(raw_error(error))
+            )
+
+
+class _Description(msgspec.Struct, frozen=True):
+    """An error as the channel sees it; ``raw`` is whole.
+
+    ``text`` is redacted; of a huge one it is the beginning, and ``left_out`` counts the rest.
+    """
+
+    text: str
+    left_out: int
+    code: str
+    kind: ErrorType
+    raw: JsonObject
+
+    @property
+    def blank(self) -> bool:
+        """Whether it says nothing at all: there is no use in storing it."""
+        return not first_line(self.text) and not self.code
+
+
+def _described(error: object, code: str) -> _Description:
+    try:
+        code = first_line(code or error_code(error))
+        text, left_out = redacted_head(error_text(error))
+        return _Description(text, left_out, code, classify(error, code), raw_error(error, code))
+    except Exception:  # an error made to be unreadable must not end the run it is reported in
+        name = type_name(error)
+        log.warning("error_not_readable", type=name)
+        return _Description(name, 0, "", "unknown", {"message": name})
+
+
+# What ``get_error_detail`` answers: a stored error whole, or why there is none to show.
+#
+# A foreign session's error is "not found", as an unknown one is (G16).
+
+
+INVALID_INPUT = "INVALID_INPUT"
+ERROR_NOT_FOUND = "ERROR_NOT_FOUND"
+DATABASE_ERROR = "DATABASE_ERROR"
+_SHOWN = 100
+
+
+async def error_detail(
+    store: ActorRef[ErrorProtocol], session: str, error_id: object, span: OpenSpan | None = None
+) -> JsonObject:
+    """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
+
+    The id may stand in the decoration it was shown with. Raises nothing; cancellation passes.
+    ``span`` is told what was looked up; it fails when the store does, not when there is nothing.
+    """
+    if not isinstance(error_id, str):
+        given = "null" if error_id is None else type_name(error_id)
+        return _failure(INVALID_INPUT, f"error_id must be a string, not {given}")
+    if not (shown := shorten(first_line(error_id), _SHOWN)):
+        return _failure(INVALID_INPUT, "error_id must be a string that is not blank")
+    found = find_id(error_id)
+    try:
+        stored = await store.ask(GetError(found, session)) if found else None
+    except Exception as error:
+        if span is not None:
+            span.failed(DATABASE_ERROR)
+        return _failure(DATABASE_ERROR, f"the error store cannot be read: {summarize(error)}")
+    if stored is None:
+        return _failure(ERROR_NOT_FOUND, f"no error {found or shown} in this session")
+    if span is not None:
+        span.error_id, span.tool = stored.id, stored.tool_name
+    return {"success": True, "data": detail_data(stored)}
+
+
+def detail_data(error: StoredError) -> JsonObject:
+    """A stored error as the model sees it; the time is RFC 3339 in UTC."""
+    return {
+        "error_id": error.id,
+        "timestamp": rfc3339(error.timestamp),
+        "tool_name": error.tool_name,
+        "short_summary": error.short_summary,
+        "raw_error": error.raw_error,
+    }
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix seconds as ``2024-11-21T23:03:34.123456Z``."""
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def _failure(code: str, message: str) -> JsonObject:
+    return {"success": False, "error": {"code": code, "message": message}}

@@ -1,0 +1,368 @@
+"""What a server answered to a call, as a value for the one rule of results.
+
+Texts alone become one text; anything else a list of parts in which binary is where that rule looks
+for it, so that images and files are stored and noted, never shown. Pure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import msgspec
+import trio
+
+from motet.actors.errors.redact import hiding
+from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, Words, open_process
+from motet.protocols.chat import JsonObject
+from motet.protocols.errors import MissingExtra
+from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
+from motet.protocols.version import __version__
+from motet.runtime.errors import only_error
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client.session import ClientSession
+
+
+def answer_of(result: Mapping[str, object]) -> McpAnswer:
+    """The answer in a ``tools/call`` result as it stands on the wire."""
+    content = result.get("content")
+    blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
+    parts = [_part(cast(JsonObject, block)) for block in blocks if isinstance(block, dict)]
+    structured = result.get("structuredContent")
+    if structured is not None and not _told(parts, structured):
+        parts.append(structured)
+    return McpAnswer(_joined(parts), failed=result.get("isError") is True)
+
+
+def _joined(parts: list[object]) -> object:
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _part(block: JsonObject) -> object:
+    kind, text = block.get("type"), block.get("text")
+    if kind == "text" and isinstance(text, str):
+        return text
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return _resource(cast(JsonObject, resource))
+    return {key: value for key, value in block.items() if key not in ("_meta", "annotations")}
+
+
+def _resource(resource: JsonObject) -> object:
+    """Its text under its address; its bytes with their type, where binary is looked for."""
+    text = resource.get("text")
+    if isinstance(text, str):
+        return f"[{resource.get('uri', 'resource')}]\n{text}"
+    shown = {key: value for key, value in resource.items() if key != "_meta"}
+    return {"mimeType": "application/octet-stream", **shown}
+
+
+def _told(parts: Sequence[object], structured: object) -> bool:
+    """Whether a text says the same: servers repeat what is structured for older clients."""
+    return any(_says(part, structured) for part in parts if isinstance(part, str))
+
+
+def _says(text: str, structured: object) -> bool:
+    try:
+        said: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        said = text
+    if said == structured:
+        return True
+    if not isinstance(structured, dict):
+        return False
+    # A result that is no object travels as {"result": it}.
+    fields = cast(JsonObject, structured)
+    return list(fields) == ["result"] and fields["result"] in (said, text)
+
+
+# One session with one server: opened, used and left by the actor that owns it.
+#
+# A session of the SDK is a nursery in disguise, so :func:`open_connection` is entered and left in
+# one task; calls may come from any. The SDK takes half a second to import: on first use, in a
+# thread.
+
+
+PAGES, TOOLS = 100, 1_000
+"""Of a list of tools; what is behind them is not offered."""
+DESCRIPTION = 4_000
+"""Characters of what a server says of a tool."""
+CLOSE_BUDGET = 2.0
+"""Seconds for a server that is reached by a URL to hear that the session is over."""
+
+_ENVIRONMENT = (
+    *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL"),
+    *("TERM", "TMPDIR", "TZ", "USER"),
+)
+_SESSION = "mcp-session-id"
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A session that has been initialised.
+
+    Attributes:
+        end: why it is over, once it is.
+        listing: whether the server has said that it offers other tools now.
+    """
+
+    session: ClientSession
+    server: McpServer
+    end: End
+    listing: Listing
+
+    def about(self) -> str:
+        """The server's own name and version, and the protocol it speaks."""
+        info = self.session.server_info
+        who = f"{info.name} {info.version}" if info else "it does not say what it is"
+        return f"{who}, protocol {self.session.protocol_version}"
+
+    async def tools(self) -> tuple[McpTool, ...]:
+        """All pages of its list. Raises ``McpFailed``."""
+        from mcp_types import PaginatedRequestParams
+
+        found: dict[str, McpTool] = {}
+        cursor: str | None = None
+        with _failures(self.end):
+            for _ in range(PAGES):
+                params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+                page = await self.session.list_tools(params=params)
+                for tool in page.tools[: TOOLS - len(found)]:
+                    found.setdefault(tool.name, _tool(tool.model_dump(mode="json", by_alias=True)))
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        return tuple(found.values())
+
+    async def call(self, tool: str, arguments: JsonObject) -> McpAnswer:
+        """Cancelled, or out of time: the server is told to stop. Raises ``McpFailed``.
+
+        What it answers is not checked against the schema it gave: the call has had its effect.
+        """
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        limit = self.server.timeout
+        with trio.move_on_after(limit), _failures(self.end):
+            result = await self.session.send_request(request, CallToolResult)
+            return answer_of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+        raise McpFailed(f"no answer within {limit:g} s; it was told to stop", "timeout")
+
+    async def watch(self) -> None:
+        """Hear of changes also from servers that speak the newer protocol. Never ends."""
+        from mcp.client.subscriptions import SubscriptionLost, listen
+        from mcp.shared.exceptions import MCPError
+
+        if self.session.discover_result is not None:
+            try:
+                async with listen(self.session, tools_list_changed=True) as events:
+                    async for _ in events:
+                        self.listing.changed()
+            except (MCPError, SubscriptionLost):
+                pass  # it does not tell of changes: its list is read again when it starts anew
+        await trio.sleep_forever()
+
+
+@contextmanager
+def _failures(end: End) -> Generator[None]:
+    """Turns what the SDK raises into :class:`McpFailed`."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except MCPError as error:
+        # Servers use this code for errors of their own as well.
+        closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+        if closed or end.happened.is_set():
+            raise McpFailed("the connection to it is lost", "unavailable") from error
+        said = f"it refused: {error.message} (code {error.code})"
+        raise McpFailed(said, "refused") from error
+    except (ValidationError, RuntimeError) as error:
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise McpFailed(f"its answer is not of the protocol: {words}", "refused") from error
+
+
+@asynccontextmanager
+async def open_connection(
+    server: McpServer, words: Words, end: End
+) -> AsyncGenerator[tuple[Connection, tuple[McpTool, ...]]]:
+    """Start or reach a server, agree on a protocol and read its tools, for the length of the block.
+
+    Raises ``McpFailed`` when that fails or takes longer than the server's ``start_timeout``,
+    ``MissingExtra`` without the SDK. Leaving ends the server's process and all that it started;
+    ``end`` says why the session was over, where that was not our doing.
+    """
+    await _load_sdk()
+    words.forget()
+    async with _opened(server, words, end) as connection:
+        yield connection, await _listed(connection)
+
+
+async def _listed(connection: Connection) -> tuple[McpTool, ...]:
+    limit = connection.server.start_timeout
+    with trio.move_on_after(limit):
+        with _failures(connection.end):
+            await _agree(connection.session)
+        return await connection.tools()
+    raise McpFailed(f"it did not start within {limit:g} s", "unavailable")
+
+
+@asynccontextmanager
+async def _opened(server: McpServer, words: Words, end: End) -> AsyncGenerator[Connection]:
+    from mcp.client.session import ClientSession
+    from mcp_types import Implementation, ToolListChangedNotification
+
+    listing = Listing()
+
+    async def heard(message: object) -> None:
+        if server.url and isinstance(message, ToolListChangedNotification):
+            listing.changed()
+
+    opened = _over_http(server, end) if server.url else _over_stdio(server, words, end, listing)
+    async with opened as (incoming, outgoing):
+        me = Implementation(name="motet", version=__version__)
+        async with ClientSession(
+            incoming, outgoing, message_handler=heard, client_info=me
+        ) as session:
+            yield Connection(session, server, end, listing)
+
+
+@asynccontextmanager
+async def _over_stdio(
+    server: McpServer, words: Words, end: End, listing: Listing
+) -> AsyncGenerator[tuple[Any, Any]]:  # the SDK's protocols, whose names are private
+    async with open_process(server, environment(server), words, end, listing) as wire:
+        yield wire.incoming, wire.outgoing
+
+
+@asynccontextmanager
+async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, Any]]:
+    """The deadlines are those of the calls, by Trio's clock."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def look(response: httpx2.Response) -> None:
+        in_session = _SESSION in response.request.headers
+        if response.status_code == 404 and in_session:
+            end.because("it has forgotten the session")
+        elif response.status_code in (401, 403) and not in_session:
+            end.because(f"it answered HTTP {response.status_code}: check its headers and token")
+
+    headers = dict(server.headers)
+    if server.token:
+        headers["Authorization"] = f"Bearer {server.token}"
+    assert server.url is not None
+    hooks = {"response": [look]}
+    with trio.CancelScope() as scope:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=None, event_hooks=hooks) as client,
+            streamable_http_client(
+                server.url, http_client=client, max_sse_event_size=LONGEST
+            ) as streams,
+        ):
+            try:
+                yield streams
+            finally:
+                scope.deadline = trio.current_time() + CLOSE_BUDGET
+
+
+async def _agree(session: ClientSession) -> None:
+    """Initialise, or, with a server that knows only the newer protocol, discover."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION):
+            raise
+        await session.discover()
+
+
+def environment(server: McpServer) -> dict[str, str]:
+    """All that a server's process gets to know of the host's environment, and its own."""
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return {**kept, **server.env}
+
+
+def _tool(listed: dict[str, Any]) -> McpTool:
+    """A tool as it stands on the wire; its schema is the server's, so its types are not known."""
+    annotations: JsonObject = listed.get("annotations") or {}
+    schema: JsonObject = dict(listed.get("inputSchema") or {})
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    return McpTool(
+        name=str(listed["name"]),
+        description=str(listed.get("description") or listed.get("title") or "")[:DESCRIPTION],
+        parameters=schema,
+        read_only=annotations.get("readOnlyHint") is True,
+    )
+
+
+async def _load_sdk() -> None:
+    """Raises ``MissingExtra``."""
+
+    def load() -> None:
+        for module in ("mcp.client.session", "mcp.client.streamable_http"):
+            import_module(module)
+
+    try:
+        await trio.to_thread.run_sync(load)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("mcp", "an MCP server") from error
+
+
+# A look at a server: whether it starts, what it is, what it offers; it is ended at once.
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What a look at a server found.
+
+    Attributes:
+        about: the server's own name and version, and the protocol it speaks.
+        problem: why it cannot be used; empty when it can.
+    """
+
+    name: str
+    about: str = ""
+    tools: tuple[McpTool, ...] = ()
+    problem: str = ""
+
+
+async def probe(name: str, server: McpServer, limit: float) -> Probe:
+    """Look at one server for at most ``limit`` seconds and what its end takes. Never raises."""
+    server = attrs.evolve(server, start_timeout=min(server.start_timeout, limit))
+    words, end = Words(name), End()
+    with hiding(server.secrets):
+        try:
+            async with open_connection(server, words, end) as (connection, tools):
+                return Probe(name, connection.about(), tools)
+        except MissingExtra as error:
+            return Probe(name, problem=str(error))
+        except Exception as raised:
+            why, said = end.reason or str(only_error(raised)), words.last()
+            return Probe(name, problem=f"{why}; it said: {said}" if said else why)
+
+
+async def probe_all(servers: Mapping[str, McpServer], limit: float) -> tuple[Probe, ...]:
+    """Look at all of them at once; in the order of their names."""
+    found: dict[str, Probe] = {}
+
+    async def look(name: str) -> None:
+        found[name] = await probe(name, servers[name], limit)
+
+    async with trio.open_nursery() as nursery:
+        for name in servers:
+            nursery.start_soon(look, name)
+    return tuple(found[name] for name in sorted(found))

@@ -1,0 +1,399 @@
+"""How often a session may call each tool. Pure: the time is an argument, in seconds.
+
+Laws: in any window of an hour no more calls are let through than the limit; a refused call uses
+none of it, and one that is tried again, since a person had to be asked, no more; a session that has
+not called for an hour takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, inf
+from typing import TypeVar
+
+import attrs
+import msgspec
+from msgspec.structs import replace
+
+from motet.actors.errors.log import logger
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.policy.cedar import CedarPolicy
+from motet.actors.tools.policy.rules import (
+    BUILTIN,
+    OWN,
+    RESULTS,
+    Names,
+    Rules,
+    configured,
+    names,
+    strictest,
+)
+from motet.actors.tools.tool import Tool
+from motet.protocols.chat import Call
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.policy import (
+    ALL_TOOLS,
+    PER_HOUR,
+    Judged,
+    Policy,
+    Ruling,
+    Subject,
+    ToolFacts,
+    ToolRules,
+)
+from motet.protocols.tools import ToolSpec
+
+HOUR = 3600.0
+KEPT = 10_000
+"""Windows that are remembered; beyond that the one that was used least recently is forgotten."""
+
+
+@attrs.define
+class Window:
+    """At most ``limit`` calls, above 0, in any ``period``; what is older is forgotten.
+
+    ``idle``: from then on there is none that counts, if none comes.
+    """
+
+    limit: int
+    period: float = HOUR
+    idle: float = attrs.field(default=-inf, init=False)
+    _calls: OrderedDict[object, float] = attrs.field(factory=OrderedDict[object, float], init=False)
+
+    def take(self, now: float, call: object = None) -> float:
+        """Take one and return 0, or take none and return the seconds until there is one.
+
+        ``call``: one that was let through already is let through again.
+        """
+        calls, period = self._calls, self.period
+        while calls and next(iter(calls.values())) + period <= now:
+            calls.popitem(last=False)
+        if call is not None and call in calls:
+            return 0.0
+        if len(calls) < self.limit:
+            calls[object() if call is None else call] = now
+            self.idle = now + period
+            return 0.0
+        return next(iter(calls.values())) + period - now
+
+
+def window(limit: int, period: float = HOUR) -> Window | None:
+    """None when there is no limit: 0 or less."""
+    return Window(limit, period) if limit > 0 else None
+
+
+@attrs.define
+class CallRates:
+    """The windows of all sessions of a host, one for each tool.
+
+    Kept in memory: a session that is passivated keeps its count, a restart forgets it.
+
+    Attributes:
+        per_hour: where ``limits`` say nothing.
+        limits: of tools, groups and MCP servers by name. A tool's own counts before a group's,
+            and of several groups the lowest.
+    """
+
+    per_hour: int = PER_HOUR
+    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    _windows: OrderedDict[tuple[str, str], Window] = attrs.field(
+        factory=OrderedDict["tuple[str, str]", Window], init=False
+    )
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def go_on(self, before: CallRates) -> None:
+        """Count on from where another one is."""
+        self._windows = before._windows
+
+    def limit(self, tool: ToolFacts) -> int:
+        """Calls in an hour; 0: as many as it likes."""
+        about = {text: limit for text, limit in self.limits.items() if names(text, tool)}
+        exact = [about[name] for name in (tool.name, *tool.aliases) if name in about]
+        if exact:
+            return max(0, exact[0])
+        wide = list(about.values())
+        return min((n for n in wide if n > 0), default=0) if wide else max(0, self.per_hour)
+
+    def take(self, session: str, tool: str, limit: int, now: float, call: object = None) -> float:
+        """Count a call and return 0, or count none and return the seconds to wait.
+
+        ``limit``: of the tool; ``call``: what tells it from others, so that it is counted once.
+        """
+        key = (session, tool)
+        found = self._windows.get(key) or window(limit)
+        if found is None or limit <= 0:
+            return 0.0
+        found.limit = limit  # which may have been another when the window was made
+        self._windows[key] = found
+        self._windows.move_to_end(key)
+        wait = found.take(now, call)
+        self._forget_idle(now)
+        return wait
+
+    def _forget_idle(self, now: float) -> None:
+        """Whoever was not used for long is in front: looking at the first two is enough."""
+        for _ in range(2):
+            key, oldest = next(iter(self._windows.items()))
+            if now < oldest.idle and len(self._windows) <= KEPT:
+                return
+            del self._windows[key]
+
+
+# What a host asks about its tools: which may be offered, may this one be called, how often.
+#
+# Invariants: a list and a call get the same ruling; of the rules, the engine and all the runs
+# that a run is below, the strictest counts, so that a child never gains a tool; an engine that
+# fails denies.
+
+
+KEPT_of_desk = 4_096
+"""Rulings and lists that are remembered."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+_log = logger("motet.policy")
+
+
+@attrs.define(eq=False)
+class PolicyDesk:
+    """The policy of one host. Everything here returns at once.
+
+    A run is asked about as its subjects: those it is below, outermost first, and itself.
+
+    Attributes:
+        rules: those of the configuration and of the agents.
+        engines: other policies beside them.
+        groups: names of groups and MCP servers that rules may use, connected or not.
+        builtin: names of tools that rules may use although no agent has them.
+    """
+
+    catalog: ToolCatalog = attrs.field(factory=ToolCatalog)
+    rules: Rules = attrs.field(factory=Rules)
+    engines: Sequence[Policy] = ()
+    rates: CallRates = attrs.field(factory=CallRates)
+    names: Names = attrs.field(factory=Names)
+    groups: Sequence[str] = ()
+    builtin: Sequence[str] = ()
+    _rulings: OrderedDict[tuple[tuple[Subject, ...], ToolFacts], Ruling] = attrs.field(
+        factory=OrderedDict["tuple[tuple[Subject, ...], ToolFacts]", Ruling], init=False, repr=False
+    )
+    _lists: OrderedDict[tuple[Subject, ...], tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]] = (
+        attrs.field(
+            factory=OrderedDict[
+                "tuple[Subject, ...]", "tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]"
+            ],
+            init=False,
+            repr=False,
+        )
+    )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no policy at all."""
+        return not self.engines and self.rules.is_open
+
+    def facts(self, tool: Tool, agent: str) -> ToolFacts:
+        return self.names.facts(tool, self.catalog.names(agent))
+
+    def ruling(self, subjects: tuple[Subject, ...], tool: Tool) -> Ruling:
+        """May the last subject call it? The others have to be allowed to, as well."""
+        if not self.engines and self.rules.is_open:
+            return _OPEN
+        facts = self.facts(tool, subjects[-1].agent)
+        found = self._rulings.get((subjects, facts))
+        if found is None:
+            found = strictest(self._rulings_of(subjects, facts))
+            _keep(self._rulings, (subjects, facts), found)
+        return found
+
+    def offered(
+        self, subjects: tuple[Subject, ...], specs: tuple[ToolSpec, ...]
+    ) -> tuple[ToolSpec, ...]:
+        """Those of its tools that the last subject may call; the same object for the same list."""
+        if self.is_open:
+            return specs
+        kept = self._lists.get(subjects)
+        if kept is None or kept[0] is not specs:
+            names = set(self.allowed_names(subjects))
+            left = tuple(spec for spec in specs if spec.name in names)
+            kept = (specs, specs if len(left) == len(specs) else left)
+            _keep(self._lists, subjects, kept)
+        return kept[1]
+
+    def allowed_names(self, subjects: tuple[Subject, ...]) -> tuple[str, ...]:
+        """The tools that the last subject may call, with a person's approval or without."""
+        tools = self.catalog.tools(subjects[-1].agent)
+        return tuple(t.name for t in tools if self.ruling(subjects, t).effect != "deny")
+
+    def judged(self, subjects: tuple[Subject, ...]) -> tuple[Judged, ...]:
+        """All tools of the last subject's agent, by name, with what decides on each."""
+        agent, found = subjects[-1].agent, list[Judged]()
+        for tool in self.catalog.tools(agent):
+            ruling, facts = self.ruling(subjects, tool), self.facts(tool, agent)
+            limit = self.rates.limit(facts)
+            about = (ruling.effect, ruling.rule, ruling.reason)
+            found.append(Judged(tool.name, facts.groups, *about, limit))
+        return tuple(found)
+
+    def called(self, agent: str, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        """The calls of a model, by the names of the agent's tools; the same object if they are."""
+        known = self.catalog.names(agent)
+        if {call.name for call in calls}.issubset(known):
+            return calls
+        return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
+
+    def wait(self, subjects: tuple[Subject, ...], tool: Tool, call: str, now: float) -> str:
+        """Count a call; what the model is told when there have been too many, else nothing.
+
+        What children call counts for the session of the run at the top. ``call``: its id, so that
+        it is counted once, also when it is tried again; ``now``: on Trio's clock.
+        """
+        rates = self.rates
+        limit = (
+            rates.limit(self.facts(tool, subjects[-1].agent)) if rates.limits else rates.per_hour
+        )
+        seconds = rates.take(subjects[0].session, tool.name, limit, now, call)
+        return _too_often(tool.name, limit, seconds) if seconds > 0 else ""
+
+    def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
+        """What the definition of an agent says from now on. Raises as :meth:`check_agent`."""
+        self.check_agent(agent, rules, tools)
+        known = self.rules.agents
+        if known.get(agent, ALL_TOOLS) != rules:
+            self.forget()
+        if rules:
+            known[agent] = rules
+        else:
+            known.pop(agent, None)  # so that a host without policies is seen to have none
+
+    def drop_agent(self, agent: str) -> None:
+        if self.rules.agents.pop(agent, None):
+            self.forget()
+
+    def adopt(self, other: PolicyDesk) -> None:
+        """Rule as ``other`` does, on the tools and by the agents' definitions that are here."""
+        self.rules.rules, self.rules.profile = other.rules.rules, other.rules.profile
+        self.engines, self.rates, self.names = other.engines, other.rates, other.names
+        self.forget()
+
+    def forget(self) -> None:
+        """Rule anew on everything: rules or groups have changed."""
+        self._rulings.clear()
+        self._lists.clear()
+
+    def check_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
+        """Raises ``ConfigError`` for a name in the agent's rules that nothing has."""
+        lists = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
+        texts = {
+            f"agents.{agent}.policy.{key}[{place}]": name
+            for key, named in lists.items()
+            for place, name in enumerate(named)
+        }
+        _refuse(self._unknown(texts, tools))
+
+    def check(self, agents: Sequence[str]) -> None:
+        """Raises ``ConfigError`` for names in the configuration that nothing has.
+
+        ``agents``: the names of those there are.
+        """
+        texts = {f"{rule.where}.tool": rule.tool for rule in self.rules.rules}
+        texts |= {f"tools.per_hour.{name}": name for name in self.rates.limits}
+        texts |= {f"tools.aliases.{alias}": name for alias, name in self.names.aliases.items()}
+        problems = [*self._unknown(texts)]
+        for rule in self.rules.rules:
+            for name in rule.condition.agents if rule.condition else ():
+                if "*" not in name and name not in agents:
+                    problems.append(f"{rule.where}.agents: {UnknownName('agent', name, agents)}")
+        _refuse(problems)
+
+    def _unknown(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> Iterable[str]:
+        """What is wrong with the names of tools and groups at these places."""
+        if not texts:
+            return
+        groups = (*self.groups, *self.catalog.declared)
+        known = (*self.catalog.all_names(), *self.builtin, *tools)
+        for where, text in texts.items():
+            try:
+                self.names.check(text, known, groups)
+            except UnknownName as unknown:
+                yield f"{where}: {unknown}"
+
+    def _rulings_of(self, subjects: Sequence[Subject], facts: ToolFacts) -> Iterable[Ruling]:
+        """The run's own first, so that of equal rulings the nearest is told."""
+        for subject in reversed(subjects):
+            of = "" if subject is subjects[-1] else f" (of {subject.agent}, which it works for)"
+            for ruling in self._asked(subject, facts):
+                yield Ruling(ruling.effect, ruling.rule + of, ruling.reason)
+
+    def _asked(self, subject: Subject, facts: ToolFacts) -> Iterable[Ruling]:
+        for engine in self.engines:
+            yield _decided(engine, subject, facts)
+        yield self.rules.decide(subject, facts)
+
+
+_OPEN = Ruling("allow", "default")
+
+
+def desk_of(
+    config: HostConfig,
+    catalog: ToolCatalog,
+    builtin: Iterable[str],
+    groups: Iterable[str],
+    engine: Policy | None,
+) -> PolicyDesk:
+    """The policy of a configuration, and of an engine beside it.
+
+    ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers. Raises
+    ``ConfigError`` for Cedar that cannot be read, ``MissingExtra``.
+    """
+    tools, names = config.tools, Names()
+    names = Names({**names.aliases, **tools.aliases}, (*tools.prefixes, *names.prefixes))
+    rules = Rules(configured(config.policy), tools.profile)
+    rates = CallRates(tools.calls_per_hour, tools.per_hour)
+    known = (*groups, OWN, BUILTIN, RESULTS)
+    engines = [] if engine is None else [engine]
+    if config.tools.cedar is not None:
+        engines.append(CedarPolicy.from_file(config.tools.cedar))
+    return PolicyDesk(catalog, rules, engines, rates, names, known, tuple(builtin))
+
+
+def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
+    """What the engine says; a failure is no permission, nor is anything but a ruling."""
+    name = type(engine).__name__
+    try:
+        ruling = _checked(engine.decide(subject, facts))
+    except Exception as error:
+        _log.error("a policy engine failed: denied", engine=name, tool=facts.name, exc_info=error)
+        return Ruling("deny", f"{name} failed", type(error).__name__)
+    return ruling
+
+
+def _checked(ruling: object) -> Ruling:
+    """Whole and of the right kind. Raises ``ValidationError``, ``TypeError``."""
+    return msgspec.convert(msgspec.to_builtins(ruling), Ruling)
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    found = list(problems)
+    if found:
+        one = found[0] if len(found) == 1 else "\n  ".join(["the policy has problems:", *found])
+        raise ConfigError(one)
+
+
+def _too_often(tool: str, limit: int, seconds: float) -> str:
+    minutes = ceil(seconds / 60)
+    when = f"{minutes} min" if minutes > 1 else f"{ceil(seconds)} s"
+    return (
+        f"Rate limit: {tool!r} may be called {limit} times an hour in one session. Nothing was "
+        f"done; try again in {when}, or go on without it."
+    )
+
+
+def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    if len(kept) > KEPT_of_desk:
+        kept.popitem(last=False)

@@ -1,1 +1,0 @@
-"""What runs did and how long it took: recorded, stored, shown and exported."""

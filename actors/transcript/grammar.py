@@ -1,0 +1,265 @@
+"""Ids of calls that no other call of any transcript has, and that every provider takes.
+
+Some servers number calls anew in each answer, or give two calls one id; others refuse a request
+with such a pair, or with an id of more than 40 characters, and so all later turns of the session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.actors.transcript.history import named
+from motet.actors.transcript.sanitize import sanitize
+from motet.actors.transcript.stream_filter import is_silent
+from motet.protocols.chat import (
+    AssistantMessage,
+    Call,
+    ChatMessage,
+    Outcome,
+    ToolMessage,
+    UserMessage,
+)
+from motet.protocols.sessions import RunStatus
+from motet.protocols.tools import CallResult
+
+PREFIX = "call_"
+LENGTH = 40
+
+
+def with_own_ids(calls: Sequence[Call], run_id: str, iteration: int) -> tuple[Call, ...]:
+    """The calls of one answer, each with an id made of its run, request, place and given id.
+
+    Equal arguments give equal ids, so that a replay finds the same.
+    """
+    return tuple(
+        replace(call, id=_own_id(f"{call.id}:{run_id}:{iteration}:{place}"))
+        for place, call in enumerate(calls)
+    )
+
+
+def _own_id(seed: str) -> str:
+    digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
+    return PREFIX + digest[: LENGTH - len(PREFIX)]
+
+
+# How the rows of a turn end, and what of them a person reads. Pure.
+
+
+EMPTY_ANSWER = "[The model gave an empty answer]"
+STOPPED = "[Stopped by user]"
+
+
+def answer_row(text: str) -> tuple[AssistantMessage, str]:
+    """The row of an answer, and what of it is given out: nothing when it is silent."""
+    clean = sanitize(text)
+    if is_silent(clean):
+        return AssistantMessage(clean, note="silent"), ""
+    return AssistantMessage(clean or EMPTY_ANSWER), clean
+
+
+def stopped_row(partial: str, cause: str = "") -> AssistantMessage:
+    """``cause``: what has ended the run when no person has."""
+    note = f"[Stopped: {cause}]" if cause else STOPPED
+    return AssistantMessage(_behind(partial, note), note="stopped")
+
+
+def failed_row(partial: str, message: str) -> AssistantMessage:
+    return AssistantMessage(_behind(partial, f"[Failed: {message}]"), note="failed")
+
+
+def limited_row(partial: str, limit: str) -> AssistantMessage:
+    return AssistantMessage(_behind(partial, f"[Ended by the limit: {limit}]"), note="limited")
+
+
+def escalated_row(reason: str) -> AssistantMessage:
+    return AssistantMessage(f"[Handed to a person: {reason}]", note="escalated")
+
+
+def row_of(result: CallResult) -> ToolMessage:
+    """The transcript row of a call's result."""
+    return ToolMessage(result.call_id, result.name, result.text, result.outcome)
+
+
+def refusal(call: Call, text: str) -> CallResult:
+    """The result of a call that was not run."""
+    return CallResult(call.id, call.name, text, "denied", kind="limit")
+
+
+def injected_row(messages: Sequence[UserMessage]) -> UserMessage:
+    """Messages that came while the run went on, as the one row that they enter it as."""
+    authors = {message.author for message in messages}
+    if len(authors) == 1:
+        text = "\n\n".join(message.text for message in messages)
+        return UserMessage(text, authors.pop(), note="injected")
+    said = [named(m.author, m.text) if m.author else m.text for m in messages]
+    return UserMessage("\n\n".join(said), note="injected")
+
+
+def _behind(partial: str, note: str) -> str:
+    return f"{partial.rstrip()}\n\n{note}" if partial.strip() else note
+
+
+# The grammar of a transcript: what is wrong with one, and how an interrupted one is closed (G7).
+#
+# Grammar: ``(user (assistant(calls) tool*)* assistant)*`` where the tool rows after an assistant
+# row are exactly the results of its calls, in call order. Pure functions, no I/O.
+
+
+GAP_TEXT: dict[Outcome, str] = {
+    "done": "[No output]",
+    "answered": "[No output]",
+    "failed": "[The call failed]",
+    "denied": "[The call was not allowed]",
+    "cancelled_before_start": "[Not run: the run was stopped before this call started]",
+    "cancelled_while_running": "[Stopped while running: its effect may have happened in part]",
+    "unknown": "[Outcome unknown: the host ended during this call; its effect may have happened]",
+}
+
+
+def gap(call: Call, outcome: Outcome) -> ToolMessage:
+    """The result row of a call that has none of its own."""
+    return ToolMessage(call.id, call.name, GAP_TEXT[outcome], outcome)
+
+
+def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
+    """The rows with every call answered once, in call order; missing results say ``outcome``.
+
+    Results may stand in any order behind their assistant row. A result without a call and a
+    second result of one call are left out. Closing a closed transcript changes nothing.
+    """
+    closed: list[ChatMessage] = []
+    for head, results in _blocks(rows):
+        if head is not None:
+            closed.append(head)
+        if isinstance(head, AssistantMessage) and head.calls:
+            found: dict[str, ToolMessage] = {}
+            for result in results:
+                found.setdefault(result.call_id, result)
+            closed += [found.get(call.id) or gap(call, outcome) for call in head.calls]
+    return tuple(closed)
+
+
+def violations(rows: Sequence[ChatMessage]) -> tuple[str, ...]:
+    """Everything that breaks the grammar, each with its position; empty for a valid transcript.
+
+    An open end (a last user row that waits for its answer) is valid: it is what a model is sent.
+    """
+    return tuple(_violations(rows))
+
+
+def _violations(rows: Sequence[ChatMessage]) -> Iterator[str]:
+    at = 0
+    previous = ""
+    for head, results in _blocks(rows):
+        role = "assistant" if isinstance(head, AssistantMessage) else "user" if head else ""
+        if not head:
+            yield f"row {at}: a result without a call before it"
+        elif role == "user" and previous == "user":
+            yield f"row {at}: two user rows with no answer between them"
+        elif role == "assistant" and previous in ("", "answer"):
+            yield f"row {at}: an assistant row that answers nothing"
+        at += 1 if head else 0
+        calls = head.calls if isinstance(head, AssistantMessage) else ()
+        yield from _mismatch(at, calls, results)
+        at += len(results)
+        previous = role if role != "assistant" or calls else "answer"
+
+
+def _mismatch(at: int, calls: Sequence[Call], results: Sequence[ToolMessage]) -> Iterator[str]:
+    asked = [call.id for call in calls]
+    got = [result.call_id for result in results]
+    if len(set(asked)) != len(asked):
+        yield f"row {at - 1}: two calls share one id: {asked}"
+    if asked != got:
+        yield f"row {at}: results {got} do not match calls {asked}"
+
+
+_Block: TypeAlias = tuple[UserMessage | AssistantMessage | None, list[ToolMessage]]
+
+
+def _blocks(rows: Iterable[ChatMessage]) -> list[_Block]:
+    """Each user or assistant row with the tool rows behind it; orphans in front come with None."""
+    blocks: list[_Block] = []
+    for row in rows:
+        if not isinstance(row, ToolMessage):
+            blocks.append((row, []))
+        elif blocks:
+            blocks[-1][1].append(row)
+        else:
+            blocks.append((None, [row]))
+    return blocks
+
+
+# Names of the tools of an agent that has others work beside it.
+
+
+SPAWN = "spawn"
+LOOK = "subagents"
+CHILD_TOOLS = (SPAWN, LOOK)
+GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
+"""Both by one name, as a configuration can say it."""
+
+
+# What a run is told of the children that worked beside it, and what its transcript says of them.
+#
+# Pure. Invariant: a child's end is in the transcript of its caller once: in a row that the model
+# was shown, or, when the run ended before, in its last row. Source: agent loop specification,
+# section 12.
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A child that has ended. ``detail``: the limit's name, what went wrong, or who stopped it."""
+
+    run_id: str
+    agent: str
+    status: RunStatus
+    output: str = ""
+    detail: str = ""
+
+    @property
+    def head(self) -> str:
+        why = f", {self.detail}" if self.detail else ""
+        return f"{self.agent} ({self.run_id}): {self.status}{why}"
+
+
+def message(ended: Ended) -> UserMessage:
+    """What the caller's model is given of it."""
+    said = ended.output or "[It said nothing]"
+    return UserMessage(f"[Sub-agent {ended.head}]\n{said}", note="injected")
+
+
+def untold(rows: Iterable[ChatMessage], children: Iterable[Ended]) -> tuple[Ended, ...]:
+    """Those whose end no row of their caller tells of, be it what it was given or has asked for."""
+    told = "\n".join(row.text for row in rows if _tells(row))
+    return tuple(one for one in children if one.head not in told)
+
+
+def _tells(row: ChatMessage) -> bool:
+    given = isinstance(row, UserMessage) and row.note == "injected"
+    return given or (isinstance(row, ToolMessage) and row.name == LOOK)
+
+
+def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[ChatMessage, ...]:
+    """The rows of a run that has ended, whose last one says what became of these."""
+    last = rows[-1] if rows else None
+    if not children or not isinstance(last, AssistantMessage):
+        return tuple(rows)
+    told = "\n".join(f"- {one.head}" for one in children)
+    text = f"{last.text}\n\n[Its sub-agents, whose results it has not seen:\n{told}]"
+    return (*rows[:-1], replace(last, text=text))
+
+
+def recovered(rows: Sequence[ChatMessage], children: Iterable[Ended]) -> tuple[ChatMessage, ...]:
+    """The rows of a run that the end of its host cut off; they tell what its children have said."""
+    late = untold(rows, children)
+    said = "\n\n".join(message(one).text for one in late if one.output)
+    last = rows[-1]
+    if said and isinstance(last, AssistantMessage):
+        rows = (*rows[:-1], replace(last, text=f"{last.text}\n\n{said}"))
+    return closed(rows, [one for one in late if not one.output])

@@ -1,0 +1,308 @@
+"""When a conversation is too long for its model, and which part of it a summary replaces.
+
+Laws: a cut never stands between a call and its results; behind it there are at least ``keep_rows``
+rows, in front of it more than one; equal rows are cut at the same place. Source: agent loop
+specification, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from motet.actors.errors.tracker import as_sent
+from motet.actors.transcript.history import (
+    NOTHING,
+    UNCALIBRATED,
+    Calibration,
+    Survey,
+    begins_turn,
+    chars_of,
+    estimate,
+    last_turns,
+    made_sendable,
+)
+from motet.actors.transcript.pruning import PRUNING, Pruning, prune
+from motet.actors.transcript.summary import extract, pair, summary_of, summary_request
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.models import ModelRequest, ModelResponse
+
+WORTH = 0.2
+"""Share of the wanted part that a cut before the turn must reach; below, it cuts into the turn."""
+
+
+class Compacting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When and how far a conversation is compacted.
+
+    Attributes:
+        share: of the window; reached during a run, or passed after one.
+        rows: more than these after a run are compacted, whatever they weigh.
+        keep_share: of the rows, which stay as they are.
+        keep_rows: the fewest rows that stay.
+        least: fewer rows than these are never compacted.
+    """
+
+    share: float = 0.75
+    rows: int = 50
+    keep_share: float = 0.3
+    keep_rows: int = 4
+    least: int = 6
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"compacting.share is above 0 and up to 1, not {self.share}")
+        if not 0 <= self.keep_share < 1:
+            raise ValueError(f"compacting.keep_share is from 0 to below 1, not {self.keep_share}")
+        if min(self.rows, self.keep_rows, self.least) < 1:
+            raise ValueError("compacting.rows, keep_rows and least must be at least 1")
+
+
+COMPACTING = Compacting()
+
+
+def due_in_run(tokens: int, window: int, how: Compacting = COMPACTING) -> bool:
+    """Whether the next request would take ``share`` of the window; 0 is an unknown window."""
+    return window > 0 and tokens >= how.share * window
+
+
+def due_after_run(rows: int, tokens: int, window: int, how: Compacting = COMPACTING) -> bool:
+    return rows > how.rows or (window > 0 and tokens > how.share * window)
+
+
+def cut(rows: Sequence[ChatMessage], how: Compacting = COMPACTING) -> int | None:
+    """How many rows in front are to be summarised; None when there is nothing to win.
+
+    It walks back to a place between turns or plain rows. Where (next to) nothing would be in front
+    of that, one long turn is the problem: then it cuts between two batches of this turn.
+    """
+    keep = max(how.keep_rows, int(len(rows) * how.keep_share))
+    wanted = len(rows) - keep
+    if len(rows) < how.least or wanted < 2:
+        return None
+    at = walk_back(rows, wanted)
+    if at > 1 and _size(rows[:at]) >= WORTH * _size(rows[:wanted]):
+        return at
+    batches = (at for at in range(wanted, 1, -1) if isinstance(rows[at], AssistantMessage))
+    return next(batches, at if at > 1 else None)
+
+
+def walk_back(rows: Sequence[ChatMessage], at: int) -> int:
+    """The nearest place at or before ``at`` whose row is no result and no row with calls."""
+    at = min(at, len(rows))
+    while 0 < at < len(rows) and _bound(rows[at]):
+        at -= 1
+    return at
+
+
+def request_before(rows: Sequence[ChatMessage], at: int) -> UserMessage | None:
+    """The user's row whose turn goes on behind the cut; None when a turn begins there."""
+    if at >= len(rows) or begins_turn(rows[at]):
+        return None
+    turns = (row for row in reversed(rows[:at]) if isinstance(row, UserMessage) and not row.note)
+    return next(turns, None)
+
+
+def _bound(row: ChatMessage) -> bool:
+    return isinstance(row, ToolMessage) or (isinstance(row, AssistantMessage) and bool(row.calls))
+
+
+def _size(rows: Sequence[ChatMessage]) -> int:
+    return sum(map(chars_of, rows))
+
+
+# What a run shows its model of the conversation: a value that moves while the transcript stays.
+#
+# The rows go through limit, prune and repair for each request. A compaction during the run puts a
+# summary in place of rows in front; the stored transcript is not touched. Laws: what is sent is
+# valid for a provider when the rows are a valid transcript; a compaction makes it shorter or says
+# that it made no progress; system prompt and the request of the running turn are never summarised
+# away. Source: agent loop specification, sections 4 to 6.
+
+
+WINDOW = 200_000
+PROGRESS = 0.95
+"""A compaction that leaves more than this share of what was sent made no progress."""
+PATIENCE = 2
+"""Compactions without progress that end a run."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """The rows of a request.
+
+    Attributes:
+        tokens: of the whole request, as near as can be known.
+        survey: of the rows of the conversation that it was made of.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    estimated: int
+    tokens: int
+    survey: Survey
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A compaction to be done: the summary of ``rows`` takes their place.
+
+    Attributes:
+        rows: what is summarised.
+        previous: the summary that is there already; the new one covers it too.
+        covered: rows of the conversation that are covered afterwards.
+        pinned: the request of the turn that is cut; it goes on being sent.
+    """
+
+    rows: tuple[ChatMessage, ...]
+    previous: str
+    covered: int
+    pinned: UserMessage | None
+    window: int
+
+    def request(self, model: str) -> ModelRequest:
+        return summary_request(model, self.rows, self.previous, self.window)
+
+
+class View(msgspec.Struct, frozen=True):
+    """``rows`` of the methods are those of the running turn; they stand behind ``history``.
+
+    Attributes:
+        history: stored rows that come before the run, from the session's start pointer on.
+        summary: of what is before the rows that are shown.
+        window: tokens that the model takes; 0 when nobody knows.
+        turns: user turns that are sent at most; 0 is all.
+        covered: rows in front that the summary covers besides.
+        stalled: compactions one after the other that made no progress.
+        survey: of rows that this request, or the next, most likely begins with.
+    """
+
+    history: tuple[ChatMessage, ...] = ()
+    summary: str = ""
+    window: int = WINDOW
+    turns: int = 0
+    pruning: Pruning = PRUNING
+    compacting: Compacting = COMPACTING
+    calibration: Calibration = UNCALIBRATED
+    covered: int = 0
+    pinned: UserMessage | None = None
+    stalled: int = 0
+    survey: Survey = NOTHING
+
+    @property
+    def stuck(self) -> str:
+        """Why the run must end; empty while it may go on."""
+        if self.stalled < PATIENCE:
+            return ""
+        return (
+            f"the conversation does not fit in the model's window of {self.window} tokens, and "
+            f"{self.stalled} compactions made it no shorter: reset the session, use a model with "
+            "a larger window, or have tools return less"
+        )
+
+    def rebased(
+        self, history: tuple[ChatMessage, ...], summary: str, survey: Survey = NOTHING
+    ) -> View:
+        """On the conversation as it is stored by now, which others may have added to.
+
+        Once rows behind the summary are covered, what cannot be put behind them is not shown.
+        ``survey``: of what it begins with.
+        """
+        if not self.covered:
+            return replace(self, history=history, summary=summary, survey=survey.over(history))
+        goes_on = history[: len(self.history)] == self.history
+        return replace(self, history=history) if goes_on and self._is_whole else self
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no row of the running turn is covered."""
+        return self.covered <= len(self.history)
+
+    def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+        """The conversation behind the summary, with errors in short."""
+        return self._behind(as_sent((*self.history, *rows)))
+
+    def _behind(self, rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+        """What of a conversation stands behind the summary."""
+        shown = rows[self.covered :]
+        return (self.pinned, *shown) if self.pinned else shown
+
+    def count(self, rows: Sequence[ChatMessage]) -> int:
+        """How many rows :meth:`shown` gives."""
+        return (1 if self.pinned else 0) + len(self.history) + len(rows) - self.covered
+
+    def sent(self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None) -> Sent:
+        """What the next request holds. ``around``: estimated tokens of system prompt and tools.
+
+        ``idle``: seconds since the request before, for a provider's cache; None: there was none.
+        """
+        survey = self.survey.over(last_turns(self._behind((*self.history, *rows)), self.turns))
+        limited, estimated, as_they_are = survey.rows, survey.estimated, survey.is_sendable
+        if survey.any_failed:
+            limited = last_turns(self.shown(rows), self.turns)
+            estimated = estimate(limited)
+        if self.summary:
+            before = pair(self.summary)
+            limited, estimated = (*before, *limited), estimated + estimate(before)
+            as_they_are = as_they_are and survey.may_follow(before[-1])
+        estimated += around
+        pruned = prune(
+            limited,
+            self.window,
+            calibration=self.calibration,
+            how=self.pruning,
+            idle=idle,
+            estimated=estimated,
+        )
+        messages = tuple(pruned) if as_they_are else made_sendable(pruned)
+        if messages is not limited:
+            estimated = estimate(messages) + around
+        return Sent(messages, estimated, self.calibration.tokens(estimated), survey)
+
+    def counted(self, sent: Sent, input_tokens: int) -> View:
+        """Learn what the provider counted for this very request."""
+        if input_tokens <= 0:
+            return self
+        return replace(self, calibration=Calibration(sent.estimated, input_tokens))
+
+    def plan(
+        self, sent: Sent, rows: Sequence[ChatMessage], *, overflow: bool = False
+    ) -> Plan | None:
+        """The compaction that is due before this request, if one is and can be.
+
+        ``overflow``: the provider has refused the request for its length.
+        """
+        if not overflow and not due_in_run(sent.tokens, self.window, self.compacting):
+            return None
+        shown = self.shown(rows)
+        at = cut(shown, self.compacting)
+        if at is None:
+            return None
+        return Plan(
+            rows=shown[:at],
+            previous=self.summary,
+            covered=self.covered + at - (1 if self.pinned else 0),
+            pinned=request_before(shown, at),
+            window=self.window,
+        )
+
+    def compacted(
+        self,
+        plan: Plan,
+        response: ModelResponse | None,
+        rows: Sequence[ChatMessage],
+        around: int = 0,
+    ) -> View:
+        """The view after ``plan``; ``response`` None: the model failed, and nobody waits for it."""
+        before = self.sent(rows, around).estimated
+        written = summary_of(response, plan.rows, plan.previous)
+        for text in (written, extract(plan.rows, plan.previous)):
+            after = replace(self, summary=text, covered=plan.covered, pinned=plan.pinned)
+            left = after.sent(rows, around).estimated
+            if left <= PROGRESS * before:
+                return replace(after, stalled=0)
+            if left < before:
+                return after.without_progress()
+        return self.without_progress()
+
+    def without_progress(self) -> View:
+        """The view after a compaction that did not help; it counts those."""
+        return replace(self, stalled=self.stalled + 1)

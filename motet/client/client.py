@@ -1,0 +1,430 @@
+"""A client of a gateway: calls and streams that outlive their connections. The Trio shell.
+
+What is said and understood is in ``machine``; here are the tasks: one that connects, and for each
+connection one that reads and one that writes. A slow reader of a stream makes none of them wait.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Self, TypeAlias, TypeVar
+
+import attrs
+import msgspec
+import trio
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from motet.client.link import Address, Dial, Ended, dialer, hold
+from motet.client.machine import CAPACITY, Following, Machine
+from motet.client.requests import ClientClosed, ClientError, Unreachable
+from motet.protocols import gateway as wire
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo, ApprovalState
+from motet.protocols.chat import JsonObject
+from motet.protocols.events import EventRecord
+from motet.protocols.gateway_approvals import ApprovalsList
+from motet.protocols.gateway_rooms import Posted, RoomsHistory, RoomsList
+from motet.protocols.host import AgentInfo, HostStatus
+from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.queueing import QueueMode
+from motet.protocols.rooms import RoomChange, RoomPlan
+from motet.protocols.sessions import RunInfo, RunStatus, StopReport
+from motet.protocols.version import __version__
+from motet.runtime.errors import only_error
+
+# How long to wait before the next connection. Pure.
+
+
+FIRST: Final = 0.5
+MOST: Final = 30.0
+HEALTHY: Final = 30.0
+
+
+@attrs.define(eq=False)
+class Backoff:
+    """Seconds that double from 0.5 to 30 with full jitter, so that many clients do not come back
+    together; from the beginning again after a connection that held for 30 s.
+
+    ``chance`` returns numbers in [0, 1).
+    """
+
+    chance: Callable[[], float] = random.random
+    _failures: int = attrs.field(init=False, default=0)
+
+    def next(self, held: float) -> float:
+        """The wait after a connection that held for ``held`` seconds; 0: it was never made."""
+        if held >= HEALTHY:
+            self._failures = 0
+        most = min(MOST, FIRST * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return self.chance() * most
+
+
+R = TypeVar("R")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    command: str | None = None
+
+
+@attrs.frozen
+class Online:
+    """There is a connection. ``restarted``: the host was restarted since the last one, so that
+    what is shown of an unfinished message means nothing any more.
+    """
+
+    server: wire.ServerInfo
+    principal: wire.PrincipalInfo
+    restarted: bool = False
+
+
+@attrs.frozen
+class Offline:
+    """There is none; the next is tried in ``retry_in`` seconds, or never if that is None."""
+
+    reason: str
+    retry_in: float | None
+
+
+Change: TypeAlias = Online | Offline
+
+
+class Events:
+    """Iterate the events of one stream; one task at a time. Made by :meth:`Client.stream`.
+
+    Each numbered event comes once and in order, whatever becomes of the connection. A ``Gap`` says
+    that the host no longer has the events ``start`` to ``end``: read :meth:`Client.history`. A
+    cancelled ``anext`` loses nothing. The last event is followed by the error that ended it.
+    """
+
+    def __init__(self, machine: Machine, stream: str, after: int | None, capacity: int) -> None:
+        self._machine = machine
+        self._changed = trio.Event()
+        self._last = after
+        self._following = machine.follow(stream, after, self._wake, capacity)
+
+    @property
+    def last(self) -> int | None:
+        """Number of the last numbered event that was given: what a later ``after`` is."""
+        return self._last
+
+    @property
+    def following(self) -> Following:
+        return self._following
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventRecord:
+        await trio.lowlevel.checkpoint()
+        while True:
+            record = self._machine.take(self._following)
+            if record is not None:
+                self._last = self._last if record.seq is None else record.seq
+                return record
+            await self._more()
+
+    async def begin(self) -> None:
+        """Wait until the host has said where the stream stands."""
+        while not self._following.begun:
+            await self._more()
+        if self._last is None:
+            self._last = self._following.last
+
+    async def _more(self) -> None:
+        if self._following.error is not None:
+            raise self._following.error
+        self._changed = trio.Event()
+        await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+
+class Client:
+    """A client that comes back. Made by :func:`connect`.
+
+    While there is no connection calls wait for the next one; bound them with trio's timeouts. A
+    call that is cancelled may have been carried out, unless it was not sent yet. What was sent and
+    not answered is sent again, where a key or its nature makes that harmless; the other calls raise
+    :class:`ConnectionLost`. All raise :class:`RequestFailed` for an answer that is an error, and
+    :class:`TurnedAway` when the gateway does not want this client any more.
+    """
+
+    def __init__(self, machine: Machine, dial: Dial, on_change: Callable[[Change], None]) -> None:
+        self._machine = machine
+        self._dial = dial
+        self._on_change = on_change
+        self._sending = trio.Event()
+        machine.stirred = self._stir
+
+    def __repr__(self) -> str:
+        server = self._machine.server
+        return f"<Client {'offline' if server is None else server.server.instance}>"
+
+    @property
+    def server(self) -> wire.Connected | None:
+        """What the host said when it let us in; None while there is no connection."""
+        return self._machine.server
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def call(self, method: str, /, **params: object) -> object:
+        """Any method of the protocol; its result as plain data. Parameters that are None are left
+        out.
+        """
+        given = {name: value for name, value in params.items() if value is not None}
+        return await self._call(method, given)
+
+    async def _call(self, method: str, given: JsonObject) -> object:
+        settled = trio.Event()
+        pending = self._machine.request(method, given, settled.set)
+        try:
+            await settled.wait()
+        finally:
+            self._machine.forget(pending)
+        if pending.error is not None:
+            raise pending.error
+        return pending.result
+
+    async def send(
+        self,
+        session: str,
+        text: str,
+        *,
+        agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
+        key: str | None = None,
+    ) -> wire.Sent | wire.CommandAnswer:
+        """Say something to a session. When it returns, the input is on disk, once.
+
+        ``key``: a text with a key that was sent before is not taken again; a fresh one by default.
+        ``mode``: what becomes of it if the session is at work; None: as the session is set.
+        ``sender``: who said it, in a group that a bridge speaks for.
+        """
+        key = key or secrets.token_hex(16)
+        said = {"session": session, "text": text, "agent": agent, "mode": mode, "sender": sender}
+        result = await self.call("chat.send", **said, key=key)
+        is_command = _of(result, _Said).command is not None
+        return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
+
+    async def post(
+        self, room: str, text: str, *, key: str | None = None
+    ) -> Posted | wire.CommandAnswer:
+        """Say something in a room; as :meth:`send` does in a session."""
+        key = key or secrets.token_hex(16)
+        result = await self.call("rooms.post", room=room, text=text, key=key)
+        is_command = _of(result, _Said).command is not None
+        return _of(result, wire.CommandAnswer) if is_command else _of(result, Posted)
+
+    async def rooms(self) -> tuple[RoomInfo, ...]:
+        """Those that the user may see, by name."""
+        return _of(await self.call("rooms.list"), RoomsList).rooms
+
+    async def create_room(
+        self, name: str, plan: RoomPlan, *, people: tuple[str, ...] = ()
+    ) -> RoomInfo:
+        """A room of one's own, with these ``people``; its name is ``name`` and something more."""
+        made = await self.call("rooms.create", name=name, people=people, **asdict(plan))
+        return _of(made, RoomInfo)
+
+    async def change_room(self, room: str, change: RoomChange) -> RoomInfo:
+        """Change a room of one's own: its people at once, all else from its next round on."""
+        changes = {name: value for name, value in asdict(change).items() if value is not UNSET}
+        return _of(await self._call("rooms.set", {"room": room, **changes}), RoomInfo)
+
+    async def room_history(
+        self, room: str, *, before: int | None = None, limit: int = 50
+    ) -> RoomsHistory:
+        """A page of what was said in a room, as :meth:`history` is of a session."""
+        result = await self.call("rooms.history", room=room, before=before, limit=limit)
+        return _of(result, RoomsHistory)
+
+    async def stop(
+        self,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        room: str | None = None,
+        all: bool = False,
+        grace: float = 5.0,
+    ) -> StopReport:
+        """End one run, those of a session or a room, or all. Returns when they have ended, or after
+        ``grace`` seconds with those that still clean up.
+        """
+        result = await self.call(
+            "runs.stop",
+            run_id=run_id,
+            session=session,
+            room=room,
+            all=all,
+            grace_ms=round(grace * 1000),
+            key=secrets.token_hex(16),
+        )
+        return _of(result, StopReport)
+
+    async def approve(
+        self, approval: str, decision: ApprovalDecision, *, note: str = ""
+    ) -> ApprovalInfo:
+        """Answer an approval."""
+        result = await self.call(
+            "approvals.resolve",
+            id=approval,
+            decision=decision,
+            note=note,
+            key=secrets.token_hex(16),
+        )
+        return _of(result, ApprovalInfo)
+
+    async def approvals(
+        self,
+        *,
+        session: str | None = None,
+        room: str | None = None,
+        state: ApprovalState | None = None,
+        limit: int = 50,
+    ) -> tuple[ApprovalInfo, ...]:
+        """Calls that wait for a person, or did, newest first; ``room``: in one of one's own."""
+        which = {"session": session, "room": room, "state": state}
+        result = await self.call("approvals.list", **which, limit=limit)
+        return _of(result, ApprovalsList).approvals
+
+    async def agents(self) -> tuple[AgentInfo, ...]:
+        return _of(await self.call("agents.list"), wire.AgentsList).agents
+
+    async def status(self) -> HostStatus:
+        return _of(await self.call("status"), HostStatus)
+
+    async def sessions(self, *, limit: int = 50, cursor: float | None = None) -> wire.SessionsList:
+        """A page of them, newest first."""
+        return _of(await self.call("sessions.list", limit=limit, cursor=cursor), wire.SessionsList)
+
+    async def history(
+        self, session: str, *, before: int | None = None, limit: int = 50
+    ) -> wire.SessionsHistory:
+        """A page of rows in order, the newest ones before position ``before``."""
+        result = await self.call("sessions.history", session=session, before=before, limit=limit)
+        return _of(result, wire.SessionsHistory)
+
+    async def runs(
+        self, *, session: str | None = None, status: RunStatus | None = None, limit: int = 50
+    ) -> tuple[RunInfo, ...]:
+        """Newest first."""
+        result = await self.call("runs.list", session=session, status=status, limit=limit)
+        return _of(result, wire.RunsList).runs
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def stream(
+        self, stream: str, after: int | None = None, *, capacity: int = CAPACITY
+    ) -> AsyncGenerator[Events]:
+        """Read a stream such as ``session:alice:1``: ``async with … as events: async for …``.
+
+        ``after``: begin behind the event of this number, 0 with the first; None with what happens
+        from now on. A stream has one reader in a client. At most ``capacity`` events wait for it;
+        then numbered ones are fetched later, and others left out.
+        """
+        events = Events(self._machine, stream, after, capacity)
+        try:
+            await events.begin()
+            yield events
+        finally:
+            self._machine.unfollow(events.following)
+
+    # -- the connections -------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Connect, again and again. The first time has to succeed."""
+        backoff = Backoff()
+        first = True
+        restarts = 0
+
+        def let_in(connected: wire.Connected) -> None:
+            nonlocal first, restarts
+            restarted, restarts = self._machine.restarts > restarts, self._machine.restarts
+            self._on_change(Online(connected.server, connected.principal, restarted))
+            if first:
+                first = False
+                task_status.started()
+
+        while True:
+            ended = await hold(self._dial, self._machine, self._outgoing, let_in)
+            if first:
+                later = ended.retry_after or None
+                raise ended.error or Unreachable(ended.reason, retry_after=later)
+            if ended.error is not None:
+                self._machine.fail(ended.error)
+                self._on_change(Offline(ended.reason, None))
+                return
+            await self._wait(ended, backoff)
+
+    async def _wait(self, ended: Ended, backoff: Backoff) -> None:
+        seconds = max(backoff.next(ended.held), ended.retry_after)
+        self._on_change(Offline(ended.reason, seconds))
+        await trio.sleep(seconds)
+
+    def close(self) -> None:
+        self._machine.fail(ClientClosed("this client is closed"))
+
+    async def _outgoing(self) -> str:
+        """The next frame to send."""
+        while not self._machine.outgoing:
+            self._sending = trio.Event()
+            await self._sending.wait()
+        return self._machine.outgoing.popleft()
+
+    def _stir(self) -> None:
+        self._sending.set()
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    as_user: str | None = None,
+    name: str = "motet.client",
+    on_change: Callable[[Change], None] | None = None,
+    tls: ssl.SSLContext | None = None,
+    dial: Dial | None = None,
+) -> AsyncGenerator[Client]:
+    """A client of the gateway at ``ws://HOST:PORT`` or ``wss://``, for the length of a block.
+
+    The first connection has to succeed: raises :class:`Unreachable`, :class:`TurnedAway`, and
+    ``ConfigError`` for an address that is none. When a later one ends the client comes back by
+    itself, after 0.5 s at first and 30 s at most; ``on_change`` is told, and must not block.
+    Leaving the block closes the connection; runs at the host go on. ``as_user``: whom it is for, if
+    the token is a bridge's; ``tls`` says which certificates are good, ``dial`` makes connections in
+    another way.
+    """
+    machine = Machine(wire.ClientInfo(name, __version__, ("deltas", "gap")), token, as_user=as_user)
+    client = Client(machine, dial or dialer(Address.of(url), tls), on_change or _ignore)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(client.run)
+            try:
+                yield client
+            finally:
+                client.close()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # One error needs no group around it: the nursery is not the user's. Its cause stays.
+        error = only_error(group)
+        raise error from error.__cause__
+
+
+def _ignore(_: Change) -> None:
+    """Not everybody wants to know."""
+
+
+def _of(result: object, kind: type[R]) -> R:
+    try:
+        return msgspec.convert(result, kind)
+    except msgspec.ValidationError as error:
+        raise ClientError(f"the host is of another version: {error}") from None

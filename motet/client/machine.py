@@ -1,0 +1,389 @@
+"""The client's side of ``motet.v1``, without I/O: what to send, given what came.
+
+It outlives connections: :meth:`Machine.opened`, :meth:`received` and :meth:`lost` tell it of each,
+and :attr:`Machine.outgoing` has the frames for the present one.
+
+Invariants: nothing but ``connect`` is sent before the host has answered it; a stream goes on where
+it stopped (:class:`Following`); an unanswered request is sent again exactly if that is harmless.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import attrs
+import msgspec
+from msgspec import UNSET
+
+from motet.client.requests import ClientError, Pending, RequestFailed, Requests
+from motet.protocols import gateway as wire
+from motet.protocols.chat import JsonObject
+from motet.protocols.events import EventRecord, Gap, Tick
+from motet.protocols.gateway import ErrorBody, StreamState
+
+# What a client has of one stream, whatever becomes of its connections. Pure.
+#
+# Invariant: the numbered events that :meth:`Following.take` gives are ``after + 1, after + 2,
+# ...``, each once and in order, except where a ``Gap`` stands for those that the host no longer
+# has.
+
+
+CAPACITY: Final = 1_024
+
+
+@attrs.define(eq=False)
+class Following:
+    """One stream that is read. ``changed`` is called when there is something new to look at.
+
+    Attributes:
+        last: number of the last event that was kept; None: from where the stream is when asked.
+        asking: id of the request that asks for what follows ``last``.
+        held: the reader is slow; nothing is kept until it has taken half of what there is.
+        again: the host could not answer; it is asked again at its next tick.
+        begun: the host has answered once.
+        error: why nothing follows what is kept.
+    """
+
+    stream: str
+    last: int | None
+    changed: Callable[[], None]
+    capacity: int = CAPACITY
+    asking: str | None = attrs.field(init=False, default=None)
+    held: bool = attrs.field(init=False, default=False)
+    again: bool = attrs.field(init=False, default=False)
+    begun: bool = attrs.field(init=False, default=False)
+    error: ClientError | None = attrs.field(init=False, default=None)
+    _kept: deque[EventRecord] = attrs.field(init=False, factory=deque[EventRecord])
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is asked for, though it could be."""
+        return self.asking is None and not self.held and self.error is None
+
+    def answered(self, state: StreamState, now: float) -> None:
+        """The host said where the stream stands; ``now`` is in Unix seconds."""
+        self.asking, self.again, self.begun = None, False, True
+        if self.last is None:
+            self.last = state.head
+        elif not state.resumed:
+            reason = "" if state.reason is UNSET else state.reason
+            if reason in ("not_found", "limit_reached"):
+                self.fail(
+                    RequestFailed(ErrorBody(reason, f"{self.stream} cannot be read: {reason}"))
+                )
+                return
+            start = min(self.last, state.head) + 1
+            self._kept.append(EventRecord(self.stream, Gap(start, state.head), now))
+            self.last = state.head
+        self.changed()
+
+    def refused(self, error: RequestFailed) -> None:
+        """The host did not say where the stream stands."""
+        self.asking = None
+        if self.begun and error.retryable:
+            self.again = True
+        else:
+            self.fail(error)
+
+    def arrived(self, seq: int | None, record: EventRecord | None) -> bool:
+        """An event came, None if it is of a later version. True: ask for what follows ``last``."""
+        if self.last is None or self.held:
+            return False
+        if seq is None:
+            self._keep_ephemeral(record)
+            return False
+        if seq > self.last + 1:
+            return self.asking is None
+        if seq == self.last + 1:
+            self._keep(seq, record)
+        return False
+
+    def take(self) -> EventRecord | None:
+        """The next event that is kept. It may let the stream go on, see :attr:`held`."""
+        if not self._kept:
+            return None
+        record = self._kept.popleft()
+        if self.held and len(self._kept) <= self.capacity // 2:
+            self.held = False
+        return record
+
+    def fail(self, error: ClientError) -> None:
+        """Nothing more comes after what is kept."""
+        self.asking, self.again, self.held = None, False, False
+        self.error = self.error or error
+        self.changed()
+
+    def disconnected(self) -> None:
+        self.asking, self.again = None, False
+
+    def forget_ephemerals(self) -> None:
+        """The host has restarted: parts of what it was about to say mean nothing any more."""
+        kept = [record for record in self._kept if record.seq is not None or _is_gap(record)]
+        self._kept = deque(kept)
+
+    def _keep(self, seq: int, record: EventRecord | None) -> None:
+        if len(self._kept) >= self.capacity:
+            self.forget_ephemerals()
+        if len(self._kept) >= self.capacity:
+            self.held = True
+            return
+        self.last = seq
+        if record is not None:
+            self._kept.append(record)
+            self.changed()
+
+    def _keep_ephemeral(self, record: EventRecord | None) -> None:
+        if record is None or self.asking is not None or len(self._kept) >= self.capacity // 2:
+            return
+        self._kept.append(record)
+        self.changed()
+
+
+def _is_gap(record: EventRecord) -> bool:
+    return isinstance(record.event, Gap)
+
+
+R = TypeVar("R")
+_RESUMED: Final = 32  # streams that a connect may name; others are subscribed to after it
+_UNKNOWN: Final = wire.ErrorBody("internal", "the host said that it failed, and not why")
+
+
+@attrs.define(eq=False)
+class Machine:
+    """One client. ``stirred`` is called when there is something in ``outgoing``.
+
+    ``server`` is the host of the present connection once it has let us in; ``restarts`` counts how
+    often that was a new one; ``unreadable``, the events that only another version understands.
+    """
+
+    client: wire.ClientInfo
+    token: str | None = attrs.field(default=None, repr=False)
+    stirred: Callable[[], None] = attrs.field(default=lambda: None)
+    as_user: str | None = None
+    server: wire.Connected | None = attrs.field(init=False, default=None)
+    restarts: int = attrs.field(init=False, default=0)
+    unreadable: int = attrs.field(init=False, default=0)
+    error: ClientError | None = attrs.field(init=False, default=None)
+    outgoing: deque[str] = attrs.field(init=False, factory=deque[str])
+    _instance: str | None = attrs.field(init=False, default=None)
+    _connect: str | None = attrs.field(init=False, default=None)
+    _requests: Requests = attrs.field(init=False, factory=Requests)
+    _streams: dict[str, Following] = attrs.field(init=False, factory=dict[str, Following])
+    _ids: itertools.count[int] = attrs.field(init=False, factory=lambda: itertools.count(1))
+
+    # -- what the connection does ----------------------------------------------------------------
+
+    def opened(self) -> None:
+        """There is a connection: say who we are, and how far we have come in each stream."""
+        self._connect = self._id()
+        resume: dict[str, int] = {}
+        for stream, following in self._streams.items():
+            if following.last is not None and following.idle and len(resume) < _RESUMED:
+                resume[stream] = following.last
+                following.asking = self._connect
+        auth = wire.Auth(self.token, self.as_user)
+        params = wire.ConnectParams(client=self.client, auth=auth, resume=resume)
+        self._send(self._connect, "connect", _fields(params))
+
+    def received(self, text: str) -> None:
+        """A frame came. Raises :class:`RequestFailed` when we are not let in.
+
+        Raises :class:`~motet.protocols.gateway.FrameError` for what is no frame.
+        """
+        frame = wire.decode_frame(text)
+        if isinstance(frame, wire.EventFrame):
+            self._event(frame)
+        elif isinstance(frame, wire.ResponseFrame):
+            self._response(frame)
+
+    def lost(self) -> None:
+        """The connection has ended; there is another one when :meth:`opened` is called."""
+        self.server = self._connect = None
+        self.outgoing.clear()
+        self._requests.disconnected()
+        for following in self._streams.values():
+            following.disconnected()
+
+    def fail(self, error: ClientError) -> None:
+        """There will be no other connection: all that waits is told so, and all that comes."""
+        self.error = error
+        self._requests.fail(error)
+        for following in self._streams.values():
+            following.fail(error)
+
+    # -- what the caller wants -------------------------------------------------------------------
+
+    def request(self, method: str, params: JsonObject, settled: Callable[[], None]) -> Pending:
+        """Have a request sent as soon as it may be."""
+        pending = Pending(self._id(), method, params, settled)
+        if self.error is not None:
+            pending.settle(None, self.error)
+        else:
+            self._requests.add(pending)
+            self._send_due()
+        return pending
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody waits for it any more; unless it was sent already, it never is."""
+        self._requests.pop(pending.id)
+
+    def follow(
+        self, stream: str, after: int | None, changed: Callable[[], None], capacity: int = CAPACITY
+    ) -> Following:
+        """Read a stream after number ``after``; None: from where it will be when asked."""
+        if stream in self._streams:
+            raise ClientError(f"{stream} is read by this client already; one reader is enough")
+        following = Following(stream, after, changed, capacity)
+        self._streams[stream] = following
+        if self.error is not None:
+            following.fail(self.error)
+        self._ask(following)
+        return following
+
+    def unfollow(self, following: Following) -> None:
+        """Read it no more."""
+        if self._streams.get(following.stream) is following:
+            del self._streams[following.stream]
+            self._unsubscribe(following)
+
+    def take(self, following: Following) -> EventRecord | None:
+        """The next event of a stream; one that was held goes on when it is read."""
+        held = following.held
+        record = following.take()
+        if held and not following.held:
+            self._ask(following)
+        return record
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _response(self, frame: wire.ResponseFrame) -> None:
+        error = None if frame.ok else _failure(frame)
+        if frame.id == self._connect:
+            if error is not None:
+                raise error
+            self._let_in(_converted(frame.result, wire.Connected))
+        elif (pending := self._requests.pop(frame.id)) is not None:
+            pending.settle(frame.result, error)
+            self._send_due()
+        elif (following := self._asked_by(frame.id)) is not None:
+            if error is not None:
+                following.refused(error)
+            else:
+                state = _converted(frame.result, wire.StreamState)
+                following.answered(state, self._now())
+
+    def _asked_by(self, request_id: str) -> Following | None:
+        return next((one for one in self._streams.values() if one.asking == request_id), None)
+
+    def _let_in(self, connected: wire.Connected) -> None:
+        self.server = connected
+        instance = connected.server.instance
+        if self._instance not in (None, instance):
+            self.restarts += 1
+            for following in self._streams.values():
+                following.forget_ephemerals()
+        self._instance = instance
+        for stream, following in self._streams.items():
+            if following.asking == self._connect and stream in connected.streams:
+                following.answered(connected.streams[stream], connected.server.time)
+            elif following.idle:
+                self._ask(following)
+        self._connect = None
+        self._send_due()
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _event(self, frame: wire.EventFrame) -> None:
+        record = self._record(frame)
+        if record is not None and isinstance(record.event, Tick):
+            self._ticked(record.event)
+            return
+        following = self._streams.get(frame.stream)
+        if following is None:
+            return
+        was_held = following.held
+        seq = None if frame.seq is UNSET else frame.seq
+        if (record is not None and isinstance(record.event, Gap)) or following.arrived(seq, record):
+            self._ask(following)
+        if following.held and not was_held:
+            self._unsubscribe(following)
+
+    def _record(self, frame: wire.EventFrame) -> EventRecord | None:
+        """None for an event that only a later version knows, or means in another way."""
+        try:
+            return wire.event_record(frame)
+        except wire.FrameError:
+            self.unreadable += 1
+            return None
+
+    def _ticked(self, tick: Tick) -> None:
+        for stream, following in self._streams.items():
+            last = following.last
+            behind = last is not None and tick.heads.get(stream, 0) > last
+            if behind or following.again:
+                self._ask(following)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _ask(self, following: Following) -> None:
+        """Ask for what follows its last event, unless that is under way."""
+        if self.server is None or not following.idle:
+            return
+        following.asking, following.again = self._id(), False
+        params: JsonObject = {"stream": following.stream}
+        if following.last is not None:
+            params["after"] = following.last
+        self._send(following.asking, "subscribe", params)
+
+    def _unsubscribe(self, following: Following) -> None:
+        following.asking = None
+        if self.server is not None:
+            self._send(self._id(), "unsubscribe", {"stream": following.stream})
+
+    def _send_due(self) -> None:
+        if self.server is None:
+            return
+        limits = self.server.limits
+        for pending in self._requests.due(limits.in_flight + limits.waiting // 2):
+            size = len(pending.text.encode())
+            if size > limits.frame:
+                self._requests.pop(pending.id)
+                why = f"{pending.method} takes {size} bytes, the host reads {limits.frame}"
+                pending.settle(None, RequestFailed(wire.ErrorBody("invalid_params", why)))
+            else:
+                pending.sent = True
+                self._put(pending.text)
+
+    def _send(self, request_id: str, method: str, params: JsonObject) -> None:
+        self._put(wire.encode(wire.RequestFrame(request_id, method, params)))
+
+    def _put(self, text: str) -> None:
+        self.outgoing.append(text)
+        self.stirred()
+
+    def _id(self) -> str:
+        return str(next(self._ids))
+
+    def _now(self) -> float:
+        return self.server.server.time if self.server is not None else 0.0
+
+
+def _fields(params: wire.ConnectParams) -> JsonObject:
+    return msgspec.convert(msgspec.to_builtins(params), JsonObject)
+
+
+def _failure(frame: wire.ResponseFrame) -> RequestFailed:
+    return RequestFailed(_UNKNOWN if frame.error is UNSET else frame.error)
+
+
+def _converted(result: object, kind: type[R]) -> R:
+    try:
+        return msgspec.convert(result, kind)
+    except msgspec.ValidationError as error:
+        raise wire.FrameError(f"an answer that is not of {wire.SUBPROTOCOL}: {error}") from None

@@ -1,0 +1,335 @@
+"""A host as coroutines of asyncio see it, wherever it runs: in a thread, or as their guest.
+
+Invariant: cancelling an asyncio task that waits for the host cancels what it waits for, and the
+task goes on when all of that has ended (G1); a second cancellation changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    Unpack,
+    overload,
+)
+
+import outcome
+import trio
+from typing_extensions import TypeVar
+
+from motet.actors.host import open_host
+from motet.embed.life import (
+    Asked,
+    HostClosed,
+    Job,
+    OpenHost,
+    Opening,
+    Portal,
+    failed_before,
+    portal_into,
+)
+from motet.protocols.config import HostConfig
+from motet.protocols.run import RunOptions
+from motet.protocols.sessions import LOCAL, Principal, StopReport
+
+if TYPE_CHECKING:
+    from motet.actors.agents.spec import Agent, AnyAgent
+    from motet.actors.host import Host
+    from motet.actors.hosting.inputs import RunStream
+    from motet.protocols.events import AnyEvent
+    from motet.protocols.run import RunResult
+
+
+D = TypeVar("D")
+R = TypeVar("R")
+O_co = TypeVar("O_co", covariant=True, default=str)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncioStream(Generic[O_co]):
+    """``async for`` over the events of a run, in asyncio; see :class:`motet.RunStream`."""
+
+    def __init__(self, portal: Portal, run: RunStream[O_co]) -> None:
+        self._portal = portal
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        return self._run.id
+
+    @property
+    def session(self) -> str:
+        return self._run.session
+
+    @property
+    def result(self) -> RunResult[O_co]:
+        """The result. Raises ``RuntimeError`` while the run goes on."""
+        return self._run.result
+
+    async def wait(self) -> RunResult[O_co]:
+        """Wait until the run has ended. Cancelling the wait leaves the run."""
+        return await settled(self._portal.start(lambda _: self._run.wait()))
+
+    def cancel(self, mode: Literal["now", "after_turn"] = "now") -> None:
+        """Ask the run to end: at once, or before its next model request."""
+        self._portal.soon(self._run.cancel, mode)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        event = await settled(self._portal.start(self._next))
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def _next(self, _: Host) -> AnyEvent | None:
+        return await anext(self._run, None)
+
+
+class AsyncioHost:
+    """The calls of :class:`motet.Host` for asyncio: :attr:`motet.HostThread.asyncio`, or
+    :func:`motet.guest`.
+
+    They raise what those of the host raise, and ``HostClosed``.
+    """
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+
+    @overload
+    async def run(
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+    ) -> RunResult[R]: ...
+
+    @overload
+    async def run(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[Asked]
+    ) -> RunResult[R]: ...
+
+    @overload
+    async def run(
+        self, agent: str, text: str, *, deps: object = None, **options: Unpack[Asked]
+    ) -> RunResult[Any]: ...
+
+    async def run(
+        self, agent: AnyAgent | str, text: str, *, deps: object = None, **options: Unpack[Asked]
+    ) -> RunResult[Any]:
+        """Answer one input and wait for it; see :meth:`motet.Host.run`.
+
+        Time-outs are asyncio's: ``async with asyncio.timeout(30): await host.run(...)``.
+        """
+
+        async def work(host: Host) -> RunResult[Any]:
+            return await host.run(agent, text, deps=deps, **options)
+
+        return await settled(self._portal.start(work))
+
+    @overload
+    def stream(
+        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
+
+    @overload
+    def stream(
+        self, agent: str, text: str, *, deps: object = None, **options: Unpack[RunOptions]
+    ) -> AbstractAsyncContextManager[AsyncioStream[Any]]: ...
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        *,
+        deps: object = None,
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[AsyncioStream[Any]]:
+        """Watch a run: ``async with host.stream(...) as run: async for event in run: ...``.
+
+        Leaving the block early cancels the run and waits until all it started has ended.
+        """
+        begun: Future[RunStream[Any]] = Future()
+
+        async def hold(host: Host) -> None:
+            async with host.stream(agent, text, deps=deps, **options) as run:
+                begun.set_result(run)
+                await trio.sleep_forever()
+
+        job = self._portal.start(hold)
+        job.future.add_done_callback(partial(failed_before, begun))
+        try:
+            await asyncio.wait([_watched(begun)])
+            yield AsyncioStream(self._portal, begun.result())
+        finally:
+            job.cancel()
+            await _over(job)
+
+    async def stop(
+        self,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        everything: bool = False,
+        principal: Principal = LOCAL,
+        grace: float = 5.0,
+    ) -> StopReport:
+        """Stop runs and wait for their clean-up; see :meth:`motet.Host.stop`."""
+
+        async def work(host: Host) -> StopReport:
+            return await host.stop(
+                run_id=run_id,
+                session=session,
+                everything=everything,
+                principal=principal,
+                grace=grace,
+            )
+
+        return await settled(self._portal.start(work))
+
+    async def call(
+        self,
+        function: Callable[Concatenate[Host, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """The rest of a host: ``await host.call(motet.Host.history, "user:alice", limit=5)``.
+
+        Or any function of one's own, which takes the host first, is written for Trio, and runs
+        in the host's loop.
+        """
+
+        async def work(host: Host) -> T:
+            return await function(host, *args, **kwargs)
+
+        return await settled(self._portal.start(work))
+
+
+async def settled(job: Job[T]) -> T:
+    """The outcome of a job; see the invariant of this module."""
+    await _over(job)
+    return job.future.result()
+
+
+async def _over(job: Job[T]) -> None:
+    """Wait for the end of a job. Being cancelled cancels it first; then this raises after it."""
+    ended = _watched(job.future)
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            job.cancel()
+    if cancelled is not None:
+        raise cancelled
+
+
+def _watched(future: Future[T]) -> asyncio.Future[T]:
+    """For :func:`asyncio.wait`; asyncio does not complain when nobody looks at its exception."""
+    watched = asyncio.wrap_future(future)
+    watched.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return watched
+
+
+# A host in an asyncio program's own thread: Trio as the guest of its loop.
+#
+# A busy loop delays the agents, and a busy agent the loop: :class:`motet.HostThread` is the first
+# choice. Invariant: Trio has ended when the block is left, however often the task is cancelled.
+
+
+@asynccontextmanager
+async def guest(
+    config: str | Path | HostConfig | None = None, **opening: Unpack[Opening]
+) -> AsyncGenerator[AsyncioHost]:
+    """A host for the length of an ``async with`` block of asyncio, in the thread of its loop.
+
+    The arguments are those of :class:`motet.HostThread`. Raises what :func:`motet.open_host`
+    raises, and ``RuntimeError`` outside of asyncio or when the thread has a guest already.
+    Leaving it, by a cancellation too, cancels what runs and waits until it has ended; a
+    synchronous tool can delay that for as long as it takes.
+    """
+    if trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "guest() was called inside trio: use `async with motet.open_host(...)` there"
+        )
+    trip = _Trip(asyncio.get_running_loop())
+    trip.start(partial(open_host, config=config, **opening))
+    try:
+        yield AsyncioHost(await trip.portal())
+    finally:
+        await trip.end()
+
+
+class _Trip:
+    """One run of Trio inside of an asyncio loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._scope = trio.CancelScope()
+        self._ready: asyncio.Future[Portal] = loop.create_future()
+        self._over: asyncio.Future[outcome.Outcome[None]] = loop.create_future()
+        self._told = False
+
+    def start(self, opening: OpenHost) -> None:
+        try:
+            trio.lowlevel.start_guest_run(
+                self._live,
+                opening,
+                run_sync_soon_threadsafe=self._loop.call_soon_threadsafe,
+                run_sync_soon_not_threadsafe=self._loop.call_soon,
+                done_callback=self._over.set_result,
+                host_uses_signal_set_wakeup_fd=True,
+            )
+        except RuntimeError as error:
+            raise RuntimeError(
+                "this thread has a guest host already: agents share one host, or use HostThread"
+            ) from error
+        self._token = trio.lowlevel.current_trio_token()
+
+    async def portal(self) -> Portal:
+        """The way into the host, when it is open. Raises what kept it from opening."""
+        either: list[asyncio.Future[Any]] = [self._ready, self._over]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done():
+            self._told = True
+            self._over.result().unwrap()
+            raise HostClosed("the host was not opened")
+        return self._ready.result()
+
+    async def end(self) -> None:
+        """Have Trio end, and wait for it. Being cancelled meanwhile is raised afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self._over.done():
+            self._token.run_sync_soon(self._scope.cancel)
+            try:
+                await asyncio.wait([self._over])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        if not self._told:
+            self._over.result().unwrap()
+
+    async def _live(self, opening: OpenHost) -> None:
+        with self._scope:
+            async with portal_into(opening) as portal:
+                self._ready.set_result(portal)
+                await trio.sleep_forever()

@@ -1,0 +1,437 @@
+"""Programs that run beside the host and never outlive it (G2).
+
+Invariant: when the block of :func:`open_child` has been left, by return, error or cancellation,
+every process that the program started is dead and reaped, unless the kernel could not end it.
+
+On Linux a guard stands between the host and the program. It holds one end of a pipe whose other
+end only the host has, so it notices the end of the host in whatever way, ``kill -9`` included;
+and it is the subreaper of all that the program starts, so that neither a double fork nor a
+``setsid`` gets out of its reach. If somebody kills the guard, the kernel kills the program.
+Elsewhere the program leads a process group, which is killed; a host that is killed leaves it.
+
+All that the host starts goes through :func:`open_child`, so that a simulation can put programs of
+its own in the place of the machine's: :func:`started_by`.
+
+    async with open_child(["some-server", "--stdio"], env={"PATH": "/usr/bin"}) as child:
+        await child.stdin.send_all(b"hello\n")
+        answer = await child.stdout.receive_some()
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import attrs
+import msgspec
+import trio
+
+from motet.runtime import process_guard as guard
+from motet.runtime.process_guard import PATIENCE
+
+# Say good-bye when cancelled: for talks whose end takes an answer of the other side.
+
+
+@asynccontextmanager
+async def cancelled_inside() -> AsyncGenerator[trio.CancelScope]:
+    """Shield the block; a cancellation from outside cancels the yielded scope instead.
+
+    What follows that scope in the block must bound itself by a deadline. After the block the
+    cancellation goes on as ever.
+    """
+    scope = trio.CancelScope()
+
+    async def pass_on() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pass_on)
+        with trio.CancelScope(shield=True):
+            yield scope
+        nursery.cancel_scope.cancel()
+
+
+# What is kept of an output of any length: its beginning and its end, in bounded memory.
+
+
+class HeadTail:
+    """The first and the last bytes of a stream; at most ``room`` of them, and as much again.
+
+    ``total`` counts all bytes that were added.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._head_room = room // 2
+        self._tail_room = room - self._head_room
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        missing = self._head_room - len(self._head)
+        self._head += data[:missing]
+        self._tail += data[missing:][-self._tail_room :]
+        if len(self._tail) > 2 * self._tail_room:
+            del self._tail[: -self._tail_room]
+
+    def text(self) -> str:
+        """What was kept, as text; invalid UTF-8 is replaced, and what was left out is counted."""
+        tail = self._tail[-self._tail_room :]
+        cut = self.total - len(self._head) - len(tail)
+        if not cut:
+            return (self._head + tail).decode("utf-8", "replace")
+        # A character that the cut went through is part of what was left out.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
+        begin = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+        shown = tail[begin:].decode("utf-8", "replace")
+        return f"{head}\n[... {cut:,} of {self.total:,} bytes left out ...]\n{shown}"
+
+
+GRACE = 0.1
+"""Seconds between asking a program to end and killing it."""
+
+GUARD = guard.__file__
+GUARDED = sys.platform == "linux"
+
+
+@attrs.frozen
+class Program:
+    """What is to be started; the fields are the arguments of :func:`open_child`."""
+
+    argv: tuple[str, ...]
+    cwd: str | Path | None
+    env: Mapping[str, str]
+    grace: float
+    limits: Mapping[str, int]
+    reads: bool
+    joined: bool
+
+
+class Process(Protocol):
+    """What is used of a :class:`trio.Process`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class Child:
+    """A running program and its three streams.
+
+    A stream whose program has gone raises ``trio.BrokenResourceError`` when written to, and ends
+    when read. Read both outputs, or the program blocks once a pipe is full.
+
+    Attributes:
+        stdin: close it to let the program see the end of its input.
+        pid: of the process that the host waits for: the guard where there is one.
+    """
+
+    stdin: trio.abc.SendStream
+    stdout: trio.abc.ReceiveStream
+    stderr: trio.abc.ReceiveStream
+    _process: Process = attrs.field(repr=False)
+    _lifeline: trio.abc.AsyncResource | None = attrs.field(repr=False)
+    _grace: float = attrs.field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended: its exit code, or 128 and the signal that killed it; None: it runs."""
+        code = self._process.returncode
+        return code if code is None or code >= 0 else 128 - code
+
+    async def wait(self) -> int:
+        """Wait until it has ended, and with it all that it started. Cancelling leaves it alone."""
+        await self._process.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def answer(self, question: bytes, *, room: int, words: HeadTail) -> bytes | None:
+        """Write to it, close its stdin, and read all that it says until it has ended.
+
+        ``words`` gets its stderr. None, and it still runs: it has said more than ``room`` bytes.
+        """
+        said = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask, question)
+            nursery.start_soon(self._drain, words)
+            async for chunk in self.stdout:
+                said += chunk
+                if len(said) > room:
+                    nursery.cancel_scope.cancel()
+                    break
+            # It is gone, and with it all that could write: what is left is in the pipe.
+            nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
+        return bytes(said) if len(said) <= room else None
+
+    async def _ask(self, question: bytes) -> None:
+        with suppress(trio.BrokenResourceError):  # it has not read all; how it ends says why
+            await self.stdin.send_all(question)
+        await self.stdin.aclose()
+
+    async def _drain(self, words: HeadTail) -> None:
+        async for chunk in self.stderr:
+            words.add(chunk)
+
+    async def end(self) -> None:
+        """End it as :meth:`stop` does, and close its streams; again does nothing."""
+        await self.stop()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+            await self.stdout.aclose()
+            await self.stderr.aclose()
+
+    async def stop(self) -> None:
+        """End it with all that it started, and wait until they are gone; again does nothing.
+
+        Asks them to (SIGTERM), and kills what is there after the grace. Shielded: takes at most
+        the grace and a few seconds, whatever the program does. What it has said can still be read.
+        """
+        budget = self._grace + 2 * PATIENCE
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + budget):
+            await self.stdin.aclose()
+            await (self._release() if self._lifeline else self._end_group())
+        if self._process.returncode is None:
+            self._process.kill()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+                await self._process.wait()
+
+    async def _release(self) -> None:
+        """Let go of the lifeline: the guard ends all that is left, then itself."""
+        assert self._lifeline is not None
+        await self._lifeline.aclose()
+        await self._process.wait()
+
+    async def _end_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGTERM)
+            with trio.move_on_after(self._grace):
+                await self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):  # also what has outlived its leader
+            os.killpg(self.pid, signal.SIGKILL)
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def open_child(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    grace: float = GRACE,
+    limits: Mapping[str, int] | None = None,
+    reads: bool = True,
+    joined: bool = False,
+) -> AsyncGenerator[Child]:
+    """Run a program for the length of the block; at its end the program is ended.
+
+    Args:
+        argv: the program, looked for in ``PATH`` of ``env``, and its arguments; no shell.
+        cwd: its current directory, default the host's.
+        env: all of its environment, default the host's: think of the keys in it.
+        grace: seconds between asking it to end and killing it.
+        limits: names of ``resource.RLIMIT_*`` and their values, for each of its processes; only
+            where there is a guard.
+        reads: whether there is something on its stdin; if not, that is ``/dev/null``.
+        joined: whether its stderr comes in its stdout, in the order in which it was written.
+
+    Raises ``OSError`` when it cannot be started. Cancellation ends it and waits.
+    """
+    known = dict(os.environ if env is None else env)
+    program = Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined)
+    start = _instead.get() or (_start_guarded if GUARDED else _start_group)
+    child = await start(program)
+    try:
+        yield child
+    finally:
+        await child.end()
+
+
+Start: TypeAlias = Callable[[Program], Awaitable[Child]]
+"""Starts a program; raises ``OSError``. Closing the lifeline of the child has to end it, by
+SIGTERM and after the grace by SIGKILL, as a guard does."""
+
+_instead: ContextVar[Start | None] = ContextVar("who starts programs", default=None)
+
+
+@contextmanager
+def started_by(start: Start) -> Generator[None]:
+    """Have ``start`` run the programs of this context, for the length of the block."""
+    before = _instead.set(start)
+    try:
+        yield
+    finally:
+        _instead.reset(before)
+
+
+def simulated() -> bool:
+    """Whether programs are started by somebody else than this machine; see :func:`started_by`."""
+    return _instead.get() is not None
+
+
+def _look_for(program: Program) -> None:
+    """Raises ``FileNotFoundError``: the guard could only say so in the program's own output."""
+    name = program.argv[0]
+    named = os.path.join(program.cwd or ".", name) if os.path.dirname(name) else name
+    if shutil.which(named, path=program.env.get("PATH", os.defpath)) is None:
+        raise FileNotFoundError(f"there is no program {name!r} that can be run")
+
+
+async def _start_guarded(program: Program) -> Child:
+    _look_for(program)
+    options, passed = {"RLIMIT_CORE": 0, **program.limits}, list[int]()
+    stdin: trio.abc.SendStream = Nothing()
+    if program.reads:
+        read, write = os.pipe()
+        stdin, options["STDIN"] = trio.lowlevel.FdStream(write), read
+        passed.append(read)
+    listed = ",".join(f"{name}={value}" for name, value in options.items())
+    words = [sys.executable, "-I", "-S", GUARD, str(program.grace), listed, *program.argv]
+    try:
+        process = await _open(words, program, subprocess.PIPE, passed)
+    except BaseException:
+        await trio.aclose_forcefully(stdin)
+        raise
+    finally:
+        for descriptor in passed:
+            os.close(descriptor)
+    return _child(process, stdin, process.stdin, program.grace)
+
+
+async def _start_group(program: Program) -> Child:
+    _look_for(program)
+    fed = subprocess.PIPE if program.reads else subprocess.DEVNULL
+    process = await _open(list(program.argv), program, fed, ())
+    return _child(process, process.stdin or Nothing(), None, program.grace)
+
+
+async def _open(
+    words: list[str], program: Program, stdin: int, passed: Sequence[int]
+) -> trio.Process:
+    return await trio.lowlevel.open_process(
+        words,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if program.joined else subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=passed,
+        cwd=program.cwd,
+        env=dict(program.env),
+    )
+
+
+def _child(
+    process: trio.Process,
+    stdin: trio.abc.SendStream,
+    lifeline: trio.abc.AsyncResource | None,
+    grace: float,
+) -> Child:
+    assert process.stdout is not None
+    return Child(stdin, process.stdout, process.stderr or Nothing(), process, lifeline, grace)
+
+
+class Nothing(trio.abc.SendStream, trio.abc.ReceiveStream):
+    """The stream that a program does not have: nobody reads it, nothing comes."""
+
+    async def send_all(self, data: object) -> None:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        return b""
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+# Running a command under the guard: bounded output, bounded time, nothing left behind (G2).
+#
+# Invariant: when :func:`run_command` has ended, by return, error or cancellation, every process
+# that the command started is dead and reaped, unless the kernel could not end it.
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """How a command ended. ``code`` is 128 and the signal for one that was killed by a signal.
+
+    ``total`` counts the bytes of the whole output, of which ``output`` may leave out the middle.
+    """
+
+    code: int
+    timed_out: bool
+    output: str
+    total: int
+
+
+async def run_command(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    limits: Mapping[str, int],
+    timeout: float,
+    room: int,
+) -> Finished:
+    """Run ``argv`` for at most ``timeout`` seconds; ``limits`` as for a child.
+
+    Cancellation ends the command and waits until it is gone, as does the time-out; a moment of
+    grace and then SIGKILL, so that this takes a fraction of a second.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    output = HeadTail(room)
+    drained = trio.Event()
+    async with (
+        open_child(argv, cwd=cwd, env=env, limits=limits, reads=False, joined=True) as child,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_drain, child.stdout, output, drained)
+        try:
+            with trio.move_on_after(timeout) as limit:
+                await child.wait()
+        finally:
+            await child.stop()
+        with trio.move_on_after(PATIENCE):
+            await drained.wait()
+        nursery.cancel_scope.cancel()
+    assert child.returncode is not None
+    return Finished(child.returncode, limit.cancelled_caught, output.text(), output.total)
+
+
+async def _drain(stdout: trio.abc.ReceiveStream, output: HeadTail, drained: trio.Event) -> None:
+    async for chunk in stdout:
+        output.add(chunk)
+    drained.set()
+
+
+def environment() -> dict[str, str]:
+    """All that an unconfined command gets to know of the host's environment: no keys, no tokens."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**kept, "LANG": "C.UTF-8"}
