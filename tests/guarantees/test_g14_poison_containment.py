@@ -10,7 +10,7 @@ import trio
 
 import motet
 from motet.protocols import events
-from tests.actors.recovery.crashes import crashed, ended, opened
+from tests.actors.sessions.crashes import crashed, ended, opened
 from tests.scripted import Scripted, say
 
 TRIES = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.actors.mcp.stage import SERVER
+from tests.actors.tools.mcp.stage import SERVER
 from tests.motet.command import motet
 
 CONFIG = f"""

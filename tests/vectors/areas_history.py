@@ -35,7 +35,7 @@ from motet.protocols.sessions import (
     SessionContext,
     StoreSummary,
 )
-from tests.actors.agent.histories import rows_of
+from tests.actors.runs.histories import rows_of
 from tests.actors.sessions.store_builders import Store, open_store
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood, NotYet
 

@@ -22,7 +22,7 @@ from motet.protocols import events
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelEvent, ModelFailure, ModelRequest
-from tests.actors.agent.histories import rows_of
+from tests.actors.runs.histories import rows_of
 from tests.scripted import Scripted, Step, call, say
 from tests.vectors.areas_host import broken_table
 from tests.vectors.cases import Facts, Given, NotUnderstood

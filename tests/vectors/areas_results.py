@@ -23,7 +23,7 @@ from motet.actors.tools.result_pages import result_page
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import PinResult, ReadResult, ResultInfo
-from tests.actors.results.builders import Clock, Opened, open_results
+from tests.actors.tools.builders import Clock, Opened, open_results
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 
 _PAGED = ("items", "text", "result_id", "reference", "id")

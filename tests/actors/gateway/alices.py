@@ -15,7 +15,7 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.rooms import RoomPlan
-from tests.actors.approvals.ops import ended, parked, pending
+from tests.actors.runs.ops import ended, parked, pending
 from tests.scripted import Scripted, call, say
 
 SECRET = "amaryllis"

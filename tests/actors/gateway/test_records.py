@@ -20,8 +20,8 @@ from motet.protocols.chat import UserMessage
 from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
 from motet.protocols.gateway import Sent
 from motet.protocols.sessions import HistoryRow
-from tests.actors.approvals.ops import tree_of
 from tests.actors.gateway.fakes import Client, connected
+from tests.actors.runs.ops import tree_of
 from tests.scripted import Scripted, call, say
 
 ALICE, ROOT = new_token(), new_token()

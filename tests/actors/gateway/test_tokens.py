@@ -20,8 +20,8 @@ from motet.cli.stored import writing_together
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Role
-from tests.actors.approvals.ops import tree_of
 from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
+from tests.actors.runs.ops import tree_of
 
 BRIDGE, PLAIN, ROOT = new_token(), new_token(), new_token()
 BRIDGES = StaticTokens(

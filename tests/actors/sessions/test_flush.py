@@ -21,7 +21,7 @@ from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import LOCAL, SessionContext
 from motet.protocols.tools import CallResult
-from tests.actors.agent.histories import rows_of
+from tests.actors.runs.histories import rows_of
 from tests.actors.tools.stage import on_stage
 
 TODAY = date(2026, 3, 16)

@@ -20,7 +20,7 @@ from motet.protocols.sessions import (
     ResetSession,
     SessionContext,
 )
-from tests.actors.agent.histories import rows_of
+from tests.actors.runs.histories import rows_of
 from tests.actors.sessions.store_builders import Store, open_store
 
 SOON = View(compacting=Compacting(rows=8))

@@ -28,8 +28,8 @@ from motet.testing.processes import (
     UndeclaredProgram,
     answers,
 )
-from tests.actors.mcp.stage import acting
 from tests.actors.tools import in_process
+from tests.actors.tools.mcp.stage import acting
 from tests.actors.tools.stage import CONTEXT
 
 HERE = Path(__file__).name

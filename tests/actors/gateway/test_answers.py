@@ -1,0 +1,230 @@
+"""Every command on a real host: what it does, what it says, and that it waits for nothing stuck."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import motet
+from motet.actors.gateway.commands import COMMANDS, PATIENCE, Command, answer_command, parse_command
+from motet.protocols.errors import NotFound
+from motet.protocols.gateway import CommandAnswer
+from motet.protocols.sessions import StopReport
+from tests.actors.runs.ops import PATIENT, ended, ops, pending
+from tests.scripted import Scripted, call, say
+
+ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
+GROUP = "agent:a:tcp:group:den"
+
+
+async def typed(
+    host: motet.Host,
+    text: str,
+    session: str = "s",
+    principal: motet.Principal = ALICE,
+    sender: str = "",
+) -> CommandAnswer:
+    command = parse_command(text)
+    assert command is not None
+    return await answer_command(host, principal, session, command, sender=sender)
+
+
+def hanging() -> motet.Agent[None]:
+    agent = motet.Agent("a", model=Scripted(*[call(("hang", {}))] * 9), description="Hangs.")
+
+    @agent.tool
+    async def hang() -> None:
+        await trio.sleep_forever()
+
+    return agent
+
+
+async def test_what_was_never_used_has_an_answer_for_each_command() -> None:
+    async with motet.open_host(agents=[hanging()]) as host:
+        told: dict[str, str] = {}
+        for name in COMMANDS:
+            try:
+                told[name] = (await typed(host, f"/{name}")).text
+            except NotFound:
+                told[name] = "not found"
+        strange = await typed(host, "/stopp")
+    assert set(told) == set(COMMANDS)
+    assert told["stop"] == told["stopall"] == "Nothing was running."
+    assert told["status"] == "Nothing was said here yet."
+    assert told["queue"].endswith("Nothing waits here.")
+    assert told["model"] == "a asks scripted."
+    assert told["errors"] == "No error was stored here."
+    assert told["usage"] == "No run has used anything here yet."
+    assert told["agents"] == "a (scripted) Hangs."
+    assert told["who"] == "You are alice (operator) in s."
+    assert told["approve"] == "Nothing waits for an approval here."
+    assert (told["new"], told["compact"]) == ("not found", "not found")
+    assert "/stop?" in strange.text
+
+
+async def test_what_a_session_did_is_told_to_its_user_and_nobody_else() -> None:
+    agent = motet.Agent("a", model=Scripted(call(("broken", {})), say("done"), call(("hang", {}))))
+
+    @agent.tool
+    def broken() -> str:
+        raise OSError("no route to host")
+
+    @agent.tool
+    async def hang() -> None:
+        await trio.sleep_forever()
+
+    async with motet.open_host() as host:
+        await host.run(agent, "secret", session="s", principal=ALICE)
+        await host.submit("work", session="s", agent="a", principal=ALICE)
+        await host.submit("later", session="s", principal=ALICE, mode="followup")
+        await wait_all_tasks_blocked()
+        mine = {name: (await typed(host, f"/{name}")).text for name in LOOKS}
+        theirs = {name: (await typed(host, f"/{name}", principal=BOB)).text for name in LOOKS}
+        assert (await typed(host, "/stop", principal=BOB)).report == StopReport()
+        assert (await typed(host, "/stopall", principal=BOB)).report == StopReport()
+        assert host.status().running == 1
+        for acting in ("/new", "/compact"):
+            with pytest.raises(NotFound):
+                await typed(host, acting, principal=BOB)
+    assert "agent a" in mine["status"]
+    assert "later" in mine["status"]
+    assert "1. later" in mine["queue"]
+    assert "broken (" in mine["errors"]
+    assert "no route to host" in mine["errors"]
+    assert "tokens in" in mine["usage"]
+    assert mine["who"] == "You are alice (operator) in s, with a."
+    for text in theirs.values():
+        assert not any(word in text for word in ("secret", "work", "later", "broken", "alice"))
+
+
+LOOKS = ("status", "queue", "errors", "usage", "who", "model")
+
+
+async def test_stop_ends_the_newest_run_and_stopall_all_and_the_queue(
+    autojump_clock: MockClock,
+) -> None:
+    async with motet.open_host(agents=[hanging()]) as host:
+        first = await host.submit("go", session="s", principal=ALICE)
+        for session in ("s", "s", "t"):
+            await host.submit("next", session=session, principal=ALICE, mode="followup")
+        await trio.sleep(1)
+
+        stopped = await typed(host, "stop")
+
+        assert stopped.report == StopReport(stopped=[first.run_id])
+        assert stopped.text == "1 stopped"
+        await trio.sleep(1)
+        assert (host.status().running, host.status().queued) == (2, 1)
+        named = (await host.runs(session="t", principal=ALICE))[0].run_id
+        assert (await typed(host, f"/stop {named}")).report == StopReport(stopped=[named])
+        assert (await typed(host, f"/stop {named}")).text == "Nothing was running."
+
+        everything = await typed(host, "/stop all")
+
+        assert everything.text == "1 stopped; 1 dropped from the queue"
+        assert (host.status().running, host.status().queued) == (0, 0)
+    del autojump_clock
+
+
+async def test_in_a_group_one_stops_what_one_has_said(autojump_clock: MockClock) -> None:
+    bridge = motet.Principal("bridge")
+    async with motet.open_host(agents=[hanging()]) as host:
+        ids: dict[str, str] = {}
+        for sender in ("eve", "fay"):
+            ack = await host.submit(
+                "go", session=GROUP, agent="a", principal=bridge, sender=sender, debounce=0.0
+            )
+            ids[sender] = ack.run_id
+            await trio.sleep(1)
+        assert host.status().running == 2
+
+        eve = await typed(host, "/stop", GROUP, bridge, "eve")
+
+        assert eve.report == StopReport(stopped=[ids["eve"]])
+        assert (await typed(host, "/stopall", GROUP, bridge, "eve")).report == StopReport()
+        assert host.status().running == 1
+        assert (await typed(host, "/stop", GROUP, bridge)).report == StopReport(
+            stopped=[ids["fay"]]
+        )
+    del autojump_clock
+
+
+async def test_a_mode_is_set_and_a_wrong_one_is_named() -> None:
+    model = Scripted(say("hi"))
+    async with motet.open_host(agents=[motet.Agent("a", model=model)]) as host:
+        await host.run("a", "hello", session="s", principal=ALICE)
+        assert "collect" in (await typed(host, "/queue COLLECT")).text
+        assert host.queue_mode("s") == "collect"
+        assert "'sing' is no mode: steer, " in (await typed(host, "/queue sing")).text
+        told = (await typed(host, "/model other")).text
+        assert told == "Nothing was changed: unknown model 'other'; known: scripted"
+
+
+async def test_an_approval_is_answered_and_the_run_goes_on() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("done"))
+    async with motet.open_host(agents=[own.agent], config=PATIENT) as host:
+        ack = await host.submit("go", session="s", principal=ALICE)
+        await pending(host)
+        assert "Say which and how" in (await typed(host, "/approve")).text
+        assert "is no answer" in (await typed(host, "/approve x maybe")).text
+        assert (await typed(host, "/approve allow-once")).text == "wipe: allowed"
+        assert (await ended(host, ack.run_id)).status == "completed"
+    assert own.ran == ["wipe a"]
+
+
+async def test_a_session_is_summarised_when_it_is_long_enough() -> None:
+    async with motet.open_host(agents=[motet.Agent("a", model=Scripted(say("hi")))]) as host:
+        await host.run("a", "hello", session="s", principal=ALICE)
+        assert "Nothing was summarised" in (await typed(host, "/compact")).text
+
+
+async def test_a_command_that_reads_gives_up_on_stuck_stores_and_a_stop_does_not_ask_them(
+    autojump_clock: MockClock,
+) -> None:
+    async with motet.open_host(agents=[hanging()]) as host:
+        ack = await host.submit("go", session="s", principal=ALICE)
+        await trio.sleep(1)
+        for name in ("sessions", "approvals", "errors", "traces"):
+            actor = host.system.find(f"/host/{name}")
+            assert actor is not None
+            actor.suspend()
+        for name in ("status", "queue", "errors", "usage", "who", "approve", "new"):
+            began = trio.current_time()
+            answer = await typed(host, f"/{name}")
+            assert f"have not answered /{name}" in answer.text
+            assert trio.current_time() - began == PATIENCE
+        began = trio.current_time()
+        answer = await typed(host, "/stop")
+        assert trio.current_time() - began <= 5
+        assert isinstance(answer.report, StopReport)
+        # What it cannot put on record yet, it says.
+        assert [*answer.report.stopped, *answer.report.still_running] == [ack.run_id]
+        for name in ("sessions", "approvals", "errors", "traces"):
+            actor = host.system.find(f"/host/{name}")
+            assert actor is not None
+            actor.resume()
+    del autojump_clock
+
+
+async def test_a_room_is_stopped_and_has_no_session_to_begin_anew() -> None:
+    model = Scripted(None, name="ann")
+    ann = motet.Agent("ann", model=model)
+    async with motet.open_host() as host:
+        room = await host.open_room(motet.Room("den", members=[ann]), principal=ALICE)
+        await room.post("hello", user="alice")
+        await model.asked.wait()
+        for stranger in (Command("stop"), Command("stopall")):
+            answer = await answer_command(host, BOB, "", stranger, room="den")
+            assert answer.report == StopReport()
+        refused = await answer_command(host, ALICE, "", Command("new"), room="den")
+        assert "this is a room" in refused.text
+
+        stopped = await answer_command(host, ALICE, "", Command("stop"), room="den")
+
+        assert stopped.text == "1 stopped"
+        assert room.idle
+        who = await answer_command(host, ALICE, "", Command("who"), room="den")
+        assert who.text == "You are alice (operator) in the room den."
+        with pytest.raises(NotFound):
+            await host.stop(room="den", principal=BOB)

@@ -1,0 +1,87 @@
+"""What is told of a configuration: its schema, and where each value comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from motet.actors.hosting.config import load_config
+from motet.actors.hosting.config_schema import explained, schema
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig
+from motet.protocols.errors import ConfigError
+from tests.actors.hosting.test_plan import EVERY_KEY
+
+TEXT = """
+[limits]
+turns = 5
+[agents.helper]
+model = "demo"
+instructions = "file:said.txt"
+[agents.helper.limits]
+depth = 0
+[gateway]
+listen = "127.0.0.1:${PORT}"
+[[gateway.tokens]]
+token = "${TOKEN}"
+"""
+
+
+def file_in(folder: Path) -> Path:
+    file = folder / "motet.toml"
+    file.write_text(TEXT)
+    (folder / "said.txt").write_text("Be brief.")
+    return file
+
+
+def test_each_value_tells_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORT", "0")
+    monkeypatch.setenv("TOKEN", "mtt_" + "7" * 32)
+    file = file_in(tmp_path)
+    found = {line.key: line for line in explained(load_config(file), file)}
+    sources = {key: line.source for key, line in found.items()}
+    assert sources["limits.turns"] == "motet.toml"
+    assert sources["agents.helper.limits.turns"] == "motet.toml, limits"
+    assert sources["agents.helper.limits.depth"] == "motet.toml"
+    assert sources["agents.helper.instructions"] == "motet.toml, from file:said.txt"
+    assert sources["gateway.listen"] == "motet.toml, from the environment: PORT"
+    assert sources["guard"] == "default"
+    assert "777" not in str(found["gateway.tokens"].value)
+
+
+def test_without_a_file_all_are_defaults() -> None:
+    assert {line.source for line in explained(HostConfig(), None)} == {"default"}
+
+
+def test_the_schema_has_every_key_and_refuses_others() -> None:
+    """Given the classes that read a file, then the schema has each of their keys, described."""
+    whole = schema()
+    for key in EVERY_KEY:
+        found = whole
+        for part in key.split("."):
+            found = followed(cast("JsonObject", properties(found)[part]), whole)
+    assert whole["additionalProperties"] is False
+    agents = cast("JsonObject", properties(whole)["agents"])
+    agent = followed(cast("JsonObject", agents["additionalProperties"]), whole)
+    assert "description" in cast("JsonObject", properties(agent)["tools"])
+    assert cast("JsonObject", properties(agent)["model"])["default"] == "demo"
+
+
+def properties(table: JsonObject) -> JsonObject:
+    return cast("JsonObject", table["properties"])
+
+
+def followed(place: JsonObject, whole: JsonObject) -> JsonObject:
+    if "$ref" not in place:
+        return place
+    name = str(place["$ref"]).removeprefix("#/$defs/")
+    return cast("JsonObject", cast("JsonObject", whole["$defs"])[name])
+
+
+def test_an_unreadable_file_has_no_sources(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        explained(HostConfig(), tmp_path / "nothing.toml")

@@ -1,0 +1,77 @@
+"""A stop of what a killed host has left: nothing of it goes on, and what was done stays told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.actors.transcript.grammar import violations
+from motet.protocols.chat import ToolMessage
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import StopReport
+from tests.scripted import Scripted, call, say
+
+ALICE, BOB = motet.Principal("alice"), motet.Principal("bob")
+HOST = """
+import sys, trio
+import motet
+from tests.actors.hosting.test_stop_left import ALICE, agent
+
+async def main():
+    async with motet.open_host(sys.argv[1], agents=[agent()]) as host:
+        await host.submit("go", session="s", principal=ALICE)
+        await host.submit("later", session="s", principal=ALICE, mode="followup")
+        while not any(
+            isinstance(one.event, motet.ToolResult)
+            for one in await host.events.read("session:s", 0)
+        ):
+            await trio.sleep(0.01)
+        await trio.sleep(0.2)
+        print("now", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+def agent() -> motet.Agent[None]:
+    """It looks, and then waits for its model for ever."""
+
+    async def look() -> str:
+        return "seen"
+
+    return motet.Agent("a", model=Scripted(call(("look", {})), None, None), tools=[look])
+
+
+async def test_what_a_killed_host_has_left_is_stopped_before_its_agent_is_known(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", HOST, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"now\n"
+        process.kill()
+    async with motet.open_host(tmp_path) as host:
+        later, begun = [run.run_id for run in await host.runs()]
+        assert await host.stop(session="s", principal=BOB) == StopReport()
+
+        newest = await host.stop(session="s", newest=True, principal=ALICE)
+        rest = await host.stop(everything=True, principal=ALICE)
+
+        assert newest == StopReport(stopped=[begun])
+        assert rest == StopReport(dropped_inputs=[later])
+        assert [run.status for run in await host.runs()] == ["dropped", "cancelled"]
+        rows = [item.row for item in await host.history("s")]
+        assert violations(rows) == ()
+        assert any(isinstance(row, ToolMessage) and row.text == "seen" for row in rows)
+        assert rows[-1].text == "[Stopped by user]"
+        with_agent = motet.Agent("a", model=Scripted(say("back")))
+        host.add(with_agent)
+        result = await host.run("a", "again", session="s", principal=ALICE)
+        assert result.text == "back"
+        with pytest.raises(NotFound):
+            await host.stop(run_id=begun, principal=ALICE)

@@ -1,0 +1,387 @@
+"""A run that waits for long is parked, and goes on when it is answered: later, or elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import motet
+from motet.actors.runs.suspend import MOST_RESUMED
+from motet.actors.transcript.grammar import violations
+from motet.protocols import events
+from motet.protocols.approvals import (
+    ApprovalAnswered,
+    ApprovalDecision,
+    ApprovalsConfig,
+    ListParked,
+    ResumeRun,
+)
+from motet.protocols.chat import AssistantMessage, ToolMessage
+from motet.protocols.config import HostConfig
+from motet.protocols.sessions import Ack
+from tests.actors.runs.ops import (
+    ALICE,
+    AT_ONCE,
+    PATIENT,
+    ended,
+    ops,
+    parked,
+    pending,
+    rows,
+    state,
+    told,
+    tree_of,
+)
+from tests.scripted import Scripted, call, say
+
+
+async def started(host: motet.Host, agent: motet.Agent[None, str], session: str = "s") -> Ack:
+    host.add(agent)
+    return await host.submit("go", session=session, agent=agent.name)
+
+
+async def test_a_parked_run_is_a_result_that_says_so() -> None:
+    own = ops(call(("look", {}), ("wipe", {"disk": "a"})), say("done"))
+    async with motet.open_host(config=AT_ONCE, check_messages=True) as host:
+        async with host.stream(own.agent, "go", session="s") as run:
+            seen = [event async for event in run]
+            result = await run.wait()
+        (info,) = await host.approvals()
+        assert seen[-1] == motet.RunWaiting((info.id,))
+        assert (result.status, result.approvals) == ("waiting", (info.id,))
+        with pytest.raises(motet.ApprovalPending, match=info.id) as raised:
+            result.check()
+        assert raised.value.approvals == (info.id,)
+        assert host.status().running == 0
+        await host.approve(info.id, "allow-once")
+        assert (await ended(host, run.id)).status == "completed"
+        stored = [item.row for item in await rows(host, "s")]
+        told_of = await told(host, "s")
+    assert own.ran == ["look", "wipe a"]
+    assert violations(stored) == ()
+    assert [event.id for event in told_of if isinstance(event, events.ToolCall)] == ["c0", "c1"]
+    assert [event.id for event in told_of if isinstance(event, events.ToolResult)] == ["c0", "c1"]
+    assert sum(isinstance(event, events.Terminal) for event in told_of) == 1
+
+
+async def test_inputs_behind_a_parked_run_wait_for_its_end() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("first"), say("second"))
+    async with motet.open_host(config=AT_ONCE) as host:
+        first = await started(host, own.agent)
+        await parked(host, first.run_id)
+        second = await host.submit("and?", session="s")
+        assert (second.status, second.position) == ("queued", 1)
+        (info,) = await host.approvals()
+        await host.approve(info.id, "deny", note="no")
+        await ended(host, second.run_id)
+        stored = [item.row for item in await rows(host, "s")]
+    assert own.ran == []
+    answers = [row.text for row in stored if isinstance(row, AssistantMessage) and not row.calls]
+    assert answers == ["first", "second"]
+    assert violations(stored) == ()
+
+
+async def test_a_stop_ends_a_parked_run_properly() -> None:
+    own = ops(call(("look", {}), ("wipe", {"disk": "a"})))
+    async with motet.open_host(config=AT_ONCE) as host:
+        ack = await started(host, own.agent)
+        await parked(host, ack.run_id)
+        behind = await host.submit("and?", session="s")
+        report = await host.stop(session="s")
+        assert report.stopped == [ack.run_id]
+        assert report.dropped_inputs == [behind.run_id]
+        (info,) = await host.approvals()
+        assert info.state == "withdrawn"
+        assert (await ended(host, ack.run_id)).status == "cancelled"
+        stored, seen = [item.row for item in await rows(host, "s")], await told(host, "s")
+        assert (await host.stop(session="s")).stopped == []
+        assert await host.delete("s") >= len(stored)
+    assert own.ran == ["look"]
+    results = [row for row in stored if isinstance(row, ToolMessage)]
+    assert [row.outcome for row in results] == ["done", "cancelled_before_start"]
+    assert violations(stored) == ()
+    assert sum(isinstance(event, events.Terminal) for event in seen) == 1
+    assert events.ApprovalResolved(info.id, "cancelled", "") in seen
+    ends = [event.id for event in seen if isinstance(event, events.ToolResult)]
+    assert sorted(ends) == ["c0", "c1"]
+
+
+async def test_an_approval_is_resolved_after_a_restart_once(tmp_path: Path) -> None:
+    before = ops(call(("look", {}), ("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+        assert result.status == "waiting"
+    after = ops(say("done"))
+    outcomes: list[str] = []
+
+    async def answer(host: motet.Host, by: str, decision: ApprovalDecision) -> None:
+        try:
+            info = await host.approve(result.approvals[0], decision, by=by)
+        except ApprovalAnswered as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append(f"{info.state} by {info.resolved_by}")
+
+    async with motet.open_host(state(tmp_path), config=PATIENT, agents=[after.agent]) as host:
+        assert host.interrupted == ()
+        assert [run.status for run in await host.runs()] == ["waiting"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, host, "alice", "allow-once")
+            nursery.start_soon(answer, host, "bob", "deny")
+            nursery.start_soon(answer, host, "carol", "allow-once")
+        end = await ended(host, result.run_id)
+        stored = [item.row for item in await rows(host, "s")]
+        assert (end.status, end.usage.input_tokens) == ("completed", 20)
+    allowed = any(outcome.startswith("allowed") for outcome in outcomes)
+    assert any("has answered" in outcome for outcome in outcomes)
+    assert after.ran == (["wipe a"] if allowed else [])
+    assert before.ran == ["look"]
+    assert violations(stored) == ()
+
+
+async def test_a_host_that_closes_parks_what_waits(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=PATIENT) as host:
+        ack = await started(host, before.agent)
+        (info,) = await pending(host)
+    after = ops(say("done"))
+    async with motet.open_host(state(tmp_path), config=PATIENT, agents=[after.agent]) as host:
+        await host.approve(info.id, "allow-once")
+        assert (await ended(host, ack.run_id)).status == "completed"
+    assert (before.ran, after.ran) == ([], ["wipe a"])
+
+
+async def test_a_parked_run_goes_on_when_its_approval_expires() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("then not"))
+    config = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.2))
+    async with motet.open_host(config=config) as host:
+        ack = await started(host, own.agent)
+        await parked(host, ack.run_id)
+        await ended(host, ack.run_id)
+        stored = [item.row for item in await rows(host, "s")]
+        assert [info.state for info in await host.approvals()] == ["expired"]
+    assert own.ran == []
+    assert stored[-1] == AssistantMessage("then not")
+
+
+async def test_an_approval_expires_while_no_host_runs(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    short = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.05))
+    async with motet.open_host(state(tmp_path), config=short) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+        assert result.status == "waiting"
+        await trio.sleep(0)
+    after = ops(say("too late"))
+    async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
+        assert (await ended(host, result.run_id)).status == "completed"
+        assert [info.state for info in await host.approvals()] == ["expired"]
+    assert (before.ran, after.ran) == ([], [])
+
+
+async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+    async with motet.open_host(state(tmp_path)) as host:
+        # As if three hosts had ended while they took it up.
+        parking = tree_of(host).services.parking
+        assert parking is not None
+        await host.approve(result.approvals[0], "allow-once")
+        for _ in range(MOST_RESUMED):
+            assert await parking.approvals.ask(ResumeRun(result.run_id)) is not None
+            await parking.approvals.ask(ListParked())
+    after = ops(say("done"))
+    async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
+        with trio.fail_after(10):
+            while not (info := (await host.approvals())[0]).blocked:
+                await trio.sleep(0.002)
+        assert "each time the host ended" in info.blocked
+        assert after.ran == []
+        await host.approve(result.approvals[0], "allow-once")
+        assert (await ended(host, result.run_id)).status == "completed"
+    assert after.ran == ["wipe a"]
+
+
+async def test_a_run_without_a_host_denies_what_nobody_can_answer() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("hm"))
+    result = await own.agent.run("go")
+    (row,) = [row for row in result.rows if isinstance(row, ToolMessage)]
+    assert (row.outcome, own.ran) == ("denied", [])
+
+
+async def test_a_caller_who_goes_takes_the_run_along() -> None:
+    own = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(config=PATIENT) as host:
+        async with host.stream(own.agent, "go", session="s") as run:
+            (info,) = await pending(host)
+        assert run.result.status == "cancelled"
+        assert (await host.approvals())[0].state == "withdrawn"
+        with pytest.raises(ApprovalAnswered):
+            await host.approve(info.id, "allow-once")
+    assert own.ran == []
+
+
+async def test_an_agent_that_is_not_there_yet_keeps_the_run_parked(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+    after = ops(say("done"))
+    async with motet.open_host(state(tmp_path)) as host:
+        info = await host.approve(result.approvals[0], "allow-once")
+        assert "unknown agent 'ops'" in info.blocked
+        assert "host.add" in info.blocked
+        assert (await host.approvals())[0].blocked == info.blocked
+        host.add(after.agent)
+        assert (await ended(host, result.run_id)).status == "completed"
+    assert after.ran == ["wipe a"]
+
+
+async def test_deps_are_given_with_the_answer_after_a_restart(tmp_path: Path) -> None:
+    def agent(*steps: object) -> motet.Agent[str, str]:
+        made = motet.Agent("a", model=Scripted(*steps), deps_type=str)  # type: ignore[arg-type]
+
+        @made.tool(approval=True)
+        def act(ctx: motet.Context[str]) -> str:
+            return f"with {ctx.deps}"
+
+        return made
+
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(
+            agent(call(("act", {}))), "go", session="s", deps="old", check=False
+        )
+    async with motet.open_host(state(tmp_path), agents=[agent(say("done"))]) as host:
+        info = await host.approve(result.approvals[0], "allow-once")
+        assert "deps" in info.blocked
+        info = await host.approve(result.approvals[0], "allow-once", deps="new")
+        assert info.blocked == ""
+        await ended(host, result.run_id)
+        stored = [i.row.text for i in await rows(host, "s") if isinstance(i.row, ToolMessage)]
+        seen = await told(host, "s")
+    assert stored == ["with new"]
+    assert any(isinstance(event, motet.Warned) and "deps" in event.message for event in seen)
+
+
+async def test_in_the_same_process_deps_and_agent_are_still_known() -> None:
+    agent = motet.Agent("a", model=Scripted(call(("act", {})), say("done")), deps_type=str)
+
+    @agent.tool(approval=True)
+    def act(ctx: motet.Context[str]) -> str:
+        return f"with {ctx.deps}"
+
+    async with motet.open_host(config=AT_ONCE) as host:
+        result = await host.run(agent, "go", session="s", deps="mine", check=False)
+        await host.approve(result.approvals[0], "allow-once")
+        await ended(host, result.run_id)
+        stored = [i.row.text for i in await rows(host, "s") if isinstance(i.row, ToolMessage)]
+    assert stored == ["with mine"]
+
+
+async def test_a_gate_that_changes_the_arguments_meanwhile_has_them_approved_again() -> None:
+    own = ops(call(("wipe", {"disk": "a"})), say("done"))
+    async with motet.open_host(config=AT_ONCE) as host:
+        ack = await started(host, own.agent)
+        await parked(host, ack.run_id)
+        (info,) = await host.approvals()
+
+        @host.on("before_tool", name="elsewhere")
+        async def elsewhere(event: motet.BeforeTool) -> motet.Decision:
+            return motet.Allow(args={"disk": "b"})
+
+        await host.approve(info.id, "allow-once")
+        (other,) = await pending(host)
+        assert (other.args, own.ran) == ({"disk": "b"}, [])
+        await host.approve(other.id, "allow-once")
+        await ended(host, ack.run_id)
+    assert own.ran == ["wipe b"]
+
+
+async def test_an_answer_to_one_of_many_has_the_run_go_on_as_far_as_it_can() -> None:
+    disks = [call(("wipe", {"disk": "a"}), ("wipe", {"disk": "b"}), ("wipe", {"disk": "c"}))]
+    own = ops(*disks, say("done"))
+    async with motet.open_host(config=AT_ONCE) as host:
+        ack = await started(host, own.agent)
+        await parked(host, ack.run_id)
+        for info in await pending(host, 3):
+            await host.approve(info.id, "deny" if info.args == {"disk": "b"} else "allow-once")
+        assert (await ended(host, ack.run_id)).status == "completed"
+        outcomes = [i.row.outcome for i in await rows(host, "s") if isinstance(i.row, ToolMessage)]
+    assert sorted(own.ran) == ["wipe a", "wipe c"]
+    assert outcomes == ["done", "denied", "done"]
+
+
+async def test_what_was_spent_before_counts_afterwards(tmp_path: Path) -> None:
+    limits = motet.Limits(turns=2)
+    before = ops(call(("look", {})), call(("wipe", {"disk": "a"})), limits=limits)
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", limits=limits, check=False)
+        assert result.status == "limited"  # the last request is not offered tools
+        before.model.then(call(("look", {})), call(("wipe", {"disk": "b"})))
+        result = await host.run(
+            before.agent, "go", session="s", limits=motet.Limits(turns=3), check=False
+        )
+        assert result.status == "waiting"
+    after = ops(say("done"))
+    async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
+        await host.approve(result.approvals[0], "allow-once")
+        end = await ended(host, result.run_id)
+    assert (end.status, after.ran) == ("limited", ["wipe b"])
+    assert end.usage.input_tokens == 30
+
+
+async def test_the_limit_of_a_parked_run_s_owner_and_role_are_kept(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", principal=ALICE, check=False)
+    after = motet.Agent("ops", model=Scripted(say("done")))
+    seen: list[motet.Principal] = []
+
+    @after.tool(approval=True)
+    def wipe(ctx: motet.Context[None], disk: str) -> str:
+        seen.append(ctx.principal)
+        return disk
+
+    async with motet.open_host(state(tmp_path), agents=[after]) as host:
+        await host.approve(result.approvals[0], "allow-once", principal=ALICE)
+        await ended(host, result.run_id)
+    assert seen == [ALICE]
+
+
+async def test_a_parked_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path) -> None:
+    before = ops(call(("wipe", {"disk": "a"})))
+    async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
+        result = await host.run(before.agent, "go", session="s", check=False)
+    async with motet.open_host(state(tmp_path)) as host:
+        report = await host.stop(run_id=result.run_id)
+        assert report.stopped == [result.run_id]
+        assert (await ended(host, result.run_id)).status == "cancelled"
+        assert violations([item.row for item in await rows(host, "s")]) == ()
+        assert [info.state for info in await host.approvals()] == ["withdrawn"]
+
+
+async def test_what_cannot_be_put_on_record_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.actors.storage import approval_rows as sql
+
+    own = ops(call(("wipe", {"disk": "a"})), say("hm"))
+    monkeypatch.setattr(sql, "ADD", "INSERT INTO nowhere VALUES (?, ?, ?)")
+    async with motet.open_host(config=PATIENT) as host:
+        result = await host.run(own.agent, "go")
+        assert await host.approvals() == ()
+    (row,) = [row for row in result.rows if isinstance(row, ToolMessage)]
+    assert row.outcome == "denied"
+    assert "could not be put on record" in row.text
+    assert own.ran == []
+
+
+async def test_what_cannot_be_claimed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.actors.storage import approval_rows as sql
+
+    own = ops(call(("wipe", {"disk": "a"})), say("hm"))
+    monkeypatch.setattr(sql, "CLAIM", "UPDATE nowhere SET x = 1")
+    async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
+        nursery.start_soon(host.run, own.agent, "go")
+        (info,) = await pending(host)
+        await host.approve(info.id, "allow-once")
+    assert own.ran == []

@@ -1,0 +1,269 @@
+"""A server's actor against a real process with every fault that a server can have."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from motet.actors.tools.mcp import stdio as wire
+from motet.actors.tools.mcp.stdio import LINES, Words
+from motet.protocols.mcp import GetMcpStatus, ListMcpTools, McpFailed, McpServer
+from tests.actors.tools.mcp.server import TOOLS
+from tests.actors.tools.mcp.stage import Stage, acting, children, faulty, open_files
+from tests.processes import alive, wait_alive
+
+
+async def fails(stage: Stage, tool: str = "echo", **arguments: object) -> McpFailed:
+    with pytest.raises(McpFailed) as caught:
+        await stage.call(tool, **arguments)
+    return caught.value
+
+
+async def test_the_first_call_starts_the_server_and_the_end_of_the_actor_ends_it() -> None:
+    before = children(), open_files()
+    async with acting(faulty()) as stage:
+        assert children() == before[0]
+        assert await stage.call("echo", text="hi") == "hi"
+        assert await stage.call("echo", text="again") == "again"
+        assert len(children()) == len(before[0]) + 1
+    assert (children(), open_files()) == before
+
+
+async def test_all_pages_of_the_list_are_offered_with_what_their_server_says() -> None:
+    async with acting(faulty()) as stage:
+        listed = await stage.ref.ask(ListMcpTools())
+        assert [tool.name for tool in listed] == list(TOOLS)
+        assert stage.lists == [listed]
+    echo, *_, orphan = listed
+    assert (echo.description, echo.read_only) == ("The tool echo.", True)
+    assert echo.parameters["properties"] == {"text": {"type": "string"}}
+    assert not orphan.read_only
+
+
+async def test_a_list_that_a_call_has_changed_is_offered_before_its_answer() -> None:
+    async with acting(faulty()) as stage:
+        await stage.call("grow", name="fresh")
+        assert stage.lists[-1][-1].name == "fresh"
+        assert await stage.call("fresh") == "this is fresh"
+
+
+async def test_one_that_dies_at_its_start_says_why_and_is_left_alone_for_a_while() -> None:
+    async with acting(faulty("dies")) as stage:
+        failed = await fails(stage)
+        assert failed.kind == "unavailable"
+        assert "exit code 4" in str(failed)
+        assert "cannot find my settings" in str(failed)
+
+        await fails(stage)  # it had to rest for half a second
+        resting = await fails(stage)  # it rests for a second, so that nobody waits
+        assert "it is started again in" in str(resting)
+        assert (await stage.ref.ask(GetMcpStatus())).problem in str(resting)
+    assert not children()
+
+
+async def test_a_program_that_is_not_there_is_named() -> None:
+    async with acting(McpServer(command=["/no/such/program"])) as stage:
+        assert "/no/such/program" in str(await fails(stage))
+
+
+async def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.client.session", None)
+    async with acting(faulty()) as stage:
+        assert "pip install 'motet[mcp]'" in str(await fails(stage))
+
+
+async def test_one_that_dies_in_a_call_fails_that_call_and_serves_the_next() -> None:
+    async with acting(faulty()) as stage:
+        failed = await fails(stage, "die")
+        assert failed.kind == "unavailable"
+        assert "ended during the call" in str(failed)
+        assert "exit code 3" in str(failed)
+        assert "I have had enough" in str(failed)
+        assert await stage.call("echo", text="back") == "back"
+
+
+async def test_an_error_of_the_protocol_is_that_calls_and_the_server_goes_on() -> None:
+    async with acting(faulty()) as stage:
+        failed = await fails(stage, "busy")
+        assert (failed.kind, str(failed)) == (
+            "refused",
+            "MCP server 'it': it refused: too busy (code -32000)",
+        )
+        assert len(children()) == 1
+
+
+async def test_calls_beside_one_that_kills_the_server_fail_too_and_nobody_waits_for_ever() -> None:
+    ended: list[str] = []
+
+    async def slow(stage: Stage) -> None:
+        ended.append((await fails(stage, "slow", seconds=60)).kind)
+
+    async with acting(faulty()) as stage:
+        await stage.call("echo", text="up")
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(slow, stage)
+            await trio.sleep(0.05)
+            await fails(stage, "die")
+    assert ended == ["unavailable"] * 3
+
+
+async def test_one_that_never_answers_is_killed_when_its_time_to_start_is_over() -> None:
+    async with acting(attrs.evolve(faulty("silent"), start_timeout=0.2)) as stage:
+        assert "did not start within 0.2 s" in str(await fails(stage))
+        assert not children()
+
+
+async def test_one_that_greets_on_stdout_is_understood_all_the_same() -> None:
+    async with acting(faulty("greets")) as stage:
+        assert await stage.call("echo", text="hi") == "hi"
+
+
+async def test_one_that_only_babbles_is_given_up() -> None:
+    async with acting(faulty("babbles")) as stage:
+        assert "lines that are no messages" in str(await fails(stage))
+
+
+async def test_one_that_floods_stderr_serves_and_the_log_stays_small(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "motet")
+    async with acting(faulty("floods")) as stage:
+        assert await stage.call("echo", text="hi") == "hi"
+    assert LINES <= len(caplog.records) <= LINES + 5
+
+
+async def test_one_of_another_protocol_version_is_refused_by_name() -> None:
+    async with acting(faulty("old")) as stage:
+        failed = await fails(stage)
+        assert "1999-01-01" in str(failed)
+
+
+async def test_one_that_knows_only_the_newer_protocol_is_spoken_to_in_it() -> None:
+    async with acting(faulty("modern")) as stage:
+        assert await stage.call("echo", text="hi") == "hi"
+
+
+async def test_one_that_will_not_end_is_killed_with_all_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "FAREWELL", 0.2)
+    mark = f"orphan-{os.getpid()}"
+    async with acting(faulty("stubborn")) as stage:
+        await stage.call("orphan", mark=mark)
+        await wait_alive(mark, 1)
+        with trio.fail_after(wire.FAREWELL + wire.GRACE + 3):
+            await stage.ref.stop()
+    assert not children()
+    assert not alive(mark)
+
+
+async def test_a_cancelled_call_is_called_off_at_the_server_before_its_caller_goes_on(
+    tmp_path: Path,
+) -> None:
+    journal = tmp_path / "journal"
+    async with acting(faulty(journal=journal)) as stage:
+        await stage.call("echo", text="up")
+        with trio.move_on_after(0.1) as scope:
+            await stage.call("slow", seconds=60)
+        assert scope.cancelled_caught
+        # What is sent is read in order: the answer to this comes after the notice.
+        assert await stage.call("echo", text="next") == "next"
+        assert journal.read_text().split("\n")[1:-1] == [
+            "call echo",
+            "call slow",
+            "cancelled",
+            "call echo",
+        ]
+
+
+async def test_a_call_that_takes_too_long_is_called_off_too(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    async with acting(attrs.evolve(faulty(journal=journal), timeout=0.1)) as stage:
+        failed = await fails(stage, "slow", seconds=60)
+        assert failed.kind == "timeout"
+        with trio.fail_after(10):
+            while "cancelled" not in journal.read_text():
+                await trio.sleep(0.01)
+
+
+async def test_one_that_does_not_read_its_cancellation_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "STUCK", 0.2)
+    async with acting(faulty("deaf")) as stage:
+        await stage.ref.ask(ListMcpTools())
+        with trio.move_on_after(0.1):
+            await stage.call("echo", text="x" * 1_000_000)
+        with trio.fail_after(10):
+            while children():
+                await trio.sleep(0.01)
+
+
+async def test_a_message_that_is_too_long_ends_the_server_and_not_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "LONGEST", 1 << 20)
+    async with acting(faulty()) as stage:
+        assert len(str(await stage.call("big", size=900_000))) > 800_000
+        assert "more than 1 MB" in str(await fails(stage, "big", size=2_000_000))
+        assert await stage.call("echo", text="back") == "back"
+
+
+async def test_one_that_nobody_uses_is_stopped_and_started_again_by_the_next_call() -> None:
+    async with acting(faulty(idle_stop=0.1)) as stage:
+        await stage.call("slow", seconds=0.4)  # in use, it does not count as idle
+        assert children()
+        with trio.fail_after(10):
+            while children():
+                await trio.sleep(0.01)
+        assert (await stage.ref.ask(GetMcpStatus())).problem == ""
+        assert await stage.call("echo", text="hi") == "hi"
+        assert len(stage.lists) == 1
+
+
+async def test_an_eager_one_runs_before_anybody_has_called() -> None:
+    async with acting(attrs.evolve(faulty(), start="eager")) as stage:
+        with trio.fail_after(10):
+            while not stage.lists:
+                await trio.sleep(0.01)
+        assert (await stage.ref.ask(GetMcpStatus())).state == "ready"
+
+
+async def test_an_eager_one_that_ends_is_started_again_by_itself(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    async with acting(attrs.evolve(faulty(journal=journal), start="eager")) as stage:
+        await fails(stage, "die")
+        with trio.fail_after(10):
+            while journal.read_text().count("start") < 2:
+                await trio.sleep(0.01)
+
+
+async def test_the_environment_of_the_host_is_not_the_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-host")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    program = "import os, sys; print(sorted(os.environ), file=sys.stderr); sys.exit(1)"
+    server = McpServer(command=("/usr/bin/env", "python3", "-c", program), env={"MINE": "1"})
+    async with acting(server) as stage:
+        said = str(await fails(stage))
+    assert "MINE" in said
+    assert "OPENAI_API_KEY" not in said
+
+
+async def test_words_without_an_end_take_no_memory_and_few_lines() -> None:
+    words = Words("it")
+    send, receive = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(words.follow, receive, "stderr")
+        for _ in range(100):
+            await send.send_all(b"x" * 100_000)
+        await send.aclose()
+    assert len(words.last()) <= 500

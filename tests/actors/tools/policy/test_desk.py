@@ -1,0 +1,178 @@
+"""The policy of a host: rules and an engine together, lists that agree with calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.context import Context
+from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.rules import Rules, configured
+from motet.actors.tools.tool import Tool
+from motet.protocols.chat import Call, JsonObject
+from motet.protocols.errors import ConfigError
+from motet.protocols.policy import Effect, Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
+from tests.actors.tools.policy.builders import TOOLS, policies, rule, subjects, whom
+
+chains = st.lists(subjects, min_size=1, max_size=3).map(tuple)
+
+
+async def nothing(_ctx: Context[object], _args: JsonObject) -> object:
+    return None
+
+
+def catalog() -> ToolCatalog:
+    made = ToolCatalog()
+    for agent in ("lead", "coder", "clerk"):
+        tools = [
+            Tool(name=t.name, description="", parameters={}, run=nothing, groups=t.groups)
+            for t in TOOLS
+        ]
+        made.put(agent, tools)
+    return made
+
+
+CATALOG = catalog()
+
+
+class Fixed:
+    """An engine that says what it is told to, tool by tool."""
+
+    def __init__(self, said: Mapping[str, Effect | None]) -> None:
+        self.said = said
+        self.asked = 0
+
+    def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
+        self.asked += 1
+        effect = self.said.get(tool.name, "allow")
+        if effect is None:
+            raise RuntimeError("the engine is out of order")
+        return Ruling(effect, f"fixed for {subject.user}")
+
+
+engines = st.lists(
+    st.builds(
+        Fixed,
+        st.dictionaries(
+            st.sampled_from([tool.name for tool in TOOLS]),
+            st.none() | st.sampled_from(["allow", "ask", "deny"]),
+        ),
+    ),
+    max_size=2,
+)
+
+
+def callable_(desk: PolicyDesk, who: tuple[Subject, ...]) -> set[str]:
+    tools = desk.catalog.tools(who[-1].agent)
+    return {tool.name for tool in tools if desk.ruling(who, tool).effect != "deny"}
+
+
+@given(policies, engines, chains)
+def test_what_is_listed_is_what_may_be_called(
+    policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
+) -> None:
+    """For every policy and lineage: a tool is offered exactly when its call is not denied."""
+    desk = PolicyDesk(CATALOG, policy, engine)
+    specs = CATALOG.specs(who[-1].agent)
+    offered = [spec.name for spec in desk.offered(who, specs)]
+    assert set(offered) == callable_(desk, who) == set(desk.allowed_names(who))
+    assert offered == sorted(offered)
+    assert desk.offered(who, specs) is desk.offered(who, specs)
+    judged = {one.name: one.effect for one in desk.judged(who)}
+    assert {name for name, effect in judged.items() if effect != "deny"} == set(offered)
+
+
+@given(policies, engines, chains)
+def test_a_child_never_gains_a_tool(
+    policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
+) -> None:
+    """A run may call what it may alone, as far as each of those above it may call it too."""
+    desk = PolicyDesk(CATALOG, policy, engine)
+    alone = [callable_(desk, (subject,)) for subject in who]
+    assert callable_(desk, who) == {tool.name for tool in TOOLS}.intersection(*alone)
+    for tool in CATALOG.tools(who[-1].agent):
+        asked = [desk.ruling((subject,), tool).effect for subject in who]
+        if "ask" in asked and "deny" not in asked:
+            assert desk.ruling(who, tool).effect == "ask"
+
+
+def test_an_engine_that_fails_denies() -> None:
+    desk = PolicyDesk(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
+    assert not desk.is_open
+    assert desk.allowed_names((whom(),)) == tuple(
+        name for name in CATALOG.names("lead") if name != "shell"
+    )
+    shell = CATALOG.get("lead", "shell")
+    assert desk.ruling((whom(),), shell) == Ruling("deny", "Fixed failed", "RuntimeError")
+
+
+@pytest.mark.parametrize("said", [None, True, "allow", Ruling("maybe", "x")])  # type: ignore[arg-type]
+def test_an_answer_that_is_no_ruling_denies(said: object) -> None:
+    class Odd:
+        def decide(self, _subject: Subject, _tool: ToolFacts) -> Ruling:
+            return said  # type: ignore[return-value]  # that is what is odd
+
+    desk = PolicyDesk(CATALOG, Rules(), [Odd()])
+    assert desk.allowed_names((whom(),)) == ()
+
+
+def test_a_ruling_is_asked_for_once_until_the_rules_are_others() -> None:
+    engine = Fixed({})
+    desk = PolicyDesk(CATALOG, Rules(), [engine])
+    for _ in range(3):
+        desk.allowed_names((whom(),))
+    assert engine.asked == len(TOOLS)
+    desk.set_agent("lead", ToolRules(deny=("shell",)), [])
+    assert "shell" not in desk.allowed_names((whom(),))
+    desk.drop_agent("lead")
+    assert "shell" in desk.allowed_names((whom(),))
+
+
+def test_a_list_follows_the_tools_of_its_agent() -> None:
+    made = catalog()
+    desk = PolicyDesk(made, Rules(configured([rule("shell")])))
+    assert "deploy" in [spec.name for spec in desk.offered((whom(),), made.specs("lead"))]
+    made.put("lead", [made.get("lead", "shell"), made.get("lead", "read_file")])
+    left = desk.offered((whom(),), made.specs("lead"))
+    assert [spec.name for spec in left] == ["read_file"]
+
+
+def test_who_is_above_is_named_in_the_ruling() -> None:
+    desk = PolicyDesk(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
+    ruling = desk.ruling((whom(), whom("coder")), CATALOG.get("coder", "shell"))
+    assert ruling.rule == "agents.lead.policy: deny shell (of lead, which it works for)"
+
+
+def test_calls_get_the_names_of_the_tools_they_mean() -> None:
+    desk = PolicyDesk(CATALOG)
+    calls = (Call("1", "functions.Bash"), Call("2", "deploy"), Call("3", "rm"))
+    assert [call.name for call in desk.called("lead", calls)] == ["shell", "deploy", "rm"]
+    assert desk.called("lead", calls[1:2]) is not None
+    same = (Call("1", "shell"),)
+    assert desk.called("lead", same) is same
+
+
+def test_all_wrong_names_of_a_configuration_are_told_at_once() -> None:
+    some = (
+        rule("shel"),
+        rule("group:own"),
+        PolicyRule(tool="*", effect="ask", agents=("led", "c*", "clerk")),
+    )
+    desk = PolicyDesk(CATALOG, Rules(configured(some)), groups=("group:own",))
+    desk.rates.limits = {"read_fil": 3}
+    desk.names = type(desk.names)(aliases={"sh": "shellx"})
+    with pytest.raises(ConfigError) as raised:
+        desk.check(["lead", "coder", "clerk"])
+    assert [line.partition("; ")[0] for line in str(raised.value).splitlines()] == [
+        "the policy has problems:",
+        "  policy[0].tool: unknown tool or group 'shel'",
+        "  tools.per_hour.read_fil: unknown tool or group 'read_fil'",
+        "  tools.aliases.sh: unknown tool or group 'shellx'",
+        "  policy[2].agents: unknown agent 'led'",
+    ]
+    with pytest.raises(ConfigError, match=r"agents.lead.policy.ask\[0\]: unknown .* 'deplo'"):
+        desk.set_agent("lead", ToolRules(ask=("deplo",)), [])

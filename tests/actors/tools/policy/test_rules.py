@@ -1,0 +1,186 @@
+"""Rules on tools: deny wins, lists only take away, and every ruling names its rule."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.actors.tools.policy.rules import Rules, configured, strictest
+from motet.protocols.policy import PolicyRule, Profile, Ruling, Subject, ToolRules
+from tests.actors.tools.policy.builders import (
+    TOOLS,
+    fact,
+    names,
+    own_rules,
+    policies,
+    rule,
+    rules,
+    subjects,
+    whom,
+)
+
+
+def effects(policy: Rules, subject: Subject) -> list[str]:
+    return [policy.decide(subject, tool).effect for tool in TOOLS]
+
+
+def allowed(policy: Rules, subject: Subject) -> set[str]:
+    return {tool.name for tool in TOOLS if policy.decide(subject, tool).effect != "deny"}
+
+
+def of(*some: PolicyRule, profile: Profile = "full", **own: ToolRules) -> Rules:
+    return Rules(configured(some), profile, agents=own)
+
+
+in_two_orders = st.lists(rules, max_size=5).flatmap(
+    lambda some: st.tuples(st.just(some), st.permutations(some))
+)
+
+
+@given(policies, in_two_orders, subjects)
+def test_no_order_of_rules_lets_a_denied_tool_through(
+    policy: Rules, some: tuple[list[PolicyRule], list[PolicyRule]], subject: Subject
+) -> None:
+    """What a rule denies alone is denied among all others; no effect depends on their order."""
+    one, other = (attrs.evolve(policy, rules=configured(order)) for order in some)
+    assert effects(one, subject) == effects(other, subject)
+    for single in some[0]:
+        if single.effect == "deny":
+            denied = {tool.name for tool in TOOLS} - allowed(of(single), subject)
+            assert not denied & allowed(one, subject)
+
+
+@given(policies, rules, subjects)
+def test_another_deny_never_adds_a_tool(
+    policy: Rules, another: PolicyRule, subject: Subject
+) -> None:
+    """The tools under a policy with one more ``deny`` are among those under the policy."""
+    more = configured([attrs.evolve(another, effect="deny")])
+    assert allowed(attrs.evolve(policy, rules=(*policy.rules, *more)), subject) <= allowed(
+        policy, subject
+    )
+
+
+@given(policies, names, subjects)
+def test_a_deny_of_the_agent_never_adds_a_tool(policy: Rules, name: str, subject: Subject) -> None:
+    """The same for the rules of an agent's definition."""
+    before = policy.agents.get(subject.agent, ToolRules())
+    after = ToolRules(before.profile, before.allow, before.ask, (*before.deny, name))
+    stricter = attrs.evolve(policy, agents={**policy.agents, subject.agent: after})
+    assert allowed(stricter, subject) <= allowed(policy, subject)
+
+
+@given(policies, own_rules, subjects)
+def test_what_an_agent_says_only_takes_away(
+    policy: Rules, mine: ToolRules, subject: Subject
+) -> None:
+    """The lists of an agent never bring back what the host's rules and profile leave out."""
+    free = attrs.evolve(policy, agents={})
+    bound = attrs.evolve(policy, agents={subject.agent: ToolRules(None, *_lists(mine))})
+    assert allowed(bound, subject) <= allowed(free, subject)
+
+
+@given(policies, subjects)
+def test_every_ruling_names_its_rule(policy: Rules, subject: Subject) -> None:
+    """No ruling is without the rule that made it, and that rule exists."""
+    places = {one.where for one in policy.rules} | {f"agents.{subject.agent}.policy"}
+    for tool in TOOLS:
+        found = policy.decide(subject, tool).rule
+        if found != "default" and not found.startswith("profile "):
+            assert set(found.partition(": ")[0].split(", ")) <= places
+
+
+def _lists(one: ToolRules) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    return one.allow, one.ask, one.deny
+
+
+def test_without_rules_everything_is_allowed_by_default() -> None:
+    assert {Ruling("allow", "default")} == {of().decide(whom(), tool) for tool in TOOLS}
+    assert of().is_open
+
+
+def test_a_deny_wins_over_an_allow_wherever_it_stands() -> None:
+    allow, deny = rule("shell", "allow"), rule("group:shell", "deny")
+    for policy in (of(allow, deny), of(deny, allow)):
+        assert policy.decide(whom(), fact("shell")).effect == "deny"
+    mine = of(rule("shell", "deny"), lead=ToolRules(allow=("shell",)))
+    assert mine.decide(whom(), fact("shell")) == Ruling("deny", "policy[0]: deny shell")
+
+
+def test_ask_is_stronger_than_allow_and_weaker_than_deny() -> None:
+    policy = of(rule("*", "allow"), rule("group:fs", "ask"), rule("write_*", "deny"))
+    assert policy.decide(whom(), fact("deploy")).effect == "allow"
+    assert policy.decide(whom(), fact("read_file")).rule == "policy[1]: ask group:fs"
+    assert policy.decide(whom(), fact("write_file")).effect == "deny"
+
+
+def test_a_list_of_what_is_allowed_leaves_the_rest_out() -> None:
+    policy = of(rule("group:fs", "allow"), lead=ToolRules(allow=("read_file", "shell")))
+    assert allowed(policy, whom()) == {"read_file", "get_tool_result"}
+    left_out = policy.decide(whom(), fact("shell"))
+    assert left_out == Ruling("deny", "policy[0]: allow group:fs", "not among what is allowed")
+    assert policy.decide(whom(), fact("read_file")).rule == "agents.lead.policy: allow read_file"
+    assert allowed(policy, whom("clerk")) == {"read_file", "write_file", "get_tool_result"}
+
+
+def test_conditions_all_have_to_hold() -> None:
+    one = PolicyRule(
+        tool="shell", effect="deny", roles=("viewer",), users=("al*",), sessions=("d*",)
+    )
+    policy = of(one)
+    assert policy.decide(whom(role="viewer"), fact("shell")).effect == "deny"
+    assert policy.decide(whom(role="operator"), fact("shell")).effect == "allow"
+    assert policy.decide(whom(user="bob", role="viewer"), fact("shell")).effect == "allow"
+    elsewhere = Subject("lead", "alice", "viewer", "group")
+    assert policy.decide(elsewhere, fact("shell")).effect == "allow"
+
+
+def test_a_group_chat_may_have_a_list_of_its_own() -> None:
+    policy = of(PolicyRule(tool="group:fs", effect="allow", sessions=("agent:*:telegram:group:*",)))
+    group = Subject("lead", "alice", "operator", "agent:lead:telegram:group:-100")
+    assert allowed(policy, group) == {"read_file", "write_file", "get_tool_result"}
+    assert len(allowed(policy, whom())) == len(TOOLS)
+
+
+def test_a_profile_is_a_closed_list() -> None:
+    assert allowed(of(profile="minimal"), whom()) == {"get_tool_result"}
+    assert "shell" not in allowed(of(profile="messaging"), whom())
+    assert allowed(of(profile="coding"), whom()) == {tool.name for tool in TOOLS} - {
+        "mcp__git__status"
+    }
+    wider = of(rule("mcp:git", "allow"), profile="coding")
+    assert wider.decide(whom(), fact("mcp__git__status")).rule == "profile coding"
+    own = of(profile="minimal", lead=ToolRules(profile="full"))
+    assert len(allowed(own, whom())) == len(TOOLS)
+
+
+def test_what_reads_results_stays_until_it_is_denied() -> None:
+    assert "get_tool_result" in allowed(of(rule("shell", "allow"), profile="minimal"), whom())
+    assert "get_tool_result" not in allowed(of(rule("group:results")), whom())
+
+
+def test_an_alias_is_denied_and_allowed_as_the_tool_it_stands_for() -> None:
+    assert of(rule("bash")).decide(whom(), fact("shell")).effect == "deny"
+    assert allowed(of(rule("bash", "allow")), whom()) == {"shell", "get_tool_result"}
+
+
+def test_the_strictest_ruling_counts_and_the_first_of_equals_is_told() -> None:
+    ask, deny, too = Ruling("ask", "a"), Ruling("deny", "b"), Ruling("deny", "c")
+    assert strictest([Ruling("allow", "x"), ask]) is ask
+    assert strictest([ask, deny, too]) is deny
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tool": "", "effect": "deny"},
+        {"tool": "shell", "effect": "forbid"},
+        {"tool": "shell", "effect": "deny", "roles": ("vewer",)},
+        {"tool": "shell", "effect": "deny", "users": "alice"},
+    ],
+)
+def test_a_rule_of_code_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        PolicyRule(**wrong)  # type: ignore[arg-type]  # what a program may do all the same

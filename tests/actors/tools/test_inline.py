@@ -1,0 +1,276 @@
+"""What of a result enters the transcript, and how the rest is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.actors.storage.location import Location
+from motet.actors.tools.context import Context
+from motet.actors.tools.result_pages import (
+    PAGE_LIMIT,
+    find_result_id,
+    page_text,
+    result_page,
+    tool_result_tools,
+)
+from motet.actors.tools.results import INLINE_LIMIT, Inlined, inline, omitted, readable, storable
+from motet.actors.tools.tool import ToolRetry
+from motet.protocols.chat import JsonObject
+from motet.protocols.results import ReadResult
+from motet.protocols.sessions import LOCAL
+from tests.actors.tools.builders import Opened, encoded, noise, open_results
+
+
+@pytest.fixture
+def location() -> Iterator[Location]:
+    with Location.memory() as location:
+        yield location
+
+
+async def shown(opened: Opened | None, value: object) -> Inlined:
+    store = opened.store if opened else None
+    return await inline(store, session="s", tool="t", read=readable(value))
+
+
+async def read_all(opened: Opened, result_id: str, limit: int | None = None) -> str:
+    text, offset, more = "", 0, True
+    while more:
+        answer = await result_page(opened.store, "s", result_id, offset, limit)
+        data = answer["data"]
+        assert isinstance(data, dict)
+        page: JsonObject = data  # pyright: ignore[reportUnknownVariableType]  # checked above
+        assert len(page_text(page).encode()) <= PAGE_LIMIT
+        offset += int(str(page["returned_count"]))
+        text, more = text + str(page["text"]), bool(page["has_more"])
+    return text
+
+
+async def test_a_result_at_the_limit_stays_as_it_is(location: Location) -> None:
+    async with open_results(location) as opened:
+        for text in ("x" * INLINE_LIMIT, "é" * (INLINE_LIMIT // 2), ""):
+            assert await shown(opened, text) == Inlined(text, len(text.encode()))
+        assert await opened.ids_on_disk() == set()
+
+
+async def test_a_larger_one_is_stored_and_its_head_says_how_to_go_on(location: Location) -> None:
+    text = "".join(f"line {n}\n" for n in range(3000))
+    async with open_results(location) as opened:
+        result = await shown(opened, text)
+        assert result.result_id is not None
+        assert result.size == len(text)
+        head, note = result.text.split("\n\n")
+        count = len(head.splitlines())
+        assert head == "\n".join(f"line {n}" for n in range(count))
+        assert note == (
+            f"[Result ID: {result.result_id}] {len(text)} bytes, 3000 lines; "
+            f"the first {count} are above.\n"
+            f'Use get_tool_result("{result.result_id}", offset={count}) for more.'
+        )
+        assert find_result_id(note) == result.result_id
+        assert await read_all(opened, result.result_id) == text
+
+
+async def test_a_tool_that_shows_little_shows_the_beginning_of_a_long_line(
+    location: Location,
+) -> None:
+    async with open_results(location) as opened:
+        found = await inline(
+            opened.store, session="s", tool="t", read=readable("é" * 2_000), limit=201
+        )
+        assert found.text.startswith("é" * 100 + "\n\n[Result ID: res_")
+        assert "4000 bytes, 1 lines; cut above." in found.text
+        assert found.result_id is not None
+        assert await read_all(opened, found.result_id) == "é" * 2_000
+
+
+async def test_an_array_is_stored_by_items_and_other_objects_as_text(location: Location) -> None:
+    rows = [{"n": n, "when": datetime(2024, 1, 1, tzinfo=UTC)} for n in range(1000)]
+    async with open_results(location) as opened:
+        result = await shown(opened, rows)
+        assert "1000 items" in result.text
+        assert result.text.startswith('{"n":0,"when":"2024-01-01T00:00:00Z"}\n')
+        wide = await shown(opened, {"rows": rows})
+        assert "lines" in wide.text
+        assert wide.result_id is not None
+        assert len(json.loads(await read_all(opened, wide.result_id))["rows"]) == 1000
+
+
+async def test_binary_is_stored_apart_and_never_shown(location: Location) -> None:
+    data = noise(3000)
+    async with open_results(location) as opened:
+        result = await shown(opened, {"a": data, "b": f"see {encoded(3000)}", "c": "ok"})
+        (stored_id,) = result.binary_ids
+        note = omitted(data, stored_id)
+        assert json.loads(result.text) == {"a": note, "b": f"see {note}", "c": "ok"}
+        stored = await opened.store.ask(ReadResult(stored_id, "s"))
+        assert stored is not None
+        assert stored.content == data
+        answer = await result_page(opened.store, "s", stored_id)
+        assert answer["error"] == {
+            "code": "NOT_TEXT",
+            "message": f"{stored_id} is binary: 3000 bytes, sha256 {stored.info.sha256}; "
+            "it cannot be shown as text",
+        }
+
+
+async def test_text_around_binary_is_stored_without_it(location: Location) -> None:
+    async with open_results(location) as opened:
+        result = await shown(opened, "word " * 10_000 + encoded(5000) + " end")
+        assert result.result_id is not None
+        whole = await read_all(opened, result.result_id)
+        assert encoded(5000)[:100] not in whole
+        assert whole.endswith(f"{omitted(noise(5000), result.binary_ids[0])} end")
+
+
+async def test_without_a_store_the_text_is_cut_and_says_so() -> None:
+    result = await shown(None, "é" * 20_000)
+    assert (result.result_id, result.problem) == (None, "")
+    assert len(result.text.encode()) <= INLINE_LIMIT
+    assert result.text.endswith("of 40000 bytes]")
+    assert (await shown(None, b"abc")).text == omitted(b"abc")
+
+
+async def test_a_store_that_fails_costs_the_rest_and_not_the_run(location: Location) -> None:
+    async with open_results(location, max_bytes=100) as opened:
+        result = await shown(opened, "x" * 20_000)
+    assert result.result_id is None
+    assert "more than the store's 100" in result.problem
+    assert result.text.endswith(f"the rest could not be stored: {result.problem}]")
+    assert len(result.text.encode()) <= INLINE_LIMIT
+
+
+async def test_a_value_that_cannot_be_read_is_still_a_text() -> None:
+    class Hostile:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    cycle: list[object] = []
+    cycle.append(cycle)
+    assert (await shown(None, Hostile())).text.startswith("[unserializable result")
+    assert (await shown(None, cycle)).text.startswith("[unserializable result")
+    assert (await shown(None, "\ud800")).text == "\ufffd"
+    assert (await shown(None, {"p": Path("/x"), "n": None})).text == '{"p": "/x", "n": null}'
+
+
+async def test_pages_that_cannot_be_are_refused_with_a_code(location: Location) -> None:
+    async with open_results(location) as opened:
+        info = await opened.put("a\nb\nc")
+        wrong: list[tuple[str, tuple[object, ...]]] = [
+            ("INVALID_INPUT", (None,)),
+            ("INVALID_INPUT", ("  ",)),
+            ("INVALID_INPUT", (info.id, "1")),
+            ("INVALID_INPUT", (info.id, True)),
+            ("INVALID_INPUT", (info.id, None)),
+            ("INVALID_INPUT", (info.id, 0, 1.5)),
+            ("INVALID_OFFSET", (info.id, -5)),
+            ("INVALID_OFFSET", (info.id, 4)),
+            ("INVALID_LIMIT", (info.id, 0, 0)),
+            ("RESULT_NOT_FOUND", ("res_0000000000000000",)),
+            ("RESULT_NOT_FOUND", ("nonsense",)),
+        ]
+        for code, arguments in wrong:
+            answer = await result_page(opened.store, "s", *arguments)
+            assert answer["success"] is False
+            assert isinstance(error := answer["error"], dict)
+            assert error["code"] == code, arguments
+        foreign = await result_page(opened.store, "other", info.id)
+        assert "RESULT_NOT_FOUND" in str(foreign)
+
+
+async def test_the_tool_gives_a_page_and_fails_without_one(
+    location: Location, tmp_path: Path
+) -> None:
+    async with open_results(location) as opened:
+        info = await opened.put("a\nb\nc")
+
+        async def pages(
+            session: str, result_id: object, offset: object, limit: object
+        ) -> JsonObject:
+            return await result_page(opened.store, session, result_id, offset, limit)
+
+        (tool,) = tool_result_tools(pages)
+        context = Context[object](
+            deps=None, run_id="r", session="s", agent="a", principal=LOCAL, call_id="c",
+            workspace=tmp_path,
+        )  # fmt: skip
+        marked = f"[Result ID: {info.id}]"
+        text = await tool.run(context, {"result_id": marked, "offset": 1, "limit": 1})
+        assert text == (
+            f'[Result {info.id}: lines 1 to 1 of 3; go on with get_tool_result("{info.id}", '
+            "offset=2)]\nb\n"
+        )
+        with pytest.raises(ToolRetry, match="RESULT_NOT_FOUND"):
+            await tool.run(context, {"result_id": "res_ffffffffffffffff"})
+
+
+PARTS = st.text(max_size=30) | st.sampled_from(["\n" * 50, "x" * 9000, "日" * 4000, "[1,2]"])
+
+
+@given(st.lists(PARTS, max_size=10), st.sampled_from(["\n", " "]), st.sampled_from([None, 1000]))
+@settings(max_examples=40)
+def test_nothing_of_a_large_text_is_lost(parts: list[str], by: str, limit: int | None) -> None:
+    """Law: what is shown fits the limit, and head and pages together give the whole text."""
+
+    async def check(text: str) -> None:
+        with Location.memory() as location:
+            async with open_results(location) as opened:
+                result = await shown(opened, text)
+                assert len(result.text.encode()) <= INLINE_LIMIT
+                if result.result_id is None:
+                    assert result.text == storable(text)
+                else:
+                    assert await read_all(opened, result.result_id, limit) == storable(text)
+
+    trio.run(check, by.join(parts))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        ({"a": [1, True]}, '{"a": [1, true]}'),
+        ([Path("a/b")], '["a/b"]'),
+        ("nul\x00, half \ud800, ok \U0001f600", "nul\ufffd, half \ufffd, ok \U0001f600"),
+        (["half \ud800"], '["half \ufffd"]'),
+        (float("nan"), "null"),
+    ],
+)
+async def test_any_value_has_a_text_that_stores_and_wires_take(value: object, text: str) -> None:
+    assert (await shown(None, value)).text == text
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["word ", "\x00", "\ud800", "é\n", "data:image/png;base64,aGVsbG8=", "x" * 90]
+        ),
+        max_size=4,
+    ).map("".join)
+    | st.integers()
+    | st.lists(st.text(max_size=3), max_size=2)
+    | st.binary(max_size=3),
+    st.integers(0, 120),
+)
+def test_a_text_that_needs_nothing_done_is_given_as_by_the_whole_work(
+    value: object, limit: int
+) -> None:
+    """Law: what is given at once is what would be given; a text that fits always is."""
+
+    read = readable(value)
+
+    async def given_by_all() -> Inlined:
+        return await inline(None, session="s", tool="t", read=read, limit=limit)
+
+    all_of_it = trio.run(given_by_all)
+    if read.fits(limit):
+        assert all_of_it == Inlined(read.text, read.size)
+    if "base64" not in str(value) and not isinstance(value, bytes) and all_of_it.size <= limit:
+        assert read.fits(limit)

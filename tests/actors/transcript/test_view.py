@@ -1,0 +1,138 @@
+"""What a run shows its model: valid for a provider, shorter after each compaction, never stuck."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from motet.actors.transcript.grammar import violations
+from motet.actors.transcript.history import estimate
+from motet.actors.transcript.summary import HEADER
+from motet.actors.transcript.window import View
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.models import ModelResponse
+from tests.actors.runs.histories import histories, rows_of
+
+windows = st.sampled_from([200, 1_000, 5_000, 20_000, 200_000])
+answers = st.sampled_from(["", "short", "a summary of what was said, " * 3, "long " * 9_000])
+
+
+@given(histories(), windows, st.integers(0, 3), st.integers(0, 500))
+@settings(max_examples=80)
+def test_what_is_sent_is_valid_for_a_provider(
+    rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
+) -> None:
+    """Law: of a valid transcript, limit, prune and repair make valid rows, and so again."""
+    view = View(rows, "what was before", window, turns)
+    sent = view.sent((), around)
+    assert violations(sent.messages) == ()
+    assert isinstance(sent.messages[0], UserMessage)
+    assert View(sent.messages, window=0).sent(()).messages == sent.messages
+
+
+@given(histories(), windows, st.integers(0, 3), st.integers(0, 500))
+@settings(max_examples=80)
+def test_the_estimate_is_that_of_the_rows_that_are_sent(
+    rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
+) -> None:
+    """Law: whether or not rows were pruned or merged, what is sent is what is counted."""
+    view = View(rows, "what was before", window, turns)
+    sent = view.sent((), around)
+    assert sent.estimated == estimate(sent.messages) + around
+    assert view.count(rows) == len(view.shown(rows))
+
+
+@given(histories(), st.integers(0, 40), windows, st.lists(answers, min_size=1, max_size=4))
+@settings(max_examples=80)
+def test_a_compaction_shrinks_the_request_or_says_that_it_cannot(
+    rows: tuple[ChatMessage, ...], own: int, window: int, summaries: list[str]
+) -> None:
+    """Law: after each compaction what is sent is valid, and shorter, or ``stalled`` went up; the
+    rows behind the cut and the request of the cut turn are still there."""
+    split = max(len(rows) - own, 0)
+    running = rows[split:]
+    view = View(rows[:split], "", window)
+    for text in summaries:
+        sent = view.sent(running)
+        plan = view.plan(sent, running, overflow=True)
+        if plan is None:
+            return
+        after = view.compacted(plan, ModelResponse(text), running)
+        now = after.sent(running)
+        assert violations(now.messages) == ()
+        if after.covered == view.covered:
+            assert after == replace(view, stalled=view.stalled + 1)
+        else:
+            assert now.estimated < sent.estimated
+            kept = after.shown(running)
+            assert after.count(running) == len(kept)
+            assert kept[0] == (plan.pinned or rows[plan.covered])
+            assert kept[-4:] == rows[-4:]
+        view = after
+
+
+def test_one_long_turn_is_compacted_between_two_batches_and_its_request_stays() -> None:
+    rows = rows_of("u" + "ctt" * 8, size=4_000)
+    view = View(window=30_000)
+    plan = view.plan(view.sent(rows), rows)
+    assert plan is not None
+    after = view.compacted(plan, ModelResponse("Half of it is done, see /tmp/out.txt"), rows)
+    messages = after.sent(rows).messages
+    assert after.stalled == 0
+    assert messages[0] == UserMessage(
+        f"{HEADER}\nHalf of it is done, see /tmp/out.txt", note="summary"
+    )
+    assert messages[2] == rows[0]
+    assert isinstance(messages[3], AssistantMessage)
+    assert messages[-1] == rows[-1]
+    assert violations(messages) == ()
+
+
+def test_the_next_compaction_covers_the_summary_of_the_one_before() -> None:
+    rows = rows_of("u" + "ct" * 30, size=900)
+    view = View(window=10_000)
+    first = view.plan(view.sent(rows), rows, overflow=True)
+    assert first is not None
+    view = view.compacted(first, ModelResponse("the first summary"), rows)
+    second = view.plan(view.sent(rows), rows, overflow=True)
+    assert second is not None
+    assert second.previous == "the first summary"
+    assert second.pinned == rows[0]
+    assert second.rows[1:] == rows[first.covered : second.covered]
+
+
+def test_no_compaction_is_due_below_three_quarters_of_the_window() -> None:
+    rows = rows_of("uaua" * 10, size=30)
+    view = View(rows, window=534)
+    assert view.sent(()).tokens == 400
+    assert view.plan(view.sent(()), ()) is None
+    assert View(rows, window=533).plan(view.sent(()), ()) is not None
+
+
+def test_the_count_of_the_provider_decides_when_there_is_one() -> None:
+    rows = rows_of("uaua" * 10, size=30)
+    view = View(rows, window=10_000)
+    counted = view.counted(view.sent(()), 7_600)
+    assert counted.sent(()).tokens == 7_600
+    assert counted.plan(counted.sent(()), ()) is not None
+    assert view.counted(view.sent(()), 0) == view
+
+
+def test_a_model_that_fails_leaves_a_summary_made_of_the_rows() -> None:
+    rows = rows_of("ua" * 20, size=900)
+    view = View(rows, window=5_000)
+    plan = view.plan(view.sent(()), ())
+    assert plan is not None
+    after = view.compacted(plan, None, ())
+    assert "no model wrote it" in after.summary
+    assert after.covered == plan.covered
+
+
+def test_two_compactions_without_progress_end_the_run_with_a_clear_error() -> None:
+    view = View(window=1_000)
+    assert view.stuck == ""
+    assert view.without_progress().stuck == ""
+    stuck = view.without_progress().without_progress().stuck
+    assert "window of 1000 tokens" in stuck
+    assert "reset the session" in stuck
