@@ -10,6 +10,7 @@ task), ``observe`` and ``telemetry``, ``entry`` (programs with signals).
 from motet.runtime.actor import Actor
 from motet.runtime.asks import Asks, ask_each
 from motet.runtime.entry import run_system
+from motet.runtime.envelope import Replies
 from motet.runtime.errors import (
     ActorDead,
     ActorPaused,
@@ -25,28 +26,20 @@ from motet.runtime.errors import (
     StartFailed,
     TooManyChildren,
 )
-from motet.runtime.fanout import Cut, Done, Failed, Settled, gather_ordered
-from motet.runtime.feed import Feed
+from motet.runtime.feed import DeadLetter, DeadLetters, Feed
+from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 from motet.runtime.handlers import handles
-from motet.runtime.inspect import (
-    ActorInfo,
-    DeadLetter,
-    DeadLetters,
-    Leftover,
-    Statistics,
-    StopReport,
-)
+from motet.runtime.lifecycle import Terminated
 from motet.runtime.mailbox import MailboxSpec, Overflow
-from motet.runtime.monitors import Terminated
-from motet.runtime.observe import TraceEvent
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import IdentityRef, Kind, Registry
-from motet.runtime.replies import Replies
 from motet.runtime.schedule import ActorTimers, ScheduledMessage
+from motet.runtime.snapshot import ActorInfo, Statistics
+from motet.runtime.stopping import Leftover, StopReport
 from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import AutoShutdown, Restart, Strategy, Supervision
 from motet.runtime.system import System, open_system
-from motet.runtime.telemetry import Meter, Telemetry
+from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
 from motet.runtime.waits import current_deadline
 
 __all__ = [

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from motet.protocols.messages import Message
+from motet.runtime.behaviour import Behaviour
+from motet.runtime.cell import Cell
 from motet.runtime.errors import ActorDead, MotetRuntimeError
-from motet.runtime.handlers import Calls, Handler, check_protocol, collect_handlers
-from motet.runtime.mailbox import MailboxSpec
+from motet.runtime.handlers import check_protocol
+from motet.runtime.incarnation import Incarnation
 from motet.runtime.monitors import check_watches, unwatch, watch
+from motet.runtime.ref import ActorRef, cell_of
 from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import within
-from motet.runtime.supervision import Restart, Supervision
+from motet.runtime.supervision import Restart
+from motet.runtime.system import System
 from motet.runtime.waits import current_work
-
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
-    from motet.runtime.ref import ActorRef
-    from motet.runtime.system import System
 
 __all__ = ["Actor"]
 
@@ -27,7 +26,7 @@ Q = TypeVar("Q", bound=Message)
 Ts = TypeVarTuple("Ts")
 
 
-class Actor(Generic[P_contra]):
+class Actor(Behaviour[P_contra], Generic[P_contra]):
     """An actor that accepts the messages of its type parameter, one at a time (G5).
 
     Subclasses mark methods with :func:`handles`. A crash (an exception from a told message's
@@ -36,43 +35,13 @@ class Actor(Generic[P_contra]):
     is the asker's and crashes nobody.
     """
 
-    mailbox: ClassVar[MailboxSpec] = MailboxSpec()
-    supervision: ClassVar[Supervision] = Supervision()  # of its own children
-    cleanup_budget: ClassVar[float] = 5.0  # seconds that on_stop may take
-
-    # The kernel's, in the manner of dunder names: no subclass can collide with them by accident.
-    __motet_handlers__: ClassVar[dict[type[Message], Handler]] = {}
-    __motet_calls__: ClassVar[Calls]
-    __motet_cell__: Cell | None = None
-
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        cls.__motet_handlers__ = collect_handlers(cls)
         check_protocol(cls, Actor, cls.__motet_handlers__)
-        cls.__motet_calls__ = Calls(cls, cls.__motet_handlers__)
-
-    async def on_start(self) -> None:
-        """Runs before the first message. A failure here is a failed start: nothing is left."""
-
-    async def on_stop(self) -> None:
-        """Runs after the last message and after all children have ended; also after a crash.
-
-        Shielded from cancellation, for at most ``cleanup_budget`` seconds. Not called if
-        ``on_start`` did not return.
-        """
-
-    def on_child_end(self, name: str, error: Exception | None) -> None:
-        """Runs in the step in which a child has ended for ever, so that its name is free.
-
-        ``error``: why it did not start, if it never did. Must not wait. A failure here is a crash
-        of this actor. Not called while this actor itself ends.
-        """
 
     @property
     def ref(self) -> ActorRef[P_contra]:
         """The reference others hold; the same across restarts."""
-        from motet.runtime.ref import ActorRef
-
         return ActorRef(self._cell)
 
     @property
@@ -85,7 +54,9 @@ class Actor(Generic[P_contra]):
 
     @property
     def system(self) -> System:
-        return self._cell.system
+        system = self._cell.kernel
+        assert isinstance(system, System)
+        return system
 
     def start_soon(
         self,
@@ -98,10 +69,10 @@ class Actor(Generic[P_contra]):
         Its crash is the actor's crash. It is cancelled and awaited when the actor stops, after
         the running handler and before ``on_stop``. From ``on_start`` on.
         """
-        life = self._cell.life
-        if life is None or life.actor is not self:
+        incarnation = self._incarnation
+        if incarnation is None:
             raise MotetRuntimeError(f"{self.path} does not run: start tasks from on_start on")
-        life.start_soon(fn, *args, name=name)
+        incarnation.start_soon(fn, *args, name=name)
 
     def stash(self) -> None:
         """Put the message that is being handled aside when its handler has returned.
@@ -112,9 +83,9 @@ class Actor(Generic[P_contra]):
         It stays over a restart (G4), until :meth:`unstash_all`. If the handler fails, it is not put
         aside; what a request's handler returns is discarded.
         """
-        life = self._cell.life
+        incarnation = self._incarnation
         in_turn = current_work.get() is self._cell.turn
-        if life is None or life.actor is not self or not life.ready or not in_turn:
+        if incarnation is None or not incarnation.ready or not in_turn:
             raise MotetRuntimeError(
                 f"{self.path} handles no message in its turn here: call stash() in a handler "
                 "that is not concurrent"
@@ -131,12 +102,12 @@ class Actor(Generic[P_contra]):
 
         From on_start on. They are cancelled when this incarnation ends, also by a crash.
         """
-        life = self._cell.life
-        if life is None or life.actor is not self or life.finishing:
+        incarnation = self._incarnation
+        if incarnation is None or incarnation.finishing:
             raise MotetRuntimeError(f"{self.path} is ending or does not run, so it sets no timers")
-        if life.timers is None:
-            life.timers = ActorTimers[Any](self._cell)
-        return life.timers
+        if incarnation.timers is None:
+            incarnation.timers = ActorTimers[Any](self._cell)
+        return incarnation.timers
 
     def watch(self, ref: ActorRef[Any]) -> None:
         """Get one :class:`Terminated` when the actor behind ``ref`` ends for ever; now, if it has.
@@ -144,20 +115,16 @@ class Actor(Generic[P_contra]):
         It comes before all mail and takes no room. The watch outlives a restart of this actor;
         watching twice is watching once. Raises NotInProtocol without a handler for Terminated.
         """
-        from motet.runtime.ref import cell_of
-
         check_watches(self._cell)
         watch(self._cell, cell_of(ref))
 
     def unwatch(self, ref: ActorRef[Any]) -> None:
         """Undo :meth:`watch`; what was sent already is handled."""
-        from motet.runtime.ref import cell_of
-
         unwatch(self._cell, cell_of(ref))
 
     def stop_soon(self) -> None:
         """End normally after the running handler. A permanent actor is restarted."""
-        self._cell.finish()
+        self._cell.end_normally()
 
     async def start_child(
         self,
@@ -173,8 +140,6 @@ class Actor(Generic[P_contra]):
         ``supervision`` says. Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the child
         is stopped, and its end awaited.
         """
-        from motet.runtime.ref import ActorRef
-
         children = self._cell.children()
         cell = await children.start(factory, name, restart, significant=significant)
         return ActorRef(cell)
@@ -195,10 +160,7 @@ class Actor(Generic[P_contra]):
         child has the context variables of this actor all the same. Raises NameTaken,
         TooManyChildren, StartFailed if the factory fails, and ActorDead if this actor is ending.
         """
-        from motet.runtime.ref import ActorRef
-
-        life = self._cell.life
-        if life is None or life.actor is not self:
+        if self._incarnation is None:
             raise ActorDead(self.path, "it does not run, so it starts no children")
         return ActorRef(self._cell.spawn(factory, name, restart, significant=significant))
 
@@ -220,8 +182,6 @@ class Actor(Generic[P_contra]):
 
     def child(self, name: str) -> ActorRef[Any] | None:
         """The child of that name, alive or waiting for its restart."""
-        from motet.runtime.ref import ActorRef
-
         supervisor = self._cell.supervisor
         cell = supervisor.cells.get(name) if supervisor is not None else None
         return ActorRef(cell) if cell is not None else None
@@ -229,21 +189,27 @@ class Actor(Generic[P_contra]):
     @property
     def children(self) -> dict[str, ActorRef[Any]]:
         """The children by name, in start order."""
-        from motet.runtime.ref import ActorRef
-
         supervisor = self._cell.supervisor
         cells = supervisor.cells if supervisor is not None else {}
         return {name: ActorRef(cell) for name, cell in cells.items()}
 
     @property
     def _cell(self) -> Cell:
-        if self.__motet_cell__ is None:
+        cell = self.__motet_owner__
+        if cell is None:
             raise MotetRuntimeError(
                 f"this {type(self).__name__} is not in a system yet: "
                 "use `system.start` or `start_child`, and on_start instead of __init__"
             )
-        return self.__motet_cell__
+        assert isinstance(cell, Cell)
+        return cell
+
+    @property
+    def _incarnation(self) -> Incarnation | None:
+        """The incarnation of this very object; None once a restart has replaced it."""
+        incarnation = self._cell.incarnation
+        return incarnation if incarnation is not None and incarnation.actor is self else None
 
     def __repr__(self) -> str:
-        where = self.__motet_cell__.path if self.__motet_cell__ is not None else "not started"
+        where = "not started" if self.__motet_owner__ is None else self.__motet_owner__.path
         return f"<{type(self).__name__} {where}>"

@@ -13,24 +13,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import outcome
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Asked, Message
-from motet.runtime.answer import WOKEN, Answer
-from motet.runtime.ask import Ask, Result, may_ask_again
+from motet.runtime.ask import may_ask_again
+from motet.runtime.envelope import WOKEN, Answer, Ask, Result
 from motet.runtime.errors import MotetRuntimeError
-from motet.runtime.fanout import Cut, Done, Failed, Settled
+from motet.runtime.gather import Cut, Done, Failed, Settled
+from motet.runtime.kernel import Owner
 from motet.runtime.observe import asking
 from motet.runtime.ref import ActorRef, cell_of
+from motet.runtime.timers import Timer
 from motet.runtime.waits import current_work, refuse_cycle
-
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
-    from motet.runtime.timers import Timer
 
 __all__ = ["Asks", "ask_each"]
 
@@ -174,23 +172,23 @@ class Asks(Generic[R]):
 
     # ------------------------------------------------------------------ one ask
 
-    def _begin(self, index: int, cell: Cell, request: Message) -> None:
+    def _begin(self, index: int, owner: Owner, request: Message) -> None:
         assert self._task is not None
         if self._deadline < math.inf and self._deadline <= trio.current_time():
             self._note(index, _UNBEGUN)
             return
         span: _Span | None = None
         try:
-            message = cell.admit(request)
-            mailbox, target = cell.mailbox, cell.work_for(type(message))
+            message = owner.admit(request)
+            mailbox, target = owner.mailbox, owner.work_for(type(message))
             if self._work is not None:
                 refuse_cycle(self._work, target)
-            if cell.system.observing:
-                span = _Span(cell, message)
+            if owner.kernel.observing:
+                span = _Span(owner, message)
             ask = _OneOfMany(
                 mailbox, message, target, self._task, self._until, self._deadline, mailbox.queue,
                 None if span is None else span.context,
-                cell=cell, asks=self, index=index, span=span,
+                owner=owner, asks=self, index=index, span=span,
             )  # fmt: skip
             if not mailbox.put(ask):
                 mailbox.offer(ask)
@@ -203,7 +201,7 @@ class Asks(Generic[R]):
         if self._work is not None:
             self._work.waits.append(ask)
         if self._deadline < math.inf:
-            ask.timer = cell.system.timers.start(self._deadline, ask.time_out)
+            ask.timer = owner.kernel.timers.start(self._deadline, ask.time_out)
 
     def _look_at_the_deadlines(self, *, told: float = math.inf) -> None:
         """Nothing is to begin after that of the scopes around, what was ``told``, and the own."""
@@ -215,7 +213,7 @@ class Asks(Generic[R]):
         if self._work is not None:
             self._work.waits.remove(ask)
         if ask.timer is not None:
-            ask.cell.system.timers.stop(ask.timer)
+            ask.owner.kernel.timers.stop(ask.timer)
         if ask.span is not None:
             ask.span.end(_error_in(became))
         if became is None:
@@ -235,11 +233,11 @@ class Asks(Generic[R]):
         self._ended.append(index)
 
     async def _ask_again(self) -> None:
-        may = await may_ask_again(self._late[-1].cell, self._work)
+        may = await may_ask_again(self._late[-1].owner, self._work)
         late = self._late.pop()
         if may:
             self._look_at_the_deadlines()
-            self._begin(late.index, late.cell, late.message)
+            self._begin(late.index, late.owner, late.message)
         else:
             self._note(late.index, _UNBEGUN)
 
@@ -251,7 +249,7 @@ def _refuse(_: RaiseCancelT) -> Abort:
 class _OneOfMany(Ask, eq=False, kw_only=True):
     """The envelope of one: its outcome goes to the others', and resumes who waits for any."""
 
-    cell: Cell
+    owner: Owner
     asks: Asks[Any]
     index: int
     timer: Timer | None = None
@@ -298,8 +296,8 @@ def _error_in(became: Settled[Any] | None) -> BaseException | None:
 class _Span:
     """The span and the trace of one ask. In a context of its own: those of one task overlap."""
 
-    def __init__(self, cell: Cell, message: Message) -> None:
-        self._around = asking(cell, message)
+    def __init__(self, owner: Owner, message: Message) -> None:
+        self._around = asking(owner.kernel, owner.path, message)
         self._variables = copy_context()
         self.context = self._variables.run(self._around.__enter__)
 

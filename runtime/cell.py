@@ -1,7 +1,19 @@
-"""What stays of an actor across its restarts: path, mailbox, reference, and its place in the tree.
+"""The part of an actor that survives its restarts: path, mailbox, reference, place in the tree.
 
 Invariants: the state changes only by the table of ``lifecycle.py``; there is at most one living
 incarnation; a cell that is dead has a closed mailbox and no task.
+
+Four orders end an incarnation or the actor. ``lifecycle.py`` has the states that follow:
+
+    order              given by                              event  mailbox  next incarnation
+    stop(final=True)   the supervisor: a stop, a removal     stop   closed   none
+    stop(final=False)  the supervisor: restart of a group    fail   open     follows
+    end_normally()     the actor, or its supervisor, by      fail   open     as the restart type
+                       ``auto_shutdown``                                     says
+    bury()             the supervisor, when no incarnation   bury   closed   none
+                       lives and none will follow
+
+An incarnation that crashes takes the way of ``end_normally``, with an error.
 """
 
 from __future__ import annotations
@@ -9,187 +21,128 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
-from motet.protocols.messages import Message
-from motet.runtime.actor import Actor
-from motet.runtime.errors import ActorDead, NotInProtocol, StartFailed, unwrapped
+from motet.runtime.behaviour import Behaviour
+from motet.runtime.errors import ActorDead, StartFailed, unwrapped
 from motet.runtime.incarnation import Incarnation
-from motet.runtime.inspect import Leftover
-from motet.runtime.lifecycle import LifeEvent, LifeState, next_state
+from motet.runtime.kernel import Kernel, Owner
 from motet.runtime.mailbox import Mailbox
+from motet.runtime.monitors import report_end
 from motet.runtime.observe import Observer
-from motet.runtime.portable import round_trip
-from motet.runtime.stopping import StopPlan, at_once
+from motet.runtime.stopping import Leftover, StopPlan, at_once
 from motet.runtime.supervision import Restart
-from motet.runtime.supervisor import Supervisor
-from motet.runtime.told import Told
-from motet.runtime.waits import StartWait, Work, current_work, refuse_cycle
-
-if TYPE_CHECKING:
-    from motet.runtime.monitors import Monitors
-    from motet.runtime.system import System
+from motet.runtime.supervisor import Factory, Supervisor
+from motet.runtime.waits import StartWait, current_work, refuse_cycle
 
 __all__ = ["Cell"]
-
-M = TypeVar("M", bound=Message)
 
 _log = logging.getLogger("motet.runtime")
 
 
-class Cell:
-    """See the module. One per reference; users hold it through :class:`ActorRef` only."""
+class Cell(Owner):
+    """The life cycle of one actor, see the module. Users hold it through :class:`ActorRef` only."""
 
     __slots__ = (
         "_actor",
-        "_cleaning",
-        "_cleanup",
+        "_budget",
         "_ended",
         "_factory",
+        "_on_stop_scope",
         "_started",
-        "cancel_at",
-        "control",
-        "failed_with",
         "generation",
-        "handlers",
-        "kind",
-        "leaving",
-        "life",
-        "mailbox",
-        "monitors",
-        "name",
-        "observer",
+        "incarnation",
+        "is_final",
         "parent",
-        "path",
-        "paused",
         "plan",
         "restart",
         "restarts",
-        "state",
         "supervisor",
-        "system",
         "task",
-        "turn",
         "was_ready",
     )
 
     def __init__(
         self,
-        system: System,
-        parent: Supervisor,
+        kernel: Kernel,
+        parent: Supervisor[Cell],
         name: str,
-        factory: Callable[[], Actor[Any]],
+        factory: Factory,
         restart: Restart,
     ) -> None:
-        self.system = system
+        path = f"{parent.path}/{name}"
+        actor = _build(factory, path)
+        mailbox = Mailbox(path, actor.mailbox, kernel.dead_letters, actor.__motet_calls__.aside)
+        super().__init__(
+            kernel, name, path, type(actor).__name__, actor.__motet_handlers__, mailbox
+        )
+        actor.__motet_owner__ = self
         self.parent = parent
-        self.name = name
-        self.path = f"{parent.path}/{name}"
         self.restart: Restart = restart
         self.restarts = 0
-        self.generation = 0  # counts incarnations, so that a stale exit can be told
-        self.state: LifeState = "new"
-        self.turn = Work(self.path)
-        self.life: Incarnation | None = None
-        self.supervisor: Supervisor | None = None
-        self.control: list[Message] = []  # handled before all mail (G6)
-        self.monitors: Monitors | None = None
-        self.observer: Observer | None = None
-        if system.observing:
-            self.observe()
-        self.paused = False
-        self.leaving = False  # asked to stop for ever
+        self.generation = 0  # counts incarnations, so that a stale exit is recognised
+        self.incarnation: Incarnation | None = None
+        self.supervisor: Supervisor[Cell] | None = None  # of the children
+        self.is_final = False  # ordered to end for ever
         self.was_ready = False  # some incarnation has started
-        self.failed_with: Exception | None = None  # how the last incarnation ended
         self.plan: StopPlan | None = None  # of this incarnation, once its end was ordered
-        self.cancel_at = math.inf
+        self.task: trio.lowlevel.Task | None = None
         self._factory = factory
+        self._actor: Behaviour[Any] | None = actor  # of the first incarnation, until that begins
+        self._budget = _budget_of(actor)  # of the actor built last: the next is like it
+        self._on_stop_scope: trio.CancelScope | None = None  # while on_stop runs
         self._started: trio.Event | None = None
         self._ended: trio.Event | None = None
-        self.task: trio.lowlevel.Task | None = None
-        self._cleaning: trio.CancelScope | None = None
-        self._cleanup = 0.0  # declared by the last one: the next is like it
-        self._actor: Actor[Any] | None = self._build()
-        self.kind = type(self._actor).__name__
-        self.handlers = self._actor.__motet_handlers__
-        self.mailbox = Mailbox(
-            self.path,
-            self._actor.mailbox,
-            system.dead_letters,
-            self._actor.__motet_calls__.aside,
-        )
 
-    # ------------------------------------------------------------------ sending
-
-    def admit(self, message: M) -> M:
-        """The message to send: refused if foreign, copied if the system checks messages."""
-        kind = type(message)
-        if kind not in self.handlers:
-            raise NotInProtocol(self.path, self.kind, kind, self.handlers)
-        return round_trip(message) if self.system.check_messages else message
-
-    def work_for(self, kind: type[Message]) -> Work:
-        """What an ask of this kind waits for: the turn, or a concurrent handler of its own."""
-        return Work(self.path) if kind in self.mailbox.stashes else self.turn
-
-    def post(self, message: Message) -> None:
-        """Send a control message: handled before all mail, nobody waits, nothing fills up (G6)."""
-        if self.mailbox.closed is not None:
-            return
-        self.control.append(message)
-        if self.life is not None:
-            self.life.interrupt()
-
-    def envelope(self, message: M) -> M | Told:
-        """The item to send for a told message; see :meth:`admit`."""
-        if self.system.plain and type(message) in self.handlers:
-            return message
-        checked = self.admit(message)
-        tracer = self.system.tracer
-        return checked if tracer is None else Told(checked, tracer.context())
+    # ------------------------------------------------------------------ observing, suspending
 
     def observe(self) -> None:
-        """Whether anybody looks at this actor may have changed."""
-        seen = self.system.meter is not None or self.path in self.system.traces
-        self.observer = Observer(self.system, self.path) if seen else None
-        if self.life is not None:
-            self.life.choose_ways()
+        """The observers of this actor may have changed."""
+        if self.incarnation is not None:
+            self.incarnation.observe_with(self._observer())
 
-    # ------------------------------------------------------------------ suspending
+    def _observer(self) -> Observer | None:
+        if self.kernel.observing and self.kernel.is_observed(self.path):
+            return Observer(self.kernel, self.path)
+        return None
 
     def suspend(self, *, refuse: bool) -> None:
         """Begin no handler until resumed; ``refuse`` new requests, or let them wait (G3, G6)."""
         self.paused = True
         self.mailbox.refuse_requests(refuse)
-        if self.life is not None:
-            self.life.pause()
+        if self.incarnation is not None:
+            self.incarnation.pause()
 
     def resume(self) -> None:
-        """Undo :meth:`suspend`; no harm if it was not."""
+        """Undo :meth:`suspend`; does nothing if the actor is not suspended."""
         self.paused = False
         self.mailbox.refuse_requests(False)
-        if self.life is not None and self.life.ready and not self.life.finishing:
-            self.life.resume()
+        incarnation = self.incarnation
+        if incarnation is not None and incarnation.ready and not incarnation.finishing:
+            incarnation.resume()
 
-    # ------------------------------------------------------------------ life, for the supervisor
+    # ------------------------------------------------------------------ orders of the supervisor
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Start an incarnation in the supervisor's nursery."""
-        self._change("begin")
+        self.change("begin")
         self.generation += 1
         self.restarts += self.was_ready
-        if self.observer is not None and self.was_ready:
-            self.observer.restarted()
+        if self.was_ready:
+            observer = self._observer()
+            if observer is not None:
+                observer.restarted()
         self.plan = None
         self.cancel_at = math.inf
         self.failed_with = None
+        self.nursery = nursery
         nursery.start_soon(self._run, name=self.path)
 
     async def wait_started(self) -> None:
         """Wait until ``on_start`` has returned or the incarnation has ended."""
-        if not self.is_occupied or (self.life is not None and self.life.ready):
+        if not self.is_occupied or (self.incarnation is not None and self.incarnation.ready):
             return
         if self._started is None:
             self._started = trio.Event()
@@ -197,6 +150,8 @@ class Cell:
         if work is None:
             await self._started.wait()
             return
+        # An actor that starts a child in a handler waits like an asker, so the same cycles are
+        # possible: a child whose on_start asks its parent (G11).
         refuse_cycle(work, self.turn)
         wait = StartWait(self.turn)
         work.waits.append(wait)
@@ -205,48 +160,40 @@ class Cell:
         finally:
             work.waits.remove(wait)
 
-    def became_ready(self) -> None:
-        """``on_start`` has returned."""
-        self._change("ready")
-        self.was_ready = True
-        self._signal_started()
-
-    def stop(self, plan: StopPlan, *, leave: bool) -> None:
-        """Order the end of the incarnation; ``leave``: for ever, so intake closes (G2)."""
-        if leave:
-            self.leaving = True
+    def stop(self, plan: StopPlan, *, final: bool) -> None:
+        """Order the end of the incarnation; ``final``: for ever, so intake closes (G2)."""
+        if final:
+            self.is_final = True
             self.mailbox.close("it was stopped")
         if not self.is_occupied:
             return
-        self._change("stop" if leave else "fail")
+        self.change("stop" if final else "fail")
         self.plan = plan
+        # Only ever earlier: a second stop with more patience must not prolong the first.
         self.cancel_at = min(
-            self.cancel_at, plan.cancel_at(self.cleanup_need(), trio.current_time())
+            self.cancel_at, plan.cancel_at(self.total_budget(), trio.current_time())
         )
-        if self.life is not None:
-            self.life.cancel_at(self.cancel_at)
-            self.life.finish()
-        if self._cleaning is not None:
-            self._cleaning.deadline = min(self._cleaning.deadline, plan.until)
+        if self.incarnation is not None:
+            self.incarnation.cancel_at(self.cancel_at)
+            self.incarnation.finish()
+        # The order may come while the actor ends already. Then it must reach the part of the end
+        # that is under way: on_stop, or the end of the children.
+        if self._on_stop_scope is not None:
+            self._on_stop_scope.deadline = min(self._on_stop_scope.deadline, plan.until)
         elif self.supervisor is not None and self.supervisor.closing:
-            self.supervisor.close(plan.less(self._own_cleanup(), trio.current_time()))
-
-    def finish(self) -> None:
-        """End normally after this turn: what the actor itself may wish."""
-        if self.state in ("starting", "running") and self.life is not None:
-            self._change("fail")
-            self.life.finish()
+            self.supervisor.close(plan.less(self._own_budget(), trio.current_time()))
 
     def bury(self, reason: str) -> None:
         """No incarnation will follow: settle all mail and tell those who wait for the end."""
         if self.state != "dead":
-            self._change("bury")
+            self.change("bury")
         self.mailbox.close(reason)
-        if self.monitors is not None:
-            self.monitors.end(self)
+        if self.watchers is not None or self.watching is not None:
+            report_end(self)
 
     async def wait_ended(self) -> None:
         """Wait until no incarnation lives."""
+        # A loop, since the next incarnation may have begun before this task had its turn.
         while self.is_occupied:
             if self._ended is None:
                 self._ended = trio.Event()
@@ -254,37 +201,49 @@ class Cell:
 
     @property
     def is_occupied(self) -> bool:
-        """An incarnation lives, or its clean-up does."""
+        """An incarnation lives, or its clean-up runs."""
         return self.state not in ("new", "suspended", "dead")
 
-    def cleanup_need(self) -> float:
-        """Seconds that the clean-ups of this actor and all below it have declared."""
-        below = self.supervisor.cleanup_need() if self.supervisor is not None else 0.0
-        return self._own_cleanup() + below
+    def total_budget(self) -> float:
+        """Seconds that the ``on_stop`` of this actor and all below it may take."""
+        below = self.supervisor.total_budget() if self.supervisor is not None else 0.0
+        return self._own_budget() + below
 
-    # ------------------------------------------------------------------ children
+    def _own_budget(self) -> float:
+        """Seconds; also between two incarnations, since the next one has an ``on_stop`` again."""
+        return 0.0 if self.state == "dead" else self._budget
 
-    def children(self) -> Supervisor:
+    # ------------------------------------------------------------------ for the actor itself
+
+    def end_normally(self) -> None:
+        """End after this turn, without an error."""
+        if self.state in ("starting", "running") and self.incarnation is not None:
+            self.change("fail")
+            self.incarnation.finish()
+
+    def children(self) -> Supervisor[Cell]:
         """The supervisor of this actor's children, begun on first use."""
-        if self.life is None or self.life.finishing:
+        incarnation = self.incarnation
+        if incarnation is None or incarnation.finishing:
             raise ActorDead(self.path, "it is ending, so it starts no children")
         if self.supervisor is None:
-            spec = self.life.actor.supervision
+            assert self.nursery is not None, "an incarnation lives in its supervisor's nursery"
             self.supervisor = Supervisor(
-                self.system, self.path, spec, self.life.crash, self.finish, self.life.child_ended
+                self.kernel,
+                self.path,
+                incarnation.actor.supervision,
+                Cell,
+                escalate=incarnation.crash,
+                wind_up=self.end_normally,
+                tell_end=self._child_ended,
             )
-            self.parent.adopt(self.supervisor.run, name=f"{self.path} (supervisor)")
+            # In the nursery of its own supervisor, beside the actor's task, not below it: the
+            # children end after the turn and before on_stop, which is no order of a nursery.
+            self.nursery.start_soon(self.supervisor.run, name=f"{self.path} (supervisor)")
         return self.supervisor
 
-    def spawn(
-        self,
-        factory: Callable[[], Actor[Any]],
-        name: str,
-        restart: Restart,
-        *,
-        significant: bool,
-    ) -> Cell:
-        """Begin a child, as :meth:`Supervisor.spawn`, whoever calls this.
+    def spawn(self, factory: Factory, name: str, restart: Restart, *, significant: bool) -> Cell:
+        """Begin a child, as :meth:`Supervisor.spawn`, from any task.
 
         The child and its supervisor get the context variables of this actor, not the caller's.
         """
@@ -293,7 +252,10 @@ class Cell:
         supervisor = context.run(self.children)
         return context.run(supervisor.spawn, factory, name, restart, significant=significant)
 
-    # ------------------------------------------------------------------ looking
+    def _child_ended(self, child: Cell) -> None:
+        if self.incarnation is not None:
+            error = None if child.was_ready else child.failed_with
+            self.incarnation.child_ended(child.name, error)
 
     def tree(self) -> Iterator[Cell]:
         """This cell and all below, parents first, siblings in start order."""
@@ -303,66 +265,65 @@ class Cell:
 
     # ------------------------------------------------------------------ one incarnation
 
-    def _build(self) -> Actor[Any]:
-        try:
-            actor = self._factory()
-        except Exception as error:
-            raise StartFailed(self.path, f"its factory raised {error!r}") from error
-        if actor.__motet_cell__ is not None:
-            raise StartFailed(
-                self.path, "its factory returned an actor that was started before, not a new one"
-            )
-        actor.__motet_cell__ = self
-        self._cleanup = actor.cleanup_budget if _cleans_up(actor) else 0.0
-        return actor
-
     async def _run(self) -> None:
         """One incarnation from its factory to the end of its clean-up."""
         current_work.set(self.turn)
         self.task = trio.lowlevel.current_task()
         orderly = False
         try:
-            self.life = self._next_life()
-            if self.life is not None:
-                await self.life.run()
-                self.failed_with = self.life.failure
+            self.incarnation = self._next_incarnation()
+            if self.incarnation is not None:
+                await self.incarnation.run(self._became_ready)
+                self.failed_with = self.incarnation.failure
             orderly = True
         finally:
+            # Not orderly: Trio cancels the task from outside, or something that is no Exception
+            # passes through. The supervisor ends with it, so no incarnation can follow: "stop".
             if self.state != "stopping":
-                self._change("fail" if orderly else "stop")
+                self.change("fail" if orderly else "stop")
             try:
                 await self._clean_up()
             finally:
                 self._end(cancelled=not orderly)
 
-    def _next_life(self) -> Incarnation | None:
-        try:
-            actor = self._actor or self._build()
-        except StartFailed as error:
-            self.failed_with = error
-            return None
-        self._actor = None
-        life = Incarnation(self, actor)
+    def _next_incarnation(self) -> Incarnation | None:
+        actor, self._actor = self._actor, None
+        if actor is None:
+            try:
+                actor = _build(self._factory, self.path)
+            except StartFailed as error:
+                self.failed_with = error
+                return None
+            actor.__motet_owner__ = self
+            self._budget = _budget_of(actor)
+        incarnation = Incarnation(self, actor, self._observer())
+        # It was stopped before its task took its first step: then on_start must not run.
         if self.state != "starting":
-            life.finish()
-        return life
+            incarnation.finish()
+        return incarnation
+
+    def _became_ready(self) -> None:
+        self.change("ready")
+        self.was_ready = True
+        self._signal_started()
 
     async def _clean_up(self) -> None:
-        """End the children, then the actor. Shielded, so that it is done whoever cancels."""
+        """End the children, then run ``on_stop``. Shielded, so that any cancellation leaves it."""
         if self.supervisor is not None:
-            self.supervisor.close(self._orders().less(self._own_cleanup(), trio.current_time()))
-            # Without limit: it is the sum of what is limited.
+            self.supervisor.close(self._orders().less(self._own_budget(), trio.current_time()))
+            # No deadline of its own: each child has one, and they are stopped one by one.
             with trio.CancelScope(shield=True):
                 await self.supervisor.ended.wait()
-        if self.life is not None and self.life.ready and _cleans_up(self.life.actor):
-            await self._stop_actor(self.life.actor)
+        incarnation = self.incarnation
+        if incarnation is not None and incarnation.ready and _has_on_stop(incarnation.actor):
+            await self._run_on_stop(incarnation.actor)
 
-    async def _stop_actor(self, actor: Actor[Any]) -> None:
-        """Run its ``on_stop`` within its budget."""
+    async def _run_on_stop(self, actor: Behaviour[Any]) -> None:
+        """Run ``on_stop`` within its budget."""
         began = trio.current_time()
         # Looked up now: a stop may have been ordered while the children were ending.
         until = min(began + actor.cleanup_budget, self._orders().until)
-        scope = self._cleaning = trio.CancelScope(deadline=until, shield=True)
+        scope = self._on_stop_scope = trio.CancelScope(deadline=until, shield=True)
         try:
             with scope:
                 await actor.on_stop()
@@ -371,26 +332,29 @@ class Cell:
             self.failed_with = self.failed_with or unwrapped(error)
         if scope.cancelled_caught:
             self._abandon(f"clean-up cut after {trio.current_time() - began:g} s")
-        self._cleaning = None
+        self._on_stop_scope = None
 
     def _end(self, *, cancelled: bool) -> None:
         error = self.failed_with
         if error is not None:
             _log.error("%s crashed: %r", self.path, error, exc_info=error)
         self.supervisor = None
-        self._change("ended")
+        self.change("ended")
         if self.plan is not None:
             self.plan.ledger.ended.append(self.path)
-        self.life = None
+        self.incarnation = None
+        self.nursery = None
         self.task = None
         self._signal_started()
+        # The supervisor first: it buries the cell in this step if none will follow, so that the
+        # tasks that wait for the end find a closed mailbox and a free name.
         self.parent.child_ended(self, cancelled=cancelled)
         if self._ended is not None:
             self._ended.set()
             self._ended = None
 
     def _orders(self) -> StopPlan:
-        """The plan of this end; nobody ordered one if the actor ends by itself."""
+        """The plan of this end; made here if the actor ends by itself, with no order."""
         if self.plan is None:
             self.plan = at_once()
         return self.plan
@@ -399,21 +363,30 @@ class Cell:
         self._orders().ledger.abandoned.append(Leftover(self.path, what))
         _log.warning("%s: %s", self.path, what)
 
-    def _own_cleanup(self) -> float:
-        """Seconds; also between two incarnations, since the next one has a clean-up again."""
-        return 0.0 if self.state == "dead" else self._cleanup
-
     def _signal_started(self) -> None:
         if self._started is not None:
             self._started.set()
             self._started = None
 
-    def _change(self, event: LifeEvent) -> None:
-        self.state = next_state(self.state, event, self.path)
+
+def _build(factory: Factory, path: str) -> Behaviour[Any]:
+    try:
+        actor = factory()
+    except Exception as error:
+        raise StartFailed(path, f"its factory raised {error!r}") from error
+    if actor.__motet_owner__ is not None:
+        raise StartFailed(
+            path, "its factory returned an actor that was started before, not a new one"
+        )
+    return actor
 
 
-def _cleans_up(actor: Actor[Any]) -> bool:
+def _has_on_stop(actor: Behaviour[Any]) -> bool:
     return type(actor).on_stop is not _INHERITED_ON_STOP
 
 
-_INHERITED_ON_STOP: Final[Callable[[Any], Awaitable[None]]] = Actor[Any].on_stop
+def _budget_of(actor: Behaviour[Any]) -> float:
+    return actor.cleanup_budget if _has_on_stop(actor) else 0.0
+
+
+_INHERITED_ON_STOP: Final[Callable[[Any], Awaitable[None]]] = Behaviour[Any].on_stop

@@ -1,18 +1,23 @@
-"""A bounded stream of what happens, for one who looks on: the kernel never waits for a reader.
+"""Feeds: bounded streams for observers, and the dead letters of a system, which have one.
 
-Invariant: what a slow reader misses is counted in ``missed``, and the rest keeps its order.
+Invariant: the kernel never waits for a reader. Items that found the reader's buffer full are
+counted in ``missed``; the others keep their order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
+import msgspec
 import trio
 
-__all__ = ["FEED_BUFFER", "Feed", "joined"]
+from motet.runtime.telemetry import DEAD_LETTERS, Meter
+
+__all__ = ["FEED_BUFFER", "DeadLetter", "DeadLetters", "Feed", "joined"]
 
 T = TypeVar("T")
 
@@ -67,3 +72,52 @@ def joined(feeds: list[Feed[T]], buffer: int) -> Generator[Feed[T]]:
     finally:
         feeds.remove(feed)
         feed.close()
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that no handler has finished, and why."""
+
+    path: str
+    message: object
+    reason: str
+
+
+class DeadLetters:
+    """All dead letters counted, the last hundred kept; to be read, or followed as a stream."""
+
+    KEPT = 100
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        self.count = 0
+        self._meter = meter
+        self._feeds: list[Feed[DeadLetter]] = []
+        self._last: deque[DeadLetter] = deque(maxlen=self.KEPT)
+
+    @property
+    def last(self) -> tuple[DeadLetter, ...]:
+        """The most recent dead letters, oldest first."""
+        return tuple(self._last)
+
+    def add(self, letter: DeadLetter) -> None:
+        self.count += 1
+        self._last.append(letter)
+        for feed in self._feeds:
+            feed.publish(letter)
+        if self._meter is not None:
+            self._meter.count(DEAD_LETTERS, letter.path)
+
+    def follow(self, buffer: int = FEED_BUFFER) -> AbstractContextManager[Feed[DeadLetter]]:
+        """Those to come: ``with system.dead_letters.follow() as letters: async for letter in …``.
+
+        Nobody waits for the reader; ``letters.missed`` counts what found ``buffer`` full.
+        """
+        return joined(self._feeds, buffer)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        return iter(self.last)
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters: {self.count}>"

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar, Union, cast, get_args, get_orig
 import msgspec
 
 from motet.protocols.messages import Message, Request, StreamRequest
-from motet.runtime.replies import Replies
+from motet.runtime.envelope import Replies
 
 __all__ = ["Call", "Calls", "Handler", "check_protocol", "collect_handlers", "handles"]
 

@@ -14,24 +14,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVarTuple
+from typing import Any, TypeVarTuple
 
 import outcome
 import trio
 
 from motet.protocols.messages import Message
-from motet.runtime.answer import Answer
-from motet.runtime.ask import Ask, ItemsAsk, Result
+from motet.runtime.behaviour import Behaviour
+from motet.runtime.envelope import Answer, Ask, ItemsAsk, Result, Told
 from motet.runtime.errors import MotetRuntimeError, unwrapped
 from motet.runtime.handlers import Call
+from motet.runtime.kernel import Owner
+from motet.runtime.observe import Observer
+from motet.runtime.schedule import ActorTimers
 from motet.runtime.stopping import cancel_at
-from motet.runtime.told import Told
 from motet.runtime.workers import Workers
-
-if TYPE_CHECKING:
-    from motet.runtime.actor import Actor
-    from motet.runtime.cell import Cell
-    from motet.runtime.schedule import ActorTimers
 
 __all__ = ["Incarnation"]
 
@@ -41,79 +38,74 @@ BATCH = 64  # messages between two checkpoints, so that a full mailbox cannot st
 
 
 class Incarnation:
-    """See the module. ``cell`` is what stays, ``actor`` what the user wrote."""
+    """One life of an actor. ``owner`` survives it; ``actor`` is the user's object."""
 
     __slots__ = (
         "_bare",
         "_calls",
+        "_observer",
         "actor",
         "began",
-        "cell",
         "failure",
         "finishing",
-        "halted",
         "is_over",
+        "owner",
         "ready",
         "scope",
         "timers",
         "workers",
     )
 
-    def __init__(self, cell: Cell, actor: Actor[Any]) -> None:
-        self.cell = cell
+    def __init__(self, owner: Owner, actor: Behaviour[Any], observer: Observer | None) -> None:
+        self.owner = owner
         self.actor = actor
         self.began = trio.current_time()
         self.ready = False  # on_start has returned
         self.finishing = False  # no further message is to be handled
-        self.halted = True  # the turn is to look at its orders before the next message
         self.is_over = False  # none of its tasks is there any more
         self.failure: Exception | None = None
         self.scope: trio.CancelScope | None = None  # of on_start and the turns; None after them
         self.workers: Workers | None = None  # made for the first task beside the turn
         self.timers: ActorTimers[Any] | None = None
         self._calls = actor.__motet_calls__
-        self._bare: Mapping[type, Call] = {}  # whatever is not here takes the longer way
-        self.choose_ways()
+        self._bare: Mapping[type, Call] = {}  # calls with nothing around them; see `_handle`
+        owner.halted = True
+        self.observe_with(observer)
 
     # ------------------------------------------------------------------ orders
 
     def finish(self) -> None:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
-        self.cell.mailbox.attend = None
+        self.owner.mailbox.attend = None
         if self.timers is not None:
             self.timers.close()
         if self.workers is not None:
             self.workers.release()
-        self.interrupt()
+        self.owner.interrupt()
 
-    def interrupt(self) -> None:
-        """Look at the orders before the next message (G6)."""
-        self.halted = True
-        self.cell.mailbox.wake()
-
-    def choose_ways(self) -> None:
-        """Which messages need more than a bare call may have changed."""
-        observer = self.cell.observer
+    def observe_with(self, observer: Observer | None) -> None:
+        """Use ``observer`` from the next message on; None: nobody looks."""
+        self._observer = observer
         self._bare = self._calls.bare if observer is None else observer.choose(self._calls.bare)
 
     def pause(self) -> None:
         """Begin no handler until :meth:`resume`; the running ones go on."""
-        self.cell.mailbox.attend = None
-        self.interrupt()
+        self.owner.mailbox.attend = None
+        self.owner.interrupt()
 
     def resume(self) -> None:
         """Handle mail again."""
         if self.workers is not None:
             self.workers.attend_to_stashes()
-        self.cell.mailbox.wake()
+        self.owner.mailbox.wake()
 
     def cancel_at(self, when: float) -> None:
         """Cancel every task of the actor at ``when``, or earlier if that was said before."""
         if self.workers is not None:
             self.workers.cancel_at(when)
         # A turn that waits for mail ends by itself, as soon as it is told to finish.
-        if self.scope is not None and self.cell.mailbox.receiver is None:
+        if self.scope is not None and self.owner.mailbox.receiver is None:
             cancel_at(self.scope, when)
 
     def crash(self, error: Exception) -> None:
@@ -122,15 +114,14 @@ class Incarnation:
             self.failure = error
         self._end_at_once()
 
-    def child_ended(self, child: Cell) -> None:
-        """Tell the actor of it; what fails then is not the child's."""
+    def child_ended(self, name: str, error: Exception | None) -> None:
+        """Tell the actor. A failure of its ``on_child_end`` is its own crash, not the child's."""
         if self.finishing:
             return
         try:
-            error = None if child.was_ready else child.failed_with
-            self.actor.on_child_end(child.name, error)
-        except Exception as error:
-            self.crash(unwrapped(error))
+            self.actor.on_child_end(name, error)
+        except Exception as failure:
+            self.crash(unwrapped(failure))
 
     def _end_at_once(self) -> None:
         self.cancel_at(-math.inf)
@@ -141,9 +132,9 @@ class Incarnation:
     ) -> None:
         """Run a background task of the actor; its crash is the actor's."""
         if self.is_over:
-            raise MotetRuntimeError(f"{self.cell.path} is ending, so it starts no tasks")
+            raise MotetRuntimeError(f"{self.owner.path} is ending, so it starts no tasks")
         label = name or getattr(fn, "__qualname__", None) or repr(fn)
-        self._with_workers().start_soon(fn, args, f"{self.cell.path} {label}")
+        self._with_workers().start_soon(fn, args, f"{self.owner.path} {label}")
 
     def _with_workers(self) -> Workers:
         if self.workers is None:
@@ -152,13 +143,16 @@ class Incarnation:
 
     # ------------------------------------------------------------------ life
 
-    async def run(self) -> None:
-        """From ``on_start`` to the end of the last task. Raises only what is not an Exception."""
+    async def run(self, became_ready: Callable[[], None]) -> None:
+        """From ``on_start``, after which ``became_ready`` is called, to the end of the last task.
+
+        Raises no Exception, only other BaseExceptions.
+        """
         try:
             while not self.finishing:
-                with trio.CancelScope(deadline=self.cell.cancel_at) as self.scope:
+                with trio.CancelScope(deadline=self.owner.cancel_at) as self.scope:
                     if not self.ready:
-                        await self._start()
+                        await self._start(became_ready)
                     await self._drain(self.scope)
         except Exception as error:
             self.crash(unwrapped(error))
@@ -173,25 +167,26 @@ class Incarnation:
                 self.workers = None  # they know this life, and would make it garbage to be found
             self.is_over = True
 
-    async def _start(self) -> None:
+    async def _start(self, became_ready: Callable[[], None]) -> None:
         await self.actor.on_start()
         self.ready = True
-        self.cell.became_ready()
-        if self.cell.mailbox.stashes:
+        became_ready()
+        if self.owner.mailbox.stashes:
             self._with_workers().attend_to_stashes()
 
     async def _drain(self, turn: trio.CancelScope) -> None:
         """Handle mail until the end, or until ``turn`` is used up."""
-        mailbox = self.cell.mailbox
+        owner = self.owner
+        mailbox = owner.mailbox
         queue = mailbox.queue
         actor = self.actor
         task = trio.lowlevel.current_task()
         left = BATCH
         while True:
-            if self.halted:
+            if owner.halted:
                 if self.finishing:
                     return
-                self.halted = await self._heed()
+                owner.halted = await self._heed()
                 continue
             if not queue:
                 await mailbox.park(task)
@@ -226,36 +221,36 @@ class Incarnation:
 
     async def _heed(self) -> bool:
         """Do one thing that goes before all mail; False if there is none (G6)."""
-        mailbox = self.cell.mailbox
-        if self.cell.paused:
+        mailbox = self.owner.mailbox
+        if self.owner.paused:
             await mailbox.park(trio.lowlevel.current_task())
             return True
-        if mailbox.again is None and not self.cell.control:
+        if mailbox.again is None and not self.owner.control:
             return False
         await self._handle(self._take_first())
         return True
 
     def _take_first(self) -> Message | Told:
         """What is handled before all mail: the message to be tried again, then control (G6)."""
-        mailbox = self.cell.mailbox
+        mailbox = self.owner.mailbox
         if mailbox.again is not None:
             item, mailbox.again = mailbox.again, None
             return item
         # Control messages are in the ledger from here on: they fill no mailbox.
         mailbox.accepted += 1
         mailbox.taken += 1
-        return self.cell.control.pop(0)
+        return self.owner.control.pop(0)
 
     async def _handle(self, item: Message | Told) -> None:
         """The longer way of a told message: observed, or tried again after a crash."""
-        mailbox = self.cell.mailbox
+        mailbox = self.owner.mailbox
         told = item if isinstance(item, Told) else Told(item)
         try:
             await self.call(told)
         except BaseException as error:
             mailbox.release()
             told.attempts += 1
-            handler = self.cell.handlers[type(told.message)]
+            handler = self.owner.handlers[type(told.message)]
             if told.attempts <= handler.retries and mailbox.closed is None:
                 mailbox.retry(told)
             else:
@@ -268,7 +263,7 @@ class Incarnation:
 
     async def answer(self, ask: Ask, scope: trio.CancelScope) -> None:
         """Run the handler of ``ask`` in ``scope``: the one place where an ask is settled by it."""
-        mailbox = self.cell.mailbox
+        mailbox = self.owner.mailbox
         ask.home = None  # from here on it can't be withdrawn
         if ask.until < math.inf and ask.expired():
             mailbox.taken -= 1
@@ -283,7 +278,7 @@ class Incarnation:
                 call = self._calls.streams[type(message)](self.actor, message, ask.replies)
             else:
                 call = self._calls.all[type(message)](self.actor, message)
-            if self.cell.observer is not None:
+            if self._observer is not None:
                 call = self._observed(message, ask.context, call)
             result = Answer(await call)
         except Exception as error:
@@ -305,24 +300,24 @@ class Incarnation:
 
     def _is_put_aside(self, ask: Ask, result: Result | None) -> bool:
         """Whether the handler of ``ask`` is the one that has reserved, and ended in order."""
-        if ask.target is not self.cell.turn:
+        if ask.target is not self.owner.turn:
             return False
         if isinstance(result, Answer) and ask.cancelled_at is None:
             return True
-        self.cell.mailbox.release()
+        self.owner.mailbox.release()
         return False
 
     def call(self, told: Told) -> Awaitable[object]:
         """Call the handler of a told message, and let the observers see it."""
         call = self._calls.all[type(told.message)](self.actor, told.message)
-        if self.cell.observer is None:
+        if self._observer is None:
             return call
         return self._observed(told.message, told.context, call)
 
     async def _observed(
         self, message: Message, context: str | None, call: Awaitable[object]
     ) -> object:
-        observer = self.cell.observer
+        observer = self._observer
         if observer is None:
             return await call
         with observer.handling(message, context):

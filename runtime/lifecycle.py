@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["TRANSITIONS", "LifeEvent", "LifeState", "is_alive", "next_state"]
+from motet.protocols.messages import Message
+
+__all__ = ["TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "is_alive", "next_state"]
 
 # new         has a name and a mailbox, no task
 # starting    on_start is running; mail is accepted and waits
@@ -53,3 +55,14 @@ def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
 def is_alive(state: LifeState) -> bool:
     """Whether mail that is sent now can still be handled."""
     return state not in ("stopping", "dead")
+
+
+class Terminated(Message, frozen=True, tag="motet.terminated"):
+    """The actor at ``path`` has ended for ever. ``error``: of its last incarnation, if it failed.
+
+    Sent to actors that :meth:`Actor.watch` it.
+    """
+
+    path: str
+    reason: str
+    error: str | None = None

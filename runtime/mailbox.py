@@ -21,11 +21,9 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
-from motet.runtime.answer import WOKEN
-from motet.runtime.ask import Ask
+from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import ActorDead, ActorPaused, MailboxFull
-from motet.runtime.inspect import DeadLetter, DeadLetters
-from motet.runtime.told import Told
+from motet.runtime.feed import DeadLetter, DeadLetters
 
 __all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from motet.protocols.messages import Asked, Message, Streamed, StreamRequest
-from motet.runtime.ask import ask
-from motet.runtime.inspect import Statistics, StopReport
-from motet.runtime.lifecycle import is_alive
-from motet.runtime.looking import leftovers_of, statistics_of
-from motet.runtime.monitors import Terminated, wait_terminated
-from motet.runtime.observe import observed_ask, observed_stream
-from motet.runtime.stopping import wait_bounded, within
-from motet.runtime.stream import ReplyStream, open_stream
-from motet.runtime.told import Told
-
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
+from motet.runtime.ask import ask, observed_ask
+from motet.runtime.cell import Cell
+from motet.runtime.envelope import Told
+from motet.runtime.lifecycle import Terminated, is_alive
+from motet.runtime.monitors import wait_terminated
+from motet.runtime.snapshot import Statistics, leftovers_of, statistics_of
+from motet.runtime.stopping import StopReport, wait_bounded, within
+from motet.runtime.stream import ReplyStream, observed_stream, open_stream
 
 __all__ = ["ActorRef", "cell_of"]
 
@@ -49,7 +45,7 @@ class ActorRef(Generic[P_contra]):
         cell = self._cell
         item: P_contra | Told = message
         # What `envelope` would find too; the call is a tenth of a tell.
-        if not (cell.system.plain and type(message) in cell.handlers):
+        if not (cell.kernel.plain and type(message) in cell.handlers):
             item = cell.envelope(message)
         if not self._mailbox.put(item):
             await self._mailbox.put_when_room(item)
@@ -73,7 +69,7 @@ class ActorRef(Generic[P_contra]):
         Asked by the handler of a request that has a deadline, this one has it as well, or an
         earlier one of its own; its handler can look at :func:`current_deadline`.
         """
-        if self._cell.system.observing:
+        if self._cell.kernel.observing:
             return observed_ask(self._cell, request, timeout)
         return ask(self._cell, request, timeout)
 
@@ -87,9 +83,9 @@ class ActorRef(Generic[P_contra]):
         for its end (G1).
         """
         checked = self._cell.admit(cast("StreamRequest[T, R]", request))  # as in `ask`
-        if self._cell.system.observing:
+        if self._cell.kernel.observing:
             return observed_stream(self._cell, checked)
-        return open_stream(self._mailbox, checked, self._cell.work_for(type(checked)))
+        return open_stream(self._cell, checked)
 
     def stream_to(
         self,
@@ -107,7 +103,7 @@ class ActorRef(Generic[P_contra]):
         is raised here (G3). It is not called any more after that, nor once the asker was cancelled
         or is out of time.
         """
-        if self._cell.system.observing:
+        if self._cell.kernel.observing:
             return observed_ask(self._cell, request, timeout, take)
         return ask(self._cell, request, timeout, None, take)
 

@@ -15,26 +15,23 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import trio
 
 from motet.protocols.messages import Asked, Message, Streamed
-from motet.runtime.actor import Actor
+from motet.runtime.behaviour import Behaviour
+from motet.runtime.cell import Cell
 from motet.runtime.errors import ActorDead, MotetRuntimeError, NameTaken, TooManyChildren
 from motet.runtime.handlers import handles
-from motet.runtime.inspect import StopReport
 from motet.runtime.monitors import on_end
 from motet.runtime.ref import ActorRef, cell_of
-from motet.runtime.stopping import at_once
+from motet.runtime.schedule import ActorTimers
+from motet.runtime.stopping import StopReport, at_once
 from motet.runtime.stream import ReplyStream
 from motet.runtime.supervision import Supervision
-
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
-    from motet.runtime.supervisor import Supervisor
-    from motet.runtime.system import System
+from motet.runtime.supervisor import Supervisor
 
 __all__ = ["IdentityRef", "Kind", "Registry"]
 
@@ -53,8 +50,8 @@ _SUPERVISION = Supervision(intensity=100, period=5.0)
 class Registry:
     """The names and identities of one system: ``system.registry``."""
 
-    def __init__(self, system: System) -> None:
-        self._system = system
+    def __init__(self, root: Supervisor[Cell]) -> None:
+        self._root = root  # of the whole system: the homes of kinds are top-level actors
         self._names: dict[str, ActorRef[Any]] = {}
         self._kinds: dict[str, Kind[Any]] = {}
 
@@ -81,7 +78,7 @@ class Registry:
     async def kind(
         self,
         name: str,
-        factory: Callable[[str], Actor[Q]],
+        factory: Callable[[str], Behaviour[Q]],
         *,
         idle_after: float = IDLE_AFTER,
         limit: int | None = None,
@@ -100,8 +97,8 @@ class Registry:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1 or None, not {limit}")
         kind = Kind(name, factory, idle_after, limit)
-        home = await self._system.start(lambda: _home(kind, supervision), name=name)
-        kind.settle_in(cell_of(home))
+        home = await self._root.start(lambda: _home(kind, supervision), name, "permanent")
+        kind.settle_in(home)
         self._kinds[name] = kind
         return kind
 
@@ -122,14 +119,18 @@ class Kind(Generic[Q]):
     """A kind of identities; made by :meth:`Registry.kind`."""
 
     def __init__(
-        self, name: str, factory: Callable[[str], Actor[Q]], idle_after: float, limit: int | None
+        self,
+        name: str,
+        factory: Callable[[str], Behaviour[Q]],
+        idle_after: float,
+        limit: int | None,
     ) -> None:
         self.name = name
         self.idle_after = idle_after
         self._factory = factory
         self._limit = limit
         self._home: Cell | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: Supervisor[Cell] | None = None
         self._changed = trio.Event()  # the home is open again, or has ended for ever
         self._idle: dict[str, tuple[int, float]] = {}  # messages so far, idle since, by name
 
@@ -182,7 +183,7 @@ class Kind(Generic[Q]):
         self._home = home
         on_end(home, self, lambda _: self._changed.set())
 
-    def open(self, supervisor: Supervisor) -> None:
+    def open(self, supervisor: Supervisor[Cell]) -> None:
         """An incarnation of the home has begun."""
         self._supervisor = supervisor
         self._idle.clear()
@@ -209,10 +210,10 @@ class Kind(Generic[Q]):
     def _is_open(self) -> bool:
         return self._supervisor is not None and not self._supervisor.closing
 
-    def _make_room(self, supervisor: Supervisor) -> None:
+    def _make_room(self, supervisor: Supervisor[Cell]) -> None:
         if self._limit is None or len(supervisor.cells) < self._limit:
             return
-        staying = [cell for cell in supervisor.cells.values() if not cell.leaving]
+        staying = [cell for cell in supervisor.cells.values() if not cell.is_final]
         if len(staying) < self._limit:
             return
         idle = next((cell for cell in staying if _is_idle(cell)), None)
@@ -312,18 +313,22 @@ class _Sweep(Message, frozen=True, tag="motet.registry.sweep"):
     """Look for idle actors."""
 
 
-class _Home(Actor[_Sweep]):
-    """The parent of all actors of a kind."""
+class _Home(Behaviour[_Sweep]):
+    """The parent of all actors of a kind. No Actor, since those know the system, and so this."""
 
     def __init__(self, kind: Kind[Any]) -> None:
         self._kind = kind
 
     async def on_start(self) -> None:
-        supervisor = self._cell.children()
+        cell = self.__motet_owner__
+        assert isinstance(cell, Cell)
+        assert cell.incarnation is not None
+        supervisor = cell.children()
         await supervisor.opened.wait()
         self._kind.open(supervisor)
         if self._kind.idle_after < math.inf:
-            self.timers.every(self._kind.idle_after / _SWEEPS, _Sweep())
+            timers = cell.incarnation.timers = ActorTimers[Any](cell)
+            timers.every(self._kind.idle_after / _SWEEPS, _Sweep())
 
     @handles(_Sweep)
     async def sweep(self, _: _Sweep) -> None:
@@ -339,16 +344,19 @@ def _home(kind: Kind[Any], declared: Supervision) -> _Home:
 
 def _is_idle(cell: Cell) -> bool:
     """Nothing to do, nothing to come, and nobody who waits."""
-    box, life = cell.mailbox, cell.life
-    if cell.state != "running" or life is None or life.finishing or cell.paused or cell.control:
+    box, incarnation = cell.mailbox, cell.incarnation
+    if cell.state != "running" or incarnation is None or incarnation.finishing:
+        return False
+    if cell.paused or cell.control:
         return False
     if box.queue or box.waiting or box.stashed or box.running:
         return False
     below = cell.supervisor is not None and cell.supervisor.cells
-    tasks = life.workers is not None and life.workers.at_work
-    return not (below or tasks or (life.timers is not None and len(life.timers)))
+    tasks = incarnation.workers is not None and incarnation.workers.at_work
+    timers = incarnation.timers is not None and len(incarnation.timers)
+    return not (below or tasks or timers)
 
 
-def _passivate(supervisor: Supervisor, cell: Cell) -> None:
+def _passivate(supervisor: Supervisor[Cell], cell: Cell) -> None:
     # Without a common end: its clean-up has its whole budget.
     supervisor.stop(cell, at_once())

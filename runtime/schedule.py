@@ -7,16 +7,14 @@ to one incarnation, and none fires once it handles no further message.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
 from motet.protocols.messages import Message
 from motet.runtime.errors import MailboxFull
-
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
-    from motet.runtime.timers import Timer
+from motet.runtime.kernel import Owner
+from motet.runtime.timers import Timer
 
 __all__ = ["ActorTimers", "ScheduledMessage"]
 
@@ -30,8 +28,8 @@ class ActorTimers(Generic[P_contra]):
     mailbox full becomes a dead letter, unless the mailbox drops others for it.
     """
 
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self._live: set[ScheduledMessage] = set()
 
     def once(self, delay: float, message: P_contra) -> ScheduledMessage:
@@ -59,24 +57,24 @@ class ActorTimers(Generic[P_contra]):
         return len(self._live)
 
     def _schedule(self, delay: float, period: float | None, message: P_contra) -> ScheduledMessage:
-        checked = self._cell.admit(message)
-        return ScheduledMessage(self._cell, self._live, delay, period, checked)
+        checked = self._owner.admit(message)
+        return ScheduledMessage(self._owner, self._live, delay, period, checked)
 
 
 class ScheduledMessage:
     """One timer of an actor."""
 
-    __slots__ = ("_cell", "_live", "_message", "_period", "_timer", "_when")
+    __slots__ = ("_live", "_message", "_owner", "_period", "_timer", "_when")
 
     def __init__(
         self,
-        cell: Cell,
+        owner: Owner,
         live: set[Any],  # of these; Any, since the class is being defined
         delay: float,
         period: float | None,
         message: Message,
     ) -> None:
-        self._cell = cell
+        self._owner = owner
         self._live = live
         self._period = period
         self._message = message
@@ -88,7 +86,7 @@ class ScheduledMessage:
         """Send nothing any more; what is in the mailbox stays there. No harm if it is over."""
         self._live.discard(self)
         if self._timer is not None:
-            self._cell.system.timers.stop(self._timer)
+            self._owner.kernel.timers.stop(self._timer)
             self._timer = None
 
     @property
@@ -98,7 +96,7 @@ class ScheduledMessage:
 
     def _start(self) -> None:
         self._live.add(self)
-        self._timer = self._cell.system.timers.start(self._when, self._fire)
+        self._timer = self._owner.kernel.timers.start(self._when, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
@@ -109,13 +107,13 @@ class ScheduledMessage:
             if self._when <= now:
                 self._when += math.ceil((now - self._when) / self._period) * self._period
             self._start()
-        mailbox = self._cell.mailbox
+        mailbox = self._owner.mailbox
         try:
-            mailbox.put_or_overflow(self._cell.envelope(self._message))
+            mailbox.put_or_overflow(self._owner.envelope(self._message))
         except MailboxFull:
             mailbox.discard(self._message, "of a timer: the mailbox was full")
 
     def __repr__(self) -> str:
         kind = type(self._message).__name__
         when = f"at {self._when:g}" if self.is_active else "over"
-        return f"<ScheduledMessage {kind} to {self._cell.path}, {when}>"
+        return f"<ScheduledMessage {kind} to {self._owner.path}, {when}>"

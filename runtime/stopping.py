@@ -13,14 +13,15 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
 import attrs
+import msgspec
 import trio
-
-from motet.runtime.inspect import Leftover, StopReport
 
 __all__ = [
     "DEFAULT_GRACE",
     "Ledger",
+    "Leftover",
     "StopPlan",
+    "StopReport",
     "at_once",
     "blocking_tasks",
     "cancel_at",
@@ -34,6 +35,31 @@ DEFAULT_GRACE = 5.0  # seconds; as OTP's shutdown value
 # From its cancellation on, an actor takes a few steps to its end: its tasks, its turn, its
 # clean-up, its supervisor and its parent each see the end of the one before.
 _STEPS_PER_TASK = 8
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """Something a stop could not end in good order: whose it is, what, and where it stands."""
+
+    path: str
+    what: str
+    stack: str = ""
+
+
+class StopReport(msgspec.Struct, frozen=True):
+    """What a stop did (G2).
+
+    ``ended`` paths in the order they ended; ``abandoned`` clean-ups that failed or overran their
+    budget and were cut; ``still_running`` tasks that ignore cancellation, with their stacks.
+    """
+
+    ended: tuple[str, ...] = ()
+    abandoned: tuple[Leftover, ...] = ()
+    still_running: tuple[Leftover, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was cut and nothing is left."""
+        return not self.abandoned and not self.still_running
 
 
 @attrs.define

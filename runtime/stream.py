@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import outcome
@@ -17,16 +17,13 @@ import trio
 from trio.lowlevel import current_task
 
 from motet.protocols.messages import StreamRequest
-from motet.runtime.answer import WOKEN
-from motet.runtime.ask import ItemsAsk, Result
+from motet.runtime.envelope import WOKEN, ItemsAsk, Replies, Result
 from motet.runtime.errors import AskTimeout
-from motet.runtime.replies import Replies
-from motet.runtime.waits import Work, current_deadline, current_work, refuse_cycle
+from motet.runtime.kernel import Owner
+from motet.runtime.observe import asking
+from motet.runtime.waits import current_deadline, current_work, refuse_cycle
 
-if TYPE_CHECKING:
-    from motet.runtime.mailbox import Mailbox
-
-__all__ = ["STREAM_BUFFER", "ReplyStream", "StreamAsk", "open_stream"]
+__all__ = ["STREAM_BUFFER", "ReplyStream", "StreamAsk", "observed_stream", "open_stream"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,12 +139,10 @@ class StreamAsk(ItemsAsk, eq=False):
 
 @asynccontextmanager
 async def open_stream(
-    mailbox: Mailbox,
-    request: StreamRequest[T, R],
-    target: Work,
-    context: str | None = None,
+    owner: Owner, request: StreamRequest[T, R], context: str | None = None
 ) -> AsyncGenerator[ReplyStream[T, R]]:
-    """Stream ``request`` from the actor behind ``mailbox`` (see :meth:`ActorRef.stream`)."""
+    """Stream ``request`` from an actor (see :meth:`ActorRef.stream`)."""
+    mailbox, target = owner.mailbox, owner.work_for(type(request))
     work = current_work.get()
     deadline = min(trio.current_effective_deadline(), current_deadline())
     envelope = StreamAsk(mailbox, request, target, current_task(), deadline, home=mailbox.queue)
@@ -172,3 +167,13 @@ async def open_stream(
     finally:
         if work is not None:
             work.waits.remove(envelope)
+
+
+@asynccontextmanager
+async def observed_stream(
+    owner: Owner, request: StreamRequest[T, R]
+) -> AsyncGenerator[ReplyStream[T, R]]:
+    """As :func:`open_stream`, with a span and a trace around it."""
+    with asking(owner.kernel, owner.path, request) as context:
+        async with open_stream(owner, request, context) as items:
+            yield items

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVarTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import trio
 
+from motet.runtime.behaviour import Behaviour
 from motet.runtime.errors import (
     ActorDead,
     NameTaken,
@@ -21,49 +22,78 @@ from motet.runtime.errors import (
     StartFailed,
     TooManyChildren,
 )
+from motet.runtime.kernel import Kernel
+from motet.runtime.lifecycle import LifeState
 from motet.runtime.stopping import StopPlan, at_once, within
 from motet.runtime.supervision import ChildTable, Decision, ExitKind, Restart, Supervision
 from motet.runtime.waits import current_work
 
-if TYPE_CHECKING:
-    from motet.runtime.actor import Actor
-    from motet.runtime.cell import Cell
-    from motet.runtime.system import System
+__all__ = ["Child", "Factory", "Supervisor"]
 
-__all__ = ["Supervisor"]
-
-Ts = TypeVarTuple("Ts")
+Factory = Callable[[], Behaviour[Any]]
 
 
-class Supervisor:
-    """Starts, restarts and stops the children of one actor, or of the system (G2, G9)."""
+class Child(Protocol):
+    """A child as its supervisor knows it; :class:`~.cell.Cell` is the only one."""
+
+    name: str
+    path: str
+    state: LifeState
+    restart: Restart
+    generation: int
+    failed_with: Exception | None
+    is_final: bool
+    was_ready: bool
+
+    @property
+    def is_occupied(self) -> bool: ...
+    def begin(self, nursery: trio.Nursery) -> None: ...
+    def stop(self, plan: StopPlan, *, final: bool) -> None: ...
+    def bury(self, reason: str) -> None: ...
+    async def wait_started(self) -> None: ...
+    async def wait_ended(self) -> None: ...
+    def total_budget(self) -> float: ...
+    def tree(self) -> Iterator[Self]: ...
+
+
+C = TypeVar("C", bound=Child)
+
+
+class Supervisor(Generic[C]):
+    """Starts, restarts and stops the children of one actor, or of the system (G2, G9).
+
+    ``make`` is the class of the cells: it needs supervisors, so it cannot be imported here.
+    """
 
     def __init__(
         self,
-        system: System,
+        kernel: Kernel,
         path: str,
         supervision: Supervision,
+        make: Callable[[Kernel, Supervisor[C], str, Factory, Restart], C],
+        *,
         escalate: Callable[[Exception], None],
         wind_up: Callable[[], None],
-        tell_end: Callable[[Cell], None] | None = None,
+        tell_end: Callable[[C], None] | None = None,
     ) -> None:
         self.path = path
-        self.cells: dict[str, Cell] = {}  # in start order
+        self.cells: dict[str, C] = {}  # in start order
         self.opened = trio.Event()
         self.ended = trio.Event()
         self.closing = False
-        self._system = system
+        self._kernel = kernel
+        self._make = make
         self._escalate = escalate
         self._wind_up = wind_up
         self._tell_end = tell_end
         self._table = ChildTable(supervision)
-        self._exits: deque[tuple[Cell, int]] = deque()
+        self._exits: deque[tuple[C, int]] = deque()
         self._due: dict[str, float] = {}  # restarts to come, by name
-        self._heirs: dict[str, Cell] = {}  # accept mail, and begin when their namesakes have ended
+        self._heirs: dict[str, C] = {}  # accept mail, and begin when their namesakes have ended
         self._wake = trio.Event()
         self._serving = trio.CancelScope()
         self._plan = at_once()
-        self._stopping: Cell | None = None
+        self._stopping: C | None = None
         self._need_after = 0.0  # seconds that the clean-ups of those stopped later have declared
         self._nursery: trio.Nursery | None = None
 
@@ -102,11 +132,11 @@ class Supervisor:
                 with trio.move_on_at(min(self._due.values(), default=math.inf)):
                     await self._wake.wait()
 
-    async def _decide(self, cell: Cell) -> None:
+    async def _decide(self, cell: C) -> None:
         error = cell.failed_with
         now = trio.current_time()
         kind: ExitKind = "normal" if error is None else "crashed"
-        decision = self._table.exited(cell.name, kind, now, self._system.chance())
+        decision = self._table.exited(cell.name, kind, now, self._kernel.chance())
         if decision.escalate:
             self._give_up(cell, error)
         elif decision.shutdown:
@@ -121,7 +151,7 @@ class Supervisor:
         for name in decision.stops:
             # One that somebody stopped while this waited for another is gone.
             if name in self.cells:
-                await self._halt(self.cells[name], leave=name in decision.removes)
+                await self._halt(self.cells[name], final=name in decision.removes)
         for name in decision.removes:
             if name in self.cells:
                 self._bury(self.cells[name], "it ended, and its restart type wants no restart")
@@ -129,9 +159,9 @@ class Supervisor:
             if name in self.cells:
                 self._due[name] = now + decision.delay
 
-    async def _halt(self, cell: Cell, *, leave: bool) -> None:
+    async def _halt(self, cell: C, *, final: bool) -> None:
         self._due.pop(cell.name, None)
-        cell.stop(within(None), leave=leave)
+        cell.stop(within(None), final=final)
         # Without limit: a new incarnation must never meet the old one.
         await cell.wait_ended()
 
@@ -147,7 +177,7 @@ class Supervisor:
             if cell.failed_with is not None and self._exits:
                 return  # this start failed: decide on it before the next ones
 
-    def _give_up(self, cell: Cell, error: Exception | None) -> None:
+    def _give_up(self, cell: C, error: Exception | None) -> None:
         spec = self._table.supervision
         limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period)
         limit.__cause__ = error
@@ -156,7 +186,7 @@ class Supervisor:
         self._escalate(limit)
 
     async def _stop_children(self) -> None:
-        needs = [(cell, cell.cleanup_need()) for cell in self.cells.values()]
+        needs = [(cell, cell.total_budget()) for cell in self.cells.values()]
         self._need_after = sum(need for _, need in needs)
         for cell, need in reversed(needs):
             self._stopping = cell
@@ -173,12 +203,12 @@ class Supervisor:
 
     async def start(
         self,
-        factory: Callable[[], Actor[Any]],
+        factory: Factory,
         name: str,
         restart: Restart,
         *,
         significant: bool = False,
-    ) -> Cell:
+    ) -> C:
         """Start a child and wait for its ``on_start``.
 
         Raises NameTaken, TooManyChildren, StartFailed, or ActorDead if the supervisor is closing.
@@ -200,19 +230,17 @@ class Supervisor:
 
     def spawn(
         self,
-        factory: Callable[[], Actor[Any]],
+        factory: Factory,
         name: str,
         restart: Restart,
         *,
         significant: bool = False,
-    ) -> Cell:
+    ) -> C:
         """Begin a child that accepts mail at once; as ``start``, but nobody waits for its start.
 
         If that fails, its mail is settled with the reason. A supervisor that is not open yet begins
         it when it is.
         """
-        from motet.runtime.cell import Cell
-
         self._check_name(name)
         if name in self.cells:
             raise NameTaken(f"{self.path}/{name}")
@@ -221,31 +249,29 @@ class Supervisor:
             raise TooManyChildren(self.path, limit)
         self._table.add(name, restart, significant)
         try:
-            cell = Cell(self._system, self, name, factory, restart)
+            cell = self._make(self._kernel, self, name, factory, restart)
         except BaseException:
             self._table.remove(name)
             raise
         self._enter(cell)
         return cell
 
-    def spawn_next(self, factory: Callable[[], Actor[Any]], name: str, restart: Restart) -> Cell:
+    def spawn_next(self, factory: Factory, name: str, restart: Restart) -> C:
         """A child that begins when the one of its name, which is ending, has ended.
 
         It accepts mail at once, so that none is lost in between.
         """
-        from motet.runtime.cell import Cell
-
         self._check_name(name)
-        heir = self._heirs[name] = Cell(self._system, self, name, factory, restart)
+        heir = self._heirs[name] = self._make(self._kernel, self, name, factory, restart)
         return heir
 
-    def find(self, name: str) -> Cell | None:
+    def find(self, name: str) -> C | None:
         """The child of that name, or the one that follows it."""
         return self._heirs.get(name) or self.cells.get(name)
 
-    def stop(self, cell: Cell, plan: StopPlan) -> None:
+    def stop(self, cell: C, plan: StopPlan) -> None:
         """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
-        cell.stop(plan, leave=True)
+        cell.stop(plan, final=True)
         if not cell.is_occupied:
             self._bury(cell, "it was stopped")
 
@@ -257,14 +283,9 @@ class Supervisor:
         if self._stopping is not None:
             self.stop(self._stopping, self._plan_of_next())
 
-    def adopt(self, run: Callable[[*Ts], Awaitable[object]], *args: *Ts, name: str) -> None:
-        """Run what belongs to one of the children, in the same nursery as that child."""
-        assert self._nursery is not None
-        self._nursery.start_soon(run, *args, name=name)
-
-    def child_ended(self, cell: Cell, *, cancelled: bool) -> None:
+    def child_ended(self, cell: C, *, cancelled: bool) -> None:
         """An incarnation has ended: what follows is decided in this supervisor's task."""
-        if self.closing or cancelled or cell.leaving or not cell.was_ready:
+        if self.closing or cancelled or cell.is_final or not cell.was_ready:
             why = "it ended" if cell.was_ready else f"it did not start: {cell.failed_with!r}"
             self._bury(cell, why)
             return
@@ -273,14 +294,14 @@ class Supervisor:
 
     # ------------------------------------------------------------------ looking
 
-    def tree(self) -> Iterator[Cell]:
+    def tree(self) -> Iterator[C]:
         """All cells below, parents first, siblings in start order."""
         for cell in self.cells.copy().values():
             yield from cell.tree()
 
-    def cleanup_need(self) -> float:
+    def total_budget(self) -> float:
         """Seconds that all clean-ups below have declared, one after the other."""
-        return sum(cell.cleanup_need() for cell in self.cells.values())
+        return sum(cell.total_budget() for cell in self.cells.values())
 
     # ------------------------------------------------------------------ within
 
@@ -290,24 +311,24 @@ class Supervisor:
         if not name or "/" in name:
             raise ValueError(f"a name is not empty and has no '/': {name!r}")
 
-    def _enter(self, cell: Cell) -> None:
+    def _enter(self, cell: C) -> None:
         self.cells[cell.name] = cell
         if self._nursery is not None:
             self._begin(cell)
 
-    def _begin(self, cell: Cell) -> None:
+    def _begin(self, cell: C) -> None:
         assert self._nursery is not None
         self._table.starting(cell.name, trio.current_time())
         cell.begin(self._nursery)
 
-    async def _undo_start(self, cell: Cell) -> None:
-        cell.stop(at_once(), leave=True)
+    async def _undo_start(self, cell: C) -> None:
+        cell.stop(at_once(), final=True)
         # The caller may be cancelled; what it began must have ended before it goes on.
         with trio.CancelScope(shield=True):
             await cell.wait_ended()
         self._bury(cell, "it did not start")
 
-    def _bury(self, cell: Cell, reason: str) -> None:
+    def _bury(self, cell: C, reason: str) -> None:
         present = self.cells.get(cell.name) is cell
         if present:
             del self.cells[cell.name]

@@ -6,62 +6,55 @@ There are no globals: two systems in one process do not know of each other.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, Literal, TypeVar
 
 import trio
 
 from motet.protocols.messages import Message
-from motet.runtime.actor import Actor
+from motet.runtime.behaviour import Behaviour
+from motet.runtime.cell import Cell
 from motet.runtime.errors import InjectedCrash, only_error
-from motet.runtime.feed import FEED_BUFFER, Feed
-from motet.runtime.inspect import ActorInfo, DeadLetters, StopReport
-from motet.runtime.looking import info_of, leftovers_of
-from motet.runtime.observe import TraceEvent, tracing
+from motet.runtime.feed import FEED_BUFFER, Feed, joined
+from motet.runtime.kernel import Kernel
 from motet.runtime.ref import ActorRef
 from motet.runtime.registry import Registry
-from motet.runtime.stopping import StopPlan, at_once, wait_bounded, within
+from motet.runtime.snapshot import ActorInfo, info_of, leftovers_of
+from motet.runtime.stopping import StopPlan, StopReport, at_once, wait_bounded, within
 from motet.runtime.supervision import Restart, Supervision
 from motet.runtime.supervisor import Supervisor
-from motet.runtime.telemetry import Meter, Telemetry
-from motet.runtime.timers import Timers
+from motet.runtime.telemetry import Meter, TraceEvent
 
 __all__ = ["System", "open_system"]
 
 Q = TypeVar("Q", bound=Message)
 
 
-class System:
+class System(Kernel):
     """The root of a tree of actors. Made by :func:`open_system`."""
 
     def __init__(
         self,
         name: str,
         supervision: Supervision,
+        *,
         check_messages: bool,
         chance: Callable[[], float],
         telemetry: Meter | None,
         cancel: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.check_messages = check_messages
-        self.chance = chance
-        self.meter = telemetry
-        self.tracer = telemetry if isinstance(telemetry, Telemetry) else None
-        self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
-        self.observing = telemetry is not None  # anybody looks at anything
-        self.plain = self.tracer is None and not check_messages  # messages are sent as they are
-        self.dead_letters = DeadLetters(telemetry)
-        self.timers = Timers()
+        super().__init__(name, check_messages=check_messages, chance=chance, telemetry=telemetry)
         self.failure: Exception | None = None
-        self.registry = Registry(self)
         self._cancel = cancel
-        self._root = Supervisor(self, f"/{name}", supervision, self._fail, cancel)
+        self._root: Supervisor[Cell] = Supervisor(
+            self, f"/{name}", supervision, Cell, escalate=self._fail, wind_up=cancel
+        )
+        self.registry = Registry(self._root)
 
     async def start(
         self,
-        factory: Callable[[], Actor[Q]],
+        factory: Callable[[], Behaviour[Q]],
         *,
         name: str,
         restart: Restart = "permanent",
@@ -100,10 +93,22 @@ class System:
         Restarts end nothing, and the actor need not be there yet. Nobody waits for the reader:
         ``events.missed`` counts what found ``buffer`` full.
         """
-        return tracing(self, path, buffer)
+        return self._traced(path, buffer)
 
-    def observe(self, path: str) -> None:
-        """Who looks at ``path`` has changed. For :mod:`motet.runtime.observe`."""
+    @contextmanager
+    def _traced(self, path: str, buffer: int) -> Generator[Feed[TraceEvent]]:
+        feeds = self.traces.setdefault(path, [])
+        try:
+            with joined(feeds, buffer) as feed:
+                self._observe(path)
+                yield feed
+        finally:
+            # The last reader removes the entry, so that the actor goes back to the cheap path.
+            if not feeds and self.traces.get(path) is feeds:
+                del self.traces[path]
+            self._observe(path)
+
+    def _observe(self, path: str) -> None:
         self.observing = self.meter is not None or bool(self.traces)
         for cell in self._root.tree():
             if cell.path == path:
@@ -116,14 +121,14 @@ class System:
         actor, or nothing of it that could crash.
         """
         cell = next((cell for cell in self._root.tree() if cell.path == path), None)
-        if cell is None or cell.leaving:
+        if cell is None or cell.is_final:
             return False
         if fault == "kill":
             cell.parent.stop(cell, within(0))
             return True
-        if cell.life is None or cell.life.is_over:
+        if cell.incarnation is None or cell.incarnation.is_over:
             return False
-        cell.life.crash(InjectedCrash(path))
+        cell.incarnation.crash(InjectedCrash(path))
         return True
 
     async def run(self) -> None:
@@ -178,7 +183,12 @@ async def open_system(
         async with trio.open_nursery() as nursery:
             spec = supervision or Supervision()
             system = System(
-                name, spec, check_messages, chance, telemetry, nursery.cancel_scope.cancel
+                name,
+                spec,
+                check_messages=check_messages,
+                chance=chance,
+                telemetry=telemetry,
+                cancel=nursery.cancel_scope.cancel,
             )
             nursery.start_soon(system.run, name=f"/{name} (supervisor)")
             nursery.start_soon(system.timers.run, name=f"/{name} (timers)")

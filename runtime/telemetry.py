@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Final, Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from motet.protocols.messages import Message
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "Meter",
     "SpanKind",
     "Telemetry",
+    "TraceEvent",
+    "TraceKind",
 ]
 
 HANDLED: Final = "motet.handled"  # handlers that returned
@@ -67,3 +71,21 @@ class Telemetry(Meter, Protocol):
     def context(self) -> str | None:
         """The context of the span this task is in, for a told message."""
         ...
+
+
+TraceKind = Literal["received", "handled", "failed", "asked", "settled", "restarted"]
+
+
+class TraceEvent(msgspec.Struct, frozen=True):
+    """One step of a traced actor, at ``at`` on Trio's clock.
+
+    ``received``: its handler begins; then ``handled`` or ``failed``. ``asked`` and ``settled``: the
+    actor asks the one at ``peer``, and has the outcome. ``detail``: the error, if there is one.
+    """
+
+    at: float
+    kind: TraceKind
+    path: str
+    message: Message | None = None
+    peer: str | None = None
+    detail: str = ""

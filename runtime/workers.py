@@ -11,21 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import Protocol, TypeVarTuple
 
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, current_task, reschedule, wait_task_rescheduled
 
 from motet.protocols.messages import Message
-from motet.runtime.answer import WOKEN
-from motet.runtime.ask import Ask
+from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import unwrapped
+from motet.runtime.kernel import Owner
 from motet.runtime.stopping import cancel_at
-from motet.runtime.told import Told
 from motet.runtime.waits import Work, current_work
-
-if TYPE_CHECKING:
-    from motet.runtime.incarnation import Incarnation
 
 __all__ = ["Workers"]
 
@@ -34,8 +30,20 @@ Ts = TypeVarTuple("Ts")
 RESTING = 4  # workers of one message type that are kept for the next message
 
 
+class IncarnationApi(Protocol):
+    """The incarnation that the workers belong to, as far as they need it."""
+
+    @property
+    def owner(self) -> Owner: ...
+    @property
+    def finishing(self) -> bool: ...
+    def crash(self, error: Exception) -> None: ...
+    async def answer(self, ask: Ask, scope: trio.CancelScope) -> None: ...
+    def call(self, told: Told) -> Awaitable[object]: ...
+
+
 class Workers:
-    """See the module. Of one incarnation, ``life``."""
+    """The tasks of one incarnation beside its turn; see the module."""
 
     __slots__ = (
         "_background",
@@ -43,16 +51,16 @@ class Workers:
         "_busy",
         "_closing",
         "_context",
-        "_life",
+        "_incarnation",
         "_none_left",
         "_resting",
         "_scopes",
         "_until",
     )
 
-    def __init__(self, life: Incarnation) -> None:
-        self._life = life
-        self._until = life.cell.cancel_at
+    def __init__(self, incarnation: IncarnationApi) -> None:
+        self._incarnation = incarnation
+        self._until = incarnation.owner.cancel_at
         self._begun = 0  # tasks that have not ended
         self._scopes: dict[trio.lowlevel.Task, trio.CancelScope] = {}  # from a task's first step on
         self._none_left: trio.Event | None = None  # somebody waits for it
@@ -110,7 +118,7 @@ class Workers:
         self, fn: Callable[[*Ts], Awaitable[object]], args: tuple[*Ts], name: str
     ) -> None:
         """Run a background task of the actor; its crash is the actor's."""
-        self._life.cell.parent.adopt(self._in_background, fn, args, name=name)
+        _nursery_of(self._incarnation.owner).start_soon(self._in_background, fn, args, name=name)
         self._begun += 1
         self._background += 1
 
@@ -123,7 +131,7 @@ class Workers:
             with self._scope(task):
                 await fn(*args)
         except Exception as error:
-            self._life.crash(unwrapped(error))
+            self._incarnation.crash(unwrapped(error))
         finally:
             self._background -= 1
             self._leave(task)
@@ -134,8 +142,8 @@ class Workers:
         """Take what was put aside, now and from now on. First called in the actor's own task."""
         if self._context is None:
             self._context = copy_context()
-        mailbox = self._life.cell.mailbox
-        if self._life.finishing or self._life.cell.paused:
+        mailbox = self._incarnation.owner.mailbox
+        if self._incarnation.finishing or self._incarnation.owner.paused:
             return
         mailbox.attend = self.attend
         for kind, stash in mailbox.stashes.items():
@@ -144,7 +152,7 @@ class Workers:
 
     def attend(self, kind: type[Message]) -> None:
         """Something was put aside for ``kind``: let a worker take it, if the limit allows."""
-        handler = self._life.cell.handlers[kind]
+        handler = self._incarnation.owner.handlers[kind]
         busy = self._busy.get(kind, 0)
         if busy >= handler.concurrent or self._context is None:
             return
@@ -167,8 +175,8 @@ class Workers:
             resting.clear()
 
     def _begin(self, kind: type[Message], method: str) -> None:
-        cell = self._life.cell
-        cell.parent.adopt(self._serve, kind, name=f"{cell.path} {method}")
+        owner = self._incarnation.owner
+        _nursery_of(owner).start_soon(self._serve, kind, name=f"{owner.path} {method}")
         self._begun += 1
 
     async def _serve(self, kind: type[Message]) -> None:
@@ -181,7 +189,7 @@ class Workers:
                 with self._scope(task) as scope:
                     needed = await self._work(kind, task, scope)
         except Exception as error:
-            self._life.crash(unwrapped(error))
+            self._incarnation.crash(unwrapped(error))
         finally:
             self._is_free(kind)
             self._leave(task)
@@ -190,8 +198,8 @@ class Workers:
         self, kind: type[Message], task: trio.lowlevel.Task, scope: trio.CancelScope
     ) -> bool:
         """Handle messages until ``scope`` is used up, or the worker is not needed: False."""
-        mailbox = self._life.cell.mailbox
-        while not (self._life.finishing or self._life.cell.paused):
+        mailbox = self._incarnation.owner.mailbox
+        while not (self._incarnation.finishing or self._incarnation.owner.paused):
             # An ask stays in the stash, and can be withdrawn, until this very step.
             item = mailbox.unstash(kind)
             if item is None:
@@ -203,7 +211,7 @@ class Workers:
             try:
                 if isinstance(item, Ask):
                     current_work.set(item.target)
-                    await self._life.answer(item, scope)
+                    await self._incarnation.answer(item, scope)
                 else:
                     await self._handle(item)
             finally:
@@ -213,15 +221,15 @@ class Workers:
         return False
 
     async def _handle(self, item: Message | Told) -> None:
-        life = self._life
-        current_work.set(Work(life.cell.path))
+        life = self._incarnation
+        current_work.set(Work(life.owner.path))
         told = item if isinstance(item, Told) else Told(item)
         try:
             await life.call(told)
         except BaseException as error:
-            life.cell.mailbox.lose(told, error)
+            life.owner.mailbox.lose(told, error)
             raise
-        life.cell.mailbox.handled += 1
+        life.owner.mailbox.handled += 1
 
     def _rest(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
         """Wait for ``attend``: waking a task is much cheaper than to start and end one."""
@@ -243,3 +251,8 @@ class Workers:
             del self._busy[kind]
             if self._closing and not self._busy:
                 self.cancel_at(-math.inf)
+
+
+def _nursery_of(owner: Owner) -> trio.Nursery:
+    assert owner.nursery is not None, "an incarnation lives in its supervisor's nursery"
+    return owner.nursery

@@ -12,7 +12,7 @@ from motet.actors.host import Host
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
 from motet.protocols.events import EventRecord
 from motet.protocols.sessions import HistoryRow
-from motet.runtime.looking import statistics_of
+from motet.runtime.snapshot import statistics_of
 from motet.runtime.testing.invariants import broken_laws
 from motet.runtime.testing.probe import cells, limits_of
 from motet.testing.invariants import (

@@ -29,8 +29,7 @@ import attrs
 import msgspec
 
 from motet.runtime.cell import Cell
-from motet.runtime.inspect import Statistics
-from motet.runtime.looking import statistics_of
+from motet.runtime.snapshot import Statistics, statistics_of
 from motet.runtime.system import System
 from motet.runtime.testing.probe import Limits, cells, limits_of
 

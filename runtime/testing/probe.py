@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from motet.runtime.cell import Cell
-from motet.runtime.looking import statistics_of
+from motet.runtime.snapshot import statistics_of
 from motet.runtime.stopping import within
 from motet.runtime.system import System
 
@@ -44,15 +44,15 @@ def limits_of(cell: Cell) -> Limits:
 
 def crash(cell: Cell, error: Exception) -> bool:
     """End the incarnation by ``error``; False if there is none to crash."""
-    if cell.life is None or cell.life.is_over:
+    if cell.incarnation is None or cell.incarnation.is_over:
         return False
-    cell.life.crash(error)
+    cell.incarnation.crash(error)
     return True
 
 
 def stop(cell: Cell, grace: float) -> bool:
     """Order the end for ever, as ``ActorRef.stop``; False if that was ordered before."""
-    if cell.leaving:
+    if cell.is_final:
         return False
     cell.parent.stop(cell, within(grace))
     return True

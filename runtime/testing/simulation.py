@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import trio
 from trio.testing import MockClock
 
-from motet.runtime.inspect import Statistics
+from motet.runtime.snapshot import Statistics
 from motet.runtime.system import System
 from motet.runtime.testing.faults import Fault, InjectedCrash
 from motet.runtime.testing.invariants import Asks, Turns, Violation, Watch, changes

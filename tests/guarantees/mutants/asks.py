@@ -11,13 +11,12 @@ from typing import Any
 import trio
 from trio.lowlevel import Abort, RaiseCancelT
 
-from motet.runtime.ask import Ask, Result, TakingAsk
 from motet.runtime.asks import Asks, _OneOfMany
+from motet.runtime.envelope import Ask, Result, TakenReplies, TakingAsk
 from motet.runtime.errors import ActorDead
-from motet.runtime.fanout import Settled
+from motet.runtime.gather import Settled
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
-from motet.runtime.replies import Taken
 from motet.runtime.testing.scheduler import Patch
 from motet.runtime.waits import Work
 from tests.guarantees.law import Mutant
@@ -211,10 +210,10 @@ def _lose_errors_of_taking() -> list[Patch]:
 def _give_on_after_the_end() -> list[Patch]:
     """Items are given as long as the handler sends some."""
 
-    def send_nowait(replies: Taken[object], item: object) -> None:
+    def send_nowait(replies: TakenReplies[object], item: object) -> None:
         replies._take(item)
 
-    return [(Taken, "send_nowait", send_nowait)]
+    return [(TakenReplies, "send_nowait", send_nowait)]
 
 
 # ---------------------------------------------------------------------- one handler at a time
@@ -225,7 +224,7 @@ def _task_per_request() -> list[Patch]:
     answer = Incarnation.answer
 
     async def answer_aside(life: Incarnation, ask: Ask, scope: trio.CancelScope) -> None:
-        if life.is_over or ask.message.__class__ in life.cell.mailbox.stashes:
+        if life.is_over or ask.message.__class__ in life.owner.mailbox.stashes:
             await answer(life, ask, scope)
         else:
             life.start_soon(answer, life, ask, scope, name="request")

@@ -10,9 +10,9 @@ from typing import Any
 import trio
 from trio.lowlevel import Abort, RaiseCancelT
 
-from motet.runtime import asks, fanout
+from motet.runtime import asks, gather
 from motet.runtime.asks import Asks, _OneOfMany
-from motet.runtime.fanout import Cut, Settled, _FanOut
+from motet.runtime.gather import Cut, Settled, _FanOut
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
 
@@ -25,13 +25,13 @@ _Many = Asks[Any]
 
 def _sort_as_strings() -> list[Patch]:
     """Results are sorted by their ids as strings: 10 before 2."""
-    gather = fanout.gather_ordered
+    original = gather.gather_ordered
 
     async def gather_sorted(*args: Any, **kwargs: Any) -> list[Any]:
-        results: list[Any] = await gather(*args, **kwargs)
+        results: list[Any] = await original(*args, **kwargs)
         return [results[index] for index in sorted(range(len(results)), key=str)]
 
-    return [(fanout, "gather_ordered", gather_sorted)]
+    return [(gather, "gather_ordered", gather_sorted)]
 
 
 def _order_by_end() -> list[Patch]:
@@ -57,12 +57,12 @@ def _order_by_end() -> list[Patch]:
 
 def _fail_together() -> list[Patch]:
     """The first failure ends all calls."""
-    gather = fanout.gather_ordered
+    original = gather.gather_ordered
 
     async def gather_all_or_nothing(*args: Any, **kwargs: Any) -> list[Any]:
-        return await gather(*args, **{**kwargs, "isolate": False})
+        return await original(*args, **{**kwargs, "isolate": False})
 
-    return [(fanout, "gather_ordered", gather_all_or_nothing)]
+    return [(gather, "gather_ordered", gather_all_or_nothing)]
 
 
 def _know_no_limit() -> list[Patch]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from motet.protocols.messages import Message
-from motet.runtime import cell as cell_module
+from motet.runtime import kernel as kernel_module
 from motet.runtime.cell import Cell
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.mailbox import Item, Mailbox
@@ -22,7 +22,7 @@ def _lose_the_mailbox() -> list[Patch]:
     crash = Incarnation.crash
 
     def crash_with_mail(life: Incarnation, error: Exception) -> None:
-        queue = life.cell.mailbox.queue
+        queue = life.owner.mailbox.queue
         kept = [item for item in queue if not isinstance(item, Message)]
         queue.clear()
         queue.extend(kept)
@@ -134,7 +134,7 @@ def _share_messages() -> list[Patch]:
     def as_it_is(message: Message) -> Message:
         return message
 
-    return [(cell_module, "round_trip", as_it_is)]
+    return [(kernel_module, "round_trip", as_it_is)]
 
 
 MUTANTS = (

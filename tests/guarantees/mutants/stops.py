@@ -18,6 +18,7 @@ from motet.runtime.cell import Cell
 from motet.runtime.incarnation import Incarnation
 from motet.runtime.stopping import StopPlan
 from motet.runtime.supervisor import Supervisor
+from motet.runtime.system import System
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
 
@@ -57,9 +58,9 @@ def _leak_background_tasks() -> list[Patch]:
     def start_soon(
         life: Incarnation, fn: Callable[..., Awaitable[object]], *args: object, name: str | None
     ) -> None:
-        nursery = life.cell.parent._nursery
+        nursery = life.owner.nursery
         assert nursery is not None
-        nursery.start_soon(partial(fn, *args), name=f"{life.cell.path} {name}")
+        nursery.start_soon(partial(fn, *args), name=f"{life.owner.path} {name}")
 
     return [(Incarnation, "start_soon", start_soon)]
 
@@ -71,19 +72,19 @@ def _drain_before_the_stop() -> list[Patch]:
     """An order to stop takes its place behind the queued mail."""
     stop = Cell.stop
 
-    def stop_after_mail(cell: Cell, plan: StopPlan, *, leave: bool) -> None:
-        if cell.mailbox.queue and cell.life is not None and cell.life.ready:
-            trio.lowlevel.spawn_system_task(_stop_later, stop, cell, plan, leave)
+    def stop_after_mail(cell: Cell, plan: StopPlan, *, final: bool) -> None:
+        if cell.mailbox.queue and cell.incarnation is not None and cell.incarnation.ready:
+            trio.lowlevel.spawn_system_task(_stop_later, stop, cell, plan, final)
         else:
-            stop(cell, plan, leave=leave)
+            stop(cell, plan, final=final)
 
     return [(Cell, "stop", stop_after_mail)]
 
 
-async def _stop_later(stop: Callable[..., None], cell: Cell, plan: StopPlan, leave: bool) -> None:
+async def _stop_later(stop: Callable[..., None], cell: Cell, plan: StopPlan, final: bool) -> None:
     while cell.mailbox.queue and cell.is_occupied:
         await trio.sleep(0.25)
-    stop(cell, attrs.evolve(plan, until=math.inf), leave=leave)
+    stop(cell, attrs.evolve(plan, until=math.inf), final=final)
 
 
 def _kill_politely() -> list[Patch]:
@@ -98,9 +99,9 @@ def _kill_politely() -> list[Patch]:
 
 def _supervise_in_turn() -> list[Patch]:
     """A child's end waits until its parent has handled its mail."""
-    decide = Supervisor._decide
+    decide = Supervisor[Cell]._decide
 
-    async def decide_in_turn(supervisor: Supervisor, child: Cell) -> None:
+    async def decide_in_turn(supervisor: Supervisor[Cell], child: Cell) -> None:
         parent = next((c for c in _cells(supervisor) if c.path == supervisor.path), None)
         while parent is not None and (parent.mailbox.queue or parent.mailbox.running):
             await trio.sleep(0.25)
@@ -109,8 +110,10 @@ def _supervise_in_turn() -> list[Patch]:
     return [(Supervisor, "_decide", decide_in_turn)]
 
 
-def _cells(supervisor: Supervisor) -> list[Cell]:
-    return list(supervisor._system._root.tree())
+def _cells(supervisor: Supervisor[Cell]) -> list[Cell]:
+    system = supervisor._kernel
+    assert isinstance(system, System)
+    return list(system._root.tree())
 
 
 MUTANTS = (

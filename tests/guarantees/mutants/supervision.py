@@ -87,9 +87,9 @@ def _double_the_delay() -> list[Patch]:
 def _do_not_wait_for_the_old() -> list[Patch]:
     """A sibling is told to stop, and started anew before it has stopped."""
 
-    async def halt(supervisor: Supervisor, cell: Cell, *, leave: bool) -> None:
+    async def halt(supervisor: Supervisor[Cell], cell: Cell, *, final: bool) -> None:
         supervisor._due.pop(cell.name, None)
-        cell.stop(within(None), leave=leave)
+        cell.stop(within(None), final=final)
 
     return [(Supervisor, "_halt", halt)]
 

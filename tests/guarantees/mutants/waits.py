@@ -6,6 +6,7 @@ import random
 import sys
 from collections import defaultdict
 
+from motet.runtime.cell import Cell
 from motet.runtime.errors import AskCycle
 from motet.runtime.mailbox import Mailbox
 from motet.runtime.supervisor import Supervisor
@@ -100,9 +101,9 @@ def _time_by_chance() -> list[Patch]:
 
 def _stop_by_hash() -> list[Patch]:
     """Children are stopped in the order of a set of strings: another one in every process."""
-    close = Supervisor.close
+    close = Supervisor[Cell].close
 
-    def close_shuffled(supervisor: Supervisor, *args: object) -> None:
+    def close_shuffled(supervisor: Supervisor[Cell], *args: object) -> None:
         cells = supervisor.cells
         for name in set(cells):
             cells[name] = cells.pop(name)

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from motet.protocols.messages import Request
-from motet.runtime import Actor, ActorRef, asks, fanout, handles, open_system
-from motet.runtime.fanout import Cut, Done, Failed, Settled
+from motet.runtime import Actor, ActorRef, asks, gather, handles, open_system
+from motet.runtime.gather import Cut, Done, Failed, Settled
 from motet.runtime.testing import Fault, Simulation
 from tests.guarantees.law import Law, on_schedules
 
@@ -152,7 +152,7 @@ async def fan_out(sim: Simulation) -> None:
         isolate = chance.random() < 0.8
         deadline = chance.choice((math.inf, math.inf, 1.5, 3))
         try:
-            results = await fanout.gather_ordered(
+            results = await gather.gather_ordered(
                 run.calls(), limit=run.limit, deadline=deadline, isolate=isolate
             )
         except ValueError as error:

@@ -160,9 +160,9 @@ def test_mail_left_in_a_dead_actor_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_mail_handled_after_the_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(self: Incarnation) -> None:
-        if not self.cell.mailbox.queue:
+        if not self.owner.mailbox.queue:
             self.finishing = True
-        self.cell.mailbox.wake()
+        self.owner.mailbox.wake()
 
     def close(self: Mailbox, reason: str) -> None:
         if not self.queue:

@@ -8,7 +8,7 @@ from trio.lowlevel import Abort, RaiseCancelT
 
 from motet.protocols.messages import Message, Request
 from motet.runtime import Actor, ActorDead, StartFailed, Supervision, handles, open_system
-from motet.runtime.ask import Ask, Result
+from motet.runtime.envelope import Ask, Result
 from motet.runtime.testing import Fault, FaultKind, Outcome, Simulation, SweepReport, World, run
 from motet.runtime.testing.sweep import sweep
 from tests.runtime.testing.worlds import small

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.runtime.fanout import Cut, Done, Failed, Settled, gather_ordered
+from motet.runtime.gather import Cut, Done, Failed, Settled, gather_ordered
 
 Call = Callable[[], Awaitable[int]]
 

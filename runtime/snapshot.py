@@ -1,24 +1,61 @@
-"""What of an actor is to be seen from outside: its line in a dump, its counters, its tasks."""
+"""Snapshots of a living system: plain records, each taken in one synchronous step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
-from motet.runtime.inspect import ActorInfo, Leftover, Statistics
-from motet.runtime.stopping import blocking_tasks, stack_of
+from motet.runtime.cell import Cell
+from motet.runtime.lifecycle import LifeState
+from motet.runtime.stopping import Leftover, blocking_tasks, stack_of
 
-if TYPE_CHECKING:
-    from motet.runtime.cell import Cell
+__all__ = ["ActorInfo", "Statistics", "info_of", "leftovers_of", "statistics_of"]
 
-__all__ = ["info_of", "leftovers_of", "statistics_of"]
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Counters of one actor over all its incarnations.
+
+    At every checkpoint (G4) accepted = handled + withdrawn + dead_lettered + stashed + queued +
+    running. ``waiting`` senders are parked before the mailbox; their messages are not accepted yet.
+    ``running`` includes a message that waits for its retry, ``in_turn`` does not: it is the number
+    of handlers in the turn now, 0 or 1 (G5). ``capacity`` and ``concurrency``, the number of
+    handlers that may run at once, are as declared (G13, G5).
+    """
+
+    state: LifeState
+    accepted: int
+    handled: int
+    withdrawn: int
+    dead_lettered: int
+    stashed: int
+    queued: int
+    running: int
+    waiting: int
+    restarts: int
+    in_turn: int = 0
+    capacity: int = 0
+    concurrency: int = 0
+
+
+class ActorInfo(msgspec.Struct, frozen=True):
+    """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none.
+
+    ``paused``: suspended by :meth:`ActorRef.suspend`, which the state does not tell.
+    """
+
+    path: str
+    state: LifeState
+    queued: int
+    age_s: float
+    waiting_on: str | None
+    paused: bool = False
 
 
 def info_of(cell: Cell, now: float) -> ActorInfo:
     """The line of a dump."""
-    age = now - cell.life.began if cell.life is not None else 0.0
+    age = now - cell.incarnation.began if cell.incarnation is not None else 0.0
     waiting = "; ".join(wait.describe(now) for wait in cell.turn.waits) or None
     queued = len(cell.mailbox.queue) + cell.mailbox.stashed
     return ActorInfo(cell.path, cell.state, queued, age, waiting, cell.paused)
@@ -60,9 +97,9 @@ def leftovers_of(cell: Cell) -> Iterator[Leftover]:
 
 def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
     """The task of the turn, unless it only waits for the others, and those beside the turn."""
-    life = cell.life
-    beside = () if life is None or life.workers is None else life.workers.tasks
-    waits = beside and life is not None and life.scope is None
+    incarnation = cell.incarnation
+    beside = () if incarnation is None or incarnation.workers is None else incarnation.workers.tasks
+    waits = beside and incarnation is not None and incarnation.scope is None
     if cell.task is not None and not waits:
         yield cell.task
     yield from beside

@@ -1,0 +1,295 @@
+"""Envelopes: the wrappers in which messages travel to an actor, and the outcome travels back.
+
+Most told messages need none and travel bare. :class:`Told` wraps one that carries a trace context
+or is being retried. :class:`Ask` wraps every request; :class:`ItemsAsk` and :class:`TakingAsk` wrap
+a request whose handler sends items before its answer, through :class:`Replies`. :class:`Answer` is
+what a resumed task gets.
+
+The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask.settle`. Three
+callers settle an ask, and each only when it owns the envelope:
+
+* ``Incarnation.answer``, when the handler has ended (also for concurrent handlers, whose workers
+  call it);
+* ``Mailbox``, for an ask that no handler has begun: the mailbox was closed, or the overflow policy
+  dropped the request;
+* the ask itself (:meth:`Ask.expired`, :meth:`Ask.time_out`), when its deadline passed before a
+  handler began.
+
+Choices not taken. A reply channel or event per ask costs two more objects and can be answered
+after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one
+scope, which is replaced only after it was used (``incarnation.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+import outcome
+import trio
+from trio.lowlevel import Abort, RaiseCancelT, Task, reschedule
+
+from motet.protocols.messages import Message
+from motet.runtime.errors import ActorDead
+from motet.runtime.waits import Work
+
+__all__ = [
+    "EXPIRED",
+    "TIMED_OUT",
+    "WOKEN",
+    "Answer",
+    "Ask",
+    "ItemsAsk",
+    "Replies",
+    "Result",
+    "TakenReplies",
+    "TakingAsk",
+    "Told",
+]
+
+T_contra = TypeVar("T_contra", contravariant=True)
+Y = TypeVar("Y")
+
+
+# ---------------------------------------------------------------------- what a resumed task gets
+
+
+class Answer(outcome.Outcome[object]):
+    """A value for ``trio.lowlevel.reschedule``, cheaper than ``outcome.Value``.
+
+    Every wait that ends makes one, so making and unwrapping it counts. Unlike Trio's own, one
+    object may be given to any number of waits, since none of them changes it.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value: Final = value
+
+    def unwrap(self) -> object:
+        return self.value
+
+    def send(self, gen: Generator[Y, object, object]) -> Y:
+        return gen.send(self.value)
+
+    async def asend(self, agen: AsyncGenerator[Y, object]) -> Y:
+        return await agen.asend(self.value)
+
+    def __repr__(self) -> str:
+        return f"Answer({self.value!r})"
+
+
+WOKEN: Final = Answer(None)  # for a wait whose result nobody reads
+
+Result = Answer | outcome.Error
+
+# Two outcomes of an ask whose handler never began, because it was found too late.
+EXPIRED: Final = object()  # a deadline around the ask has passed: the asker looks at its own
+TIMED_OUT: Final = object()  # the limit of the ask itself has passed
+
+
+# ---------------------------------------------------------------------- told messages
+
+
+class Told(msgspec.Struct, eq=False):
+    """A told message, the trace context of its sender, and the number of failed attempts."""
+
+    message: Message
+    context: str | None = None
+    attempts: int = 0
+
+
+# ---------------------------------------------------------------------- asks
+
+
+class AskedMailbox(Protocol):
+    """The mailbox an ask was put into, as far as the ask needs it."""
+
+    path: str
+
+    def withdraw(self, ask: Ask) -> None: ...
+
+
+class Ask(msgspec.Struct, eq=False):
+    """One request under way. States: at home in a queue, in a scope (running), settled.
+
+    A Struct because one is made for every ask, in half the time that an ``__init__`` takes.
+    """
+
+    mailbox: AskedMailbox
+    message: Message
+    target: Work
+    task: Task
+    until: float  # no handler begins later: the asker's first deadline, or the limit
+    limit: float = math.inf  # of the ask itself; both in Trio's clock
+    home: deque[Any] | list[Any] | None = None  # the queue that holds it; Any: two kinds of items
+    context: str | None = None  # the asker's trace context
+    timed_out: bool = False
+    scope: trio.CancelScope | None = None
+    raise_cancel: RaiseCancelT | None = None
+    cancelled_at: float | None = None
+    settled: bool = False
+
+    @property
+    def prompt(self) -> bool:
+        """Whether the asker is parked in this ask, so that its cancellation arrives at once."""
+        return True
+
+    def abort(self, raise_cancel: RaiseCancelT) -> Abort:
+        """Trio cancels the asker: withdraw, or cancel the handler and go on waiting."""
+        if self.home is not None:
+            self.mailbox.withdraw(self)
+            return Abort.SUCCEEDED
+        # Refused: the asker must not resume before its handler has ended (G1). `settle` calls
+        # `raise_cancel` then, unless the handler finished its work nevertheless.
+        self.raise_cancel = raise_cancel
+        self.cancel()
+        return Abort.FAILED
+
+    def time_out(self) -> None:
+        """The ask's own limit has passed: withdraw, or cancel the handler and go on waiting."""
+        self.timed_out = True
+        if self.home is not None:
+            self.mailbox.withdraw(self)
+            self._settle_unhandled()
+        elif not self.settled:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the running handler."""
+        self.cancelled_at = trio.current_time()
+        if self.scope is not None:
+            self.scope.cancel()
+
+    def expired(self) -> bool:
+        """Whether it is too late for the handler to begin; if so, the asker is resumed."""
+        if self.until > trio.current_time():
+            return False
+        self.timed_out = self.limit <= self.until
+        self._settle_unhandled()
+        return True
+
+    def settle(self, result: Result | None) -> None:
+        """Give the asker its only outcome; None if the handler was cancelled."""
+        assert not self.settled, f"two outcomes for one ask to {self.mailbox.path}"
+        self.settled = True
+        self.scope = None
+        # The result is in no local variable: the traceback of a Cancelled holds this frame, so a
+        # variable that holds the Cancelled would make a reference cycle for each cancelled ask.
+        self._deliver(self._cancelled() if result is None else result)
+
+    def describe(self, now: float) -> str:
+        """The reason why the asker waits, for a dump."""
+        path = self.mailbox.path
+        if self.cancelled_at is None:
+            return f"answer of {path}"
+        return f"clean-up of {path}, {now - self.cancelled_at:.1f} s"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {type(self.message).__name__} to {self.mailbox.path}>"
+
+    def _cancelled(self) -> Result:
+        # The asker's own cancellation comes first: Trio asks for it, and only its `raise_cancel`
+        # makes the right Cancelled. Without either reason the actor itself was ended.
+        if self.raise_cancel is not None:
+            try:
+                self.raise_cancel()
+            except trio.Cancelled as cancelled:
+                return outcome.Error(cancelled)
+        if self.timed_out:
+            return Answer(TIMED_OUT)
+        return outcome.Error(ActorDead(self.mailbox.path, "it ended while handling the request"))
+
+    def _deliver(self, result: Result) -> None:
+        reschedule(self.task, result)
+
+    def _settle_unhandled(self) -> None:
+        self.settled = True
+        self._deliver(Answer(TIMED_OUT if self.timed_out else EXPIRED))
+
+
+class ItemsAsk(Ask, eq=False):
+    """An ask whose handler sends items before its answer."""
+
+    @property
+    def replies(self) -> Replies[object]:
+        """The handler's end; this base class has no reader."""
+        return Replies()
+
+
+class TakingAsk(ItemsAsk, eq=False, kw_only=True):
+    """An ask that calls ``take`` with each item, in the handler's task, while the asker is parked.
+
+    An error of ``take`` ends the handler as a cancellation does, and is the outcome of the ask,
+    whatever the handler makes of it (G3).
+    """
+
+    take: Callable[[Any], object]
+    failure: Exception | None = None  # of `take`
+
+    @property
+    def replies(self) -> Replies[object]:
+        return TakenReplies(self, self.take)
+
+    def fail(self, error: Exception) -> None:
+        """``take`` has raised: end the handler."""
+        self.failure = error
+        self.cancel()
+
+    def settle(self, result: Result | None) -> None:
+        failure = self.failure
+        if failure is not None:
+            if isinstance(result, outcome.Error) and result.error.__cause__ is not failure:
+                failure.add_note(f"after it, the handler failed too: {result.error!r}")
+            result = outcome.Error(failure)
+        super().settle(result)
+
+
+# ---------------------------------------------------------------------- items before the answer
+
+
+class Replies(Generic[T_contra]):
+    """The handler's end of a stream. This base class discards: the request was told or asked."""
+
+    async def send(self, item: T_contra) -> None:
+        """Send one item; waits while a reader is 64 items behind. Cancelled: it was not sent.
+
+        Raises ``trio.BrokenResourceError`` after the asker has left, or has failed to take an
+        item. If the request was told or asked instead of streamed, nobody reads, and the item is
+        discarded.
+        """
+        del item
+        await trio.lowlevel.checkpoint()
+
+    def send_nowait(self, item: T_contra) -> None:
+        """As ``send``, but raises ``trio.WouldBlock`` while a reader is 64 items behind."""
+
+
+class TakenReplies(Replies[T_contra]):
+    """Passes each item to the asker's function, which has returned when ``send`` returns.
+
+    The first error of that function is the outcome of the ask. No item is passed after it, nor
+    after the asker was cancelled or has its outcome (G1, G3).
+    """
+
+    # Any: the types were checked where the handler was declared, and where it was asked.
+    def __init__(self, ask: TakingAsk, take: Callable[[Any], object]) -> None:
+        self._ask = ask
+        self._take = take
+
+    async def send(self, item: T_contra) -> None:
+        await trio.lowlevel.checkpoint()
+        self.send_nowait(item)
+
+    def send_nowait(self, item: T_contra) -> None:
+        ask = self._ask
+        if ask.settled or ask.cancelled_at is not None:
+            raise trio.BrokenResourceError("the asker takes no more items") from ask.failure
+        try:
+            self._take(item)
+        except Exception as error:
+            ask.fail(error)
+            raise trio.BrokenResourceError("the asker failed to take an item") from error

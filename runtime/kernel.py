@@ -1,0 +1,164 @@
+"""The data that the parts of the kernel share: :class:`Kernel` of a system, :class:`Owner` of an
+actor.
+
+Both are base classes: ``system.py`` adds the tree to the one, ``cell.py`` the life cycle to the
+other. Asks, timers, watchers, workers and incarnations know only what is here. So none of them
+imports the cell or the system, which import all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+import trio
+
+from motet.protocols.messages import Message
+from motet.runtime.envelope import Told
+from motet.runtime.errors import MessageNotPortable, NotInProtocol
+from motet.runtime.feed import DeadLetters, Feed
+from motet.runtime.handlers import Handler
+from motet.runtime.lifecycle import LifeEvent, LifeState, Terminated, next_state
+from motet.runtime.mailbox import Mailbox
+from motet.runtime.telemetry import Meter, Telemetry, TraceEvent
+from motet.runtime.timers import Timers
+from motet.runtime.waits import Work
+
+__all__ = ["Kernel", "Owner", "round_trip"]
+
+M = TypeVar("M", bound=Message)
+
+
+class Kernel:
+    """The data of one system that its actors read: clock, dead letters, observers, settings."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        check_messages: bool,
+        chance: Callable[[], float],
+        telemetry: Meter | None,
+    ) -> None:
+        self.name = name
+        self.check_messages = check_messages
+        self.chance = chance  # returns numbers in [0, 1)
+        self.meter = telemetry
+        self.tracer = telemetry if isinstance(telemetry, Telemetry) else None
+        self.traces: dict[str, list[Feed[TraceEvent]]] = {}  # by path
+        # Two flags that spare the paths of tell and ask a longer look.
+        self.observing = telemetry is not None  # there is a meter or a trace
+        self.plain = self.tracer is None and not check_messages  # messages are sent as they are
+        self.dead_letters = DeadLetters(telemetry)
+        self.timers = Timers()
+
+    def is_observed(self, path: str) -> bool:
+        """Whether the actor at ``path`` has a meter or a trace."""
+        return self.meter is not None or path in self.traces
+
+
+class Owner:
+    """One actor, as its senders, watchers, timers and its incarnation know it.
+
+    The first seven attributes never change: they are the address. The others are the orders that
+    the running incarnation reads, and what watchers are told.
+    """
+
+    __slots__ = (
+        "cancel_at",
+        "control",
+        "failed_with",
+        "halted",
+        "handlers",
+        "kernel",
+        "kind",
+        "mailbox",
+        "name",
+        "nursery",
+        "path",
+        "paused",
+        "state",
+        "turn",
+        "watchers",
+        "watching",
+    )
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        path: str,
+        kind: str,
+        handlers: Mapping[type[Message], Handler],
+        mailbox: Mailbox,
+    ) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.path = path
+        self.kind = kind  # the name of the actor's class, for messages
+        self.handlers = handlers
+        self.mailbox = mailbox
+        self.turn = Work(path)
+
+        self.state: LifeState = "new"
+        self.nursery: trio.Nursery | None = None  # the supervisor's; all tasks of the actor in it
+        self.control: list[Message] = []  # handled before all mail (G6)
+        self.halted = True  # the turn must read its orders before it takes the next message
+        self.paused = False
+        self.cancel_at = math.inf  # when the tasks of this incarnation are cancelled
+        self.failed_with: Exception | None = None  # the error that ended the last incarnation
+        # Keys are the watching actors, or any object of a watcher that is no actor.
+        self.watchers: dict[object, Callable[[Terminated], None]] | None = None
+        self.watching: set[Owner] | None = None
+
+    def admit(self, message: M) -> M:
+        """The message to send: refused if foreign, copied if the system checks messages."""
+        kind = type(message)
+        if kind not in self.handlers:
+            raise NotInProtocol(self.path, self.kind, kind, self.handlers)
+        return round_trip(message) if self.kernel.check_messages else message
+
+    def envelope(self, message: M) -> M | Told:
+        """The item to put in the mailbox for a told message; see :meth:`admit`."""
+        if self.kernel.plain and type(message) in self.handlers:
+            return message
+        checked = self.admit(message)
+        tracer = self.kernel.tracer
+        return checked if tracer is None else Told(checked, tracer.context())
+
+    def work_for(self, kind: type[Message]) -> Work:
+        """The work an ask of this kind waits for: the turn, or a concurrent handler of its own."""
+        return Work(self.path) if kind in self.mailbox.stashes else self.turn
+
+    def post(self, message: Message) -> None:
+        """Send a control message: handled before all mail, never waits, takes no room (G6)."""
+        if self.mailbox.closed is not None:
+            return
+        self.control.append(message)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Have the turn read its orders before it takes the next message (G6)."""
+        self.halted = True
+        self.mailbox.wake()
+
+    def change(self, event: LifeEvent) -> None:
+        """Go to the next state of the life cycle; the only place that changes the state."""
+        self.state = next_state(self.state, event, self.path)
+
+
+def round_trip(message: M) -> M:
+    """An equal copy of ``message`` that went through msgpack, or MessageNotPortable.
+
+    So a message that could not cross a process border is found in a test.
+    """
+    kind = type(message)
+    try:
+        copy = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=kind)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise MessageNotPortable(kind, str(error)) from error
+    if copy != message:
+        raise MessageNotPortable(kind, f"it comes back as {copy!r}")
+    return copy
