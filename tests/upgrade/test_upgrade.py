@@ -1,0 +1,103 @@
+"""A state directory that an older version wrote opens, and everything in it goes on.
+
+The folder was written by commit 40e7163 (version 0.1), which was killed with ``kill -9``:
+:mod:`tests.upgrade.story` says how another one is made.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+import motet
+from motet.protocols.chat import UserMessage
+from tests.upgrade.story import ADMIN, ALICE, BEN, BIG, CONFIG, keeper, room
+
+STATE = Path(__file__).with_name("state-0.1.tar.gz")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    state = tmp_path / "state"
+    with tarfile.open(STATE) as archive:
+        archive.extractall(state, filter="data")
+    return state
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncGenerator[motet.Host]:
+    agent = keeper(lambda: None, folder / "marks")
+    async with motet.open_host(folder, config=CONFIG, agents=[agent]) as host:
+        yield host
+
+
+def said(rows: tuple[motet.HistoryRow, ...]) -> list[str]:
+    return [row.row.text for row in rows if isinstance(row.row, UserMessage)]
+
+
+async def test_what_was_said_and_stored_is_read(folder: Path) -> None:
+    async with opened(folder) as host:
+        rows = await host.history("user:alice", principal=ALICE)
+        assert said(rows) == ["good morning", "call report", "call broken"]
+        (error,) = await host.errors(principal=ADMIN)
+        stored = await host.error(error.id, principal=ADMIN)
+        assert "the shelf is empty" in str(stored.raw_error)
+        assert [record.name for record in await host.stored_agents()] == ["stored"]
+        assert [token.label for token in await host.tokens()] == ["phone"]
+        assert len(await host.traces(principal=ADMIN)) >= 1
+
+
+async def test_a_resend_from_before_is_still_a_duplicate(folder: Path) -> None:
+    async with opened(folder) as host:
+        again = await host.submit(
+            "good morning",
+            agent="keeper",
+            session="user:alice",
+            principal=ALICE,
+            key="good morning",
+        )
+        assert again.status == "duplicate"
+        assert len(said(await host.history("user:alice", principal=ALICE))) == 3
+
+
+async def test_an_approval_that_was_open_is_answered_and_its_call_runs_once(folder: Path) -> None:
+    async with opened(folder) as host:
+        (asked,) = await host.approvals(state="pending", principal=ADMIN)
+        await host.approve(asked.id, "allow-once", by="ann", principal=ADMIN)
+        run = await host.wait_run(asked.run_id, principal=BEN)
+        assert run.status == "completed"
+        assert (folder / "marks").read_text() == "restarted\n"
+
+
+async def test_inputs_that_were_queued_run_in_their_order(folder: Path) -> None:
+    async with opened(folder) as host:
+        with trio.fail_after(20):
+            for run in await host.runs(session="user:eve"):
+                await host.wait_run(run.run_id)
+        rows = said(await host.history("user:eve"))
+        assert rows == ["call hang", "first behind", "second behind"]
+
+
+async def test_a_conversation_and_a_room_go_on(folder: Path) -> None:
+    async with opened(folder) as host:
+        result = await host.run("keeper", "and now?", session="user:alice", principal=ALICE)
+        assert result.output == "heard: and now?"
+        talk = await host.open_room(room())
+        before = await talk.history()
+        assert [message.author for message in before] == ["alice", "planner", "coder"]
+        await talk.post("once more", user="alice")
+        await talk.wait()
+        assert len(await talk.history()) == len(before) + 3
+        assert len(BIG) > 50_000
+
+
+def test_every_public_name_of_before_is_still_there() -> None:
+    """``public_names.txt`` is ``dir(motet)`` of 40e7163; a new name is added to it."""
+    names = [name for name in dir(motet) if not name.startswith("_")]
+    assert names == Path(__file__).with_name("public_names.txt").read_text("utf-8").split()
+    assert all(hasattr(motet, name) for name in names)
