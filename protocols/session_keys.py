@@ -21,6 +21,8 @@ GLOBAL = "global"
 MAIN = "main"
 SUB_AGENT = "subagent"
 CRON = "cron"
+ROOM_CHANNEL = "room"
+"""The channel of sessions of room members. A room decides who speaks, so they have no senders."""
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +126,18 @@ def prompt_mode(key: str) -> PromptMode:
     if not key.startswith("agent:"):
         return "full"
     return "minimal" if is_sub_agent(key) or is_cron(key) else "full"
+
+
+def is_chat(key: str) -> bool:
+    """Whether the inputs of a session come over a channel."""
+    chat = parse_key(key)
+    return chat is not None and chat.channel != ROOM_CHANNEL
+
+
+def is_group(key: str) -> bool:
+    """Whether several people talk with an agent in a session, over a channel."""
+    chat = parse_key(key)
+    return chat is not None and chat.kind == "group" and chat.channel != ROOM_CHANNEL
 
 
 def chat_user(key: str, sender: str) -> str:

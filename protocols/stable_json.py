@@ -16,6 +16,8 @@ from math import isfinite
 from operator import itemgetter
 from typing import cast
 
+from motet.protocols.chat import JsonObject
+
 KEY_BYTES = 16
 
 _ESCAPED = str.maketrans(
@@ -58,6 +60,18 @@ def canonical(arguments: str) -> str:
         return stable_json(json.loads(arguments or "{}"))
     except (ValueError, RecursionError):
         return arguments
+
+
+def shortened(fields: JsonObject, limit: int) -> JsonObject:
+    """The fields for people to see: names and values are cut to ``limit`` characters each."""
+
+    def cut(value: object) -> object:
+        if isinstance(value, int | float | None):
+            return value
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return value if len(text) <= limit else text[:limit]
+
+    return {name[:limit]: cut(value) for name, value in fields.items()}
 
 
 def call_key(tool: str, arguments: str) -> str:

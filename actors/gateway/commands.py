@@ -29,13 +29,13 @@ from motet.actors.gateway.command_texts import (
     usage_text,
     who_text,
 )
-from motet.actors.runs.queue import is_group
 from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.errors import ConfigError, NotFound, UnknownName, nearest
 from motet.protocols.gateway import CommandAnswer
 from motet.protocols.host import HostApi
 from motet.protocols.queueing import MODES, QueueMode
 from motet.protocols.rooms import RoomChange
+from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, RunInfo, RunStatus, StopReport
 
 

@@ -10,7 +10,6 @@ from typing_extensions import TypeVar
 
 from motet.actors.hosting.answers import Answering
 from motet.actors.hosting.config_schema import view_of
-from motet.actors.runs.queue import is_chat, is_group
 from motet.actors.runs.run import Run
 from motet.actors.sessions.intake import body_hash
 from motet.actors.telemetry.subscription import Subscription
@@ -23,6 +22,7 @@ from motet.protocols.host_records import ConfigView, LogLine
 from motet.protocols.injections import InjectRows, exchange
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
 from motet.protocols.run import RunResult
+from motet.protocols.session_keys import is_chat, is_group
 from motet.protocols.session_models import SetSessionModel
 from motet.protocols.sessions import FINAL, LOCAL, Ack, GetRun, Principal, Role, RunInfo
 from motet.protocols.storage import storable

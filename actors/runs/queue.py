@@ -17,7 +17,6 @@ import trio
 from motet.actors.runs import queue_rules as queueing
 from motet.actors.runs.queue_rules import Way
 from motet.protocols.queueing import QueueConfig
-from motet.protocols.session_keys import parse_key
 from motet.protocols.sessions import Ack, QueueFull, SessionBusy
 
 if TYPE_CHECKING:
@@ -27,23 +26,9 @@ if TYPE_CHECKING:
     from motet.runtime import ActorRef
 
 
-ROOM_CHANNEL = "room"
-"""Rooms have their own order of speaking, and their members' sessions no other senders."""
 INTERRUPTED = "interrupted by a newer input"
 SUPERSEDED = "a newer input has taken its place"
 TOO_LATE = "the run that it was for has ended"
-
-
-def is_group(session: str) -> bool:
-    """Whether several people talk with an agent there, over a channel."""
-    chat = parse_key(session)
-    return chat is not None and chat.kind == "group" and chat.channel != ROOM_CHANNEL
-
-
-def is_chat(session: str) -> bool:
-    """Whether a channel brings what is said there."""
-    chat = parse_key(session)
-    return chat is not None and chat.channel != ROOM_CHANNEL
 
 
 def most_runs(rules: QueueConfig, *, group: bool) -> int:

@@ -23,6 +23,7 @@ from motet.actors.runs.run import Arrivals, Run
 from motet.actors.tools.tool import held_by
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.run import RunResult
+from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class RunTable:
     def slot(self, session: str) -> Slot:
         slot = self.slots.get(session)
         if slot is None:
-            slot = self.slots[session] = Slot(session, group=lineup.is_group(session))
+            slot = self.slots[session] = Slot(session, group=is_group(session))
             slot.touched = self.now()
         return slot
 

@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 from motet.actors.tools.json_schema import problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
+from motet.protocols.stable_json import shortened
 
 # Models of pydantic in annotations, known by the methods they have: pydantic is no dependency.
 
@@ -348,17 +349,9 @@ def _fragment(parameter: Parameter) -> str:
 def preview(text: str, limit: int) -> JsonObject:
     """The arguments for people to see, strings cut to ``limit``; unreadable ones as their text."""
     try:
-        return {
-            name[:limit]: value if isinstance(value, _SHORT) else _cut(value, limit)
-            for name, value in _decode_object(text).items()
-        }
+        return shortened(_decode_object(text), limit)
     except (ArgumentError, RecursionError):
         return {"arguments": text[:limit]}
-
-
-def _cut(value: object, limit: int) -> object:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return value if len(text) <= limit else text[:limit]
 
 
 # A check for tools that come with a JSON Schema and no Python types, an MCP server's for one.

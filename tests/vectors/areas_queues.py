@@ -10,11 +10,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.runs.queue import is_group, most_runs
+from motet.actors.runs.queue import most_runs
 from motet.actors.runs.queue_rules import allowed
 from motet.protocols.events import EventRecord, InputDropped
 from motet.protocols.queueing import Overflow, QueueConfig, QueueMode
-from motet.protocols.session_keys import Chat, session_key
+from motet.protocols.session_keys import Chat, is_group, session_key
 from motet.protocols.sessions import QueueFull, RunInfo, ShuttingDown
 from tests.scripted import Scripted, call, say
 from tests.vectors.cases import Facts, Given, NotUnderstood

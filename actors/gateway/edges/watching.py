@@ -17,13 +17,13 @@ from msgspec import UNSET
 
 from motet.actors.gateway.http import Response
 from motet.actors.gateway.method import error_body
-from motet.actors.tools.arguments import preview
 from motet.protocols import events as ev
 from motet.protocols.approvals import ApprovalInfo
+from motet.protocols.chat import JsonObject
 from motet.protocols.events import AnyEvent, EventRecord, InputAccepted, is_durable
 from motet.protocols.gateway import SESSION_STREAM
 from motet.protocols.host import Journal
-from motet.protocols.stable_json import stable_json
+from motet.protocols.stable_json import shortened, stable_json
 
 # How much of each message of a run a client was told, so that nothing is told twice or left out.
 #
@@ -300,5 +300,6 @@ def question(waiting: Sequence[ApprovalInfo]) -> str:
 
 
 def _line(one: ApprovalInfo) -> str:
-    args = msgspec.json.encode(preview(stable_json(one.args), _ARGUMENT)).decode()
+    stable = msgspec.json.decode(stable_json(one.args), type=JsonObject)
+    args = msgspec.json.encode(shortened(stable, _ARGUMENT)).decode()
     return f"- {one.id}: {one.tool} {args} ({one.reason})"
