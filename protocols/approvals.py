@@ -184,6 +184,30 @@ class Suspended(msgspec.Struct, frozen=True):
     lineage: tuple[Subject, ...] = ()
 
 
+LATER = "waiting"
+"""The kind of a call's provisional result: the call waits for a person and its run is suspended."""
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """A request that a person decides on a call. ``asker``: ``tool``, ``call`` or ``hook NAME``."""
+
+    asker: str
+    reason: str
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """The answer to a call that wants to begin. An empty ``refusal`` lets it begin now.
+
+    Attributes:
+        kind: of the refusal; :data:`LATER` when the call runs after its run is resumed.
+        approved: a person allowed this call, now or by a grant.
+    """
+
+    refusal: str = ""
+    kind: str = "denied"
+    approved: bool = False
+
+
 class NewApproval(msgspec.Struct, frozen=True):
     """A call that has to wait. ``args``: canonical JSON, of which ``args_hash`` is the hash.
 

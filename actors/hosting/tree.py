@@ -279,7 +279,7 @@ async def _attend(
     gate, breakers, warn = ground.gate, Breakers(), partial(_publish, stores.bus, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
     executor = partial(ToolExecutor, kit.catalog, hooks, channel, context, policy=kit.policy)
-    executor = partial(executor, kit_of=table.kit_of)
+    executor = partial(executor, rules_of=table.kit_of)
     asking = partial(executor, results=stores.results, breakers=breakers, approvals=gate, warn=warn)
     tools = await system.start(asking, name="tools")
     services = Services(

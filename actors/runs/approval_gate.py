@@ -6,13 +6,10 @@ record: whoever ends the run withdraws it, and a run that is parked finds it aga
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 
 from motet.actors.errors.log import logger
@@ -20,12 +17,15 @@ from motet.actors.runs.pending_approvals import Desk, Standing
 from motet.actors.storage.approvals import ApprovalProtocol
 from motet.actors.tools.arguments import preview
 from motet.protocols.approvals import (
+    LATER,
     ApprovalInfo,
     ApprovalsConfig,
+    Asking,
     ClaimApproval,
     ListGrants,
     MarkBegun,
     NewApproval,
+    Permission,
     RequestApproval,
 )
 from motet.protocols.chat import JsonObject
@@ -37,62 +37,12 @@ from motet.runtime import ActorRef
 if TYPE_CHECKING:
     from motet.actors.runs.run import Run
     from motet.actors.runs.table import RunTable
-    from motet.actors.tools.context import Context
-    from motet.actors.tools.tool import Tool
 
 PREVIEW = 500
 LOOK = 60.0
 """Seconds between two looks at whether a run that could not be left can be."""
-LATER = "waiting"
-"""The kind of a result that is none yet: its call waits for a person, and its run is parked."""
 
 log = logger(__name__)
-
-
-class Asking(msgspec.Struct, frozen=True):
-    """Somebody wants a person to decide: ``tool``, ``call`` or ``hook NAME``, and why."""
-
-    asker: str
-    reason: str
-
-
-class Passage(msgspec.Struct, frozen=True):
-    """What came of it. ``refusal``: why the call must not run; empty: it begins now.
-
-    Attributes:
-        kind: of the refusal; :data:`LATER` when the call is for later.
-        approved: a person, or a grant that one has left, was for it.
-    """
-
-    refusal: str = ""
-    kind: str = "denied"
-    approved: bool = False
-
-
-async def asked_by_tool(
-    tool: Tool, context: Context[object], args: JsonObject
-) -> tuple[Asking, ...]:
-    """Whether the tool's declaration wants a person for these arguments.
-
-    An exception, a time-out, and an answer that is none mean that a person is asked.
-    """
-    decide = tool.approval
-    if isinstance(decide, bool):
-        return (Asking("tool", "the tool needs an approval"),) if decide else ()
-    problem = f"its condition took longer than {tool.timeout:g} s"
-    with trio.move_on_after(tool.timeout):
-        try:
-            # A copy: what was decided on is what the tool gets.
-            wanted = decide(context, deepcopy(args))
-            if inspect.isawaitable(wanted):
-                wanted = await wanted
-            if wanted is False:
-                return ()
-            problem = "" if wanted is True else f"its condition gave {type(wanted).__name__}"
-        except Exception as error:
-            log.warning("approval condition failed", tool=tool.name, exc_info=error)
-            problem = f"its condition failed: {type(error).__name__}"
-    return (Asking("tool", problem or "the tool needs an approval for these arguments"),)
 
 
 def hash_of(text: str) -> str:
@@ -121,9 +71,14 @@ class ApprovalGate:
         self._table = table
         self.config = config
 
-    async def passage(
+    @property
+    def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]:
+        """The time-outs of running calls, by (run, call); waits for a person pause them."""
+        return self.desk.timed
+
+    async def authorize(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
-    ) -> Passage:
+    ) -> Permission:
         """Wait until the call may begin, or may not. Never raises but for a cancellation."""
         standing = self.desk.standings.get(request.run_id)
         try:
@@ -131,19 +86,19 @@ class ApprovalGate:
             if not open_ones:
                 return await self._begin(standing, request, args, None, approved=bool(asked))
             if standing is None or not self.config.ask:
-                return Passage(f"a person has to decide, and nobody can be asked: {_why(asked)}")
+                return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
             info = await self._answer(standing, request, args, open_ones)
             if info.state == "pending":
                 return self._later(standing, request)
             standing.answered(request.call.id)
             if info.state != "allowed":
-                return Passage(_refusal(info), info.state)
+                return Permission(_refusal(info), info.state)
             return await self._begin(standing, request, args, info, approved=True)
         except Exception as error:
             if standing is not None:
                 standing.answered(request.call.id)
             log.error("an approval failed", run=request.run_id, exc_info=error)
-            return Passage(f"the approval could not be put on record or used: {error}")
+            return Permission(f"the approval could not be put on record or used: {error}")
 
     async def _without_grants(
         self, request: ExecuteCall, asked: Sequence[Asking]
@@ -224,9 +179,9 @@ class ApprovalGate:
             runs.append(parent)
         return runs
 
-    def _later(self, standing: Standing, request: ExecuteCall) -> Passage:
+    def _later(self, standing: Standing, request: ExecuteCall) -> Permission:
         standing.leave(request.call.id)
-        return Passage("its run is parked until a person has decided", LATER)
+        return Permission("its run is parked until a person has decided", LATER)
 
     # Beginning
 
@@ -238,10 +193,10 @@ class ApprovalGate:
         info: ApprovalInfo | None,
         *,
         approved: bool,
-    ) -> Passage:
+    ) -> Permission:
         """The last step before the tool: in its turn, for the arguments that it gets now."""
         if standing is None:
-            return Passage(approved=approved)
+            return Permission(approved=approved)
         call = request.call
         if standing.in_order and not await standing.turn(call.id):
             return self._later(standing, request)
@@ -251,10 +206,10 @@ class ApprovalGate:
             claim = ClaimApproval(info.id, request.run_id, digest, standing.mark(call))
             if not await self._store.ask(claim):
                 standing.began.discard(call.id)
-                return Passage("its approval is not for this, or was used already")
+                return Permission("its approval is not for this, or was used already")
         elif standing.asked:
             await self._store.ask(MarkBegun(request.run_id, standing.mark(call)))
-        return Passage(approved=approved)
+        return Permission(approved=approved)
 
 
 def _has_children(run: Run) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from motet.actors.runs.approval_gate import LATER
 from motet.actors.runs.pending_approvals import Standing
 from motet.actors.runs.resume import known, marks
 from motet.actors.runs.run import Run
@@ -20,7 +19,7 @@ from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.directory import PREFIX as FOREIGN
 from motet.actors.transcript import input_guard as guard
 from motet.protocols import events
-from motet.protocols.approvals import Mark, Suspended
+from motet.protocols.approvals import LATER, Mark, Suspended
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall

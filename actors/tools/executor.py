@@ -7,7 +7,7 @@ verdict was given on; every text that a model is given went through the one rule
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import attrs
@@ -15,20 +15,18 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.toolkit import Kit
 from motet.actors.errors.classify import fallback_text
 from motet.actors.errors.log import logger
 from motet.actors.errors.text import message_of
 from motet.actors.hooks.chain import HooksClient
-from motet.actors.runs.approval_gate import LATER, ApprovalGate, Asking, asked_by_tool
 from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.policy.engine import PolicyDesk
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
-from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry
-from motet.protocols.approvals import NeedsApproval
+from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, asked_by_tool
+from motet.protocols.approvals import LATER, Asking, NeedsApproval, Permission
 from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
@@ -48,8 +46,37 @@ agent, and wait for calls of its that have no place."""
 
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
 Warn: TypeAlias = Callable[[str, AnyEvent], None]
-KitOf: TypeAlias = Callable[[str], Kit | None]
 """Publishes an event of a run; never waits, never fails."""
+
+
+class Rules(Protocol):
+    """The tools that the calls of a run may name, and the policy that allows them."""
+
+    @property
+    def catalog(self) -> ToolCatalog: ...
+    @property
+    def policy(self) -> PolicyDesk: ...
+
+
+RulesOf: TypeAlias = Callable[[str], Rules | None]
+"""The rules of a run, by its id. None: those that the executor was made with."""
+
+
+class Approver(Protocol):
+    """Lets calls begin that a person has to approve.
+
+    ``call_scopes``: the time-outs of running calls, by (run, call). A wait for a person extends
+    those of the calls that wait for its run.
+    """
+
+    @property
+    def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]: ...
+
+    async def authorize(
+        self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking], /
+    ) -> Permission:
+        """Wait until the call may begin, or may not. Raises nothing but a cancellation."""
+        ...
 
 
 class Report(Protocol):
@@ -148,8 +175,8 @@ class ToolExecutor(Actor[ExecuteCall]):
 
     Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
     that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
-    in a transcript, and without it that is lost. ``kit_of``: what a run works with instead of
-    ``catalog`` and ``policy``, by its id. Without ``policy`` all is allowed; without
+    in a transcript, and without it that is lost. ``rules_of``: the catalog and policy of a
+    run, in place of ``catalog`` and ``policy``. Without ``policy`` all is allowed; without
     ``approvals`` nobody can be asked, and what needs an approval is denied.
     """
 
@@ -164,11 +191,11 @@ class ToolExecutor(Actor[ExecuteCall]):
         breakers: Breakers | None = None,
         warn: Warn | None = None,
         policy: PolicyDesk | None = None,
-        approvals: ApprovalGate | None = None,
-        kit_of: KitOf | None = None,
+        approvals: Approver | None = None,
+        rules_of: RulesOf | None = None,
     ) -> None:
         self._catalog = catalog
-        self._kit_of = kit_of or _no_kit
+        self._rules_of = rules_of or _no_rules
         self._hooks = hooks
         self._reporter = reporter
         self._context = context
@@ -177,17 +204,17 @@ class ToolExecutor(Actor[ExecuteCall]):
         self._warn = warn or _tell_nobody
         self._policy = policy or PolicyDesk(catalog)
         self._approvals = approvals
-        self._timed = approvals.desk.timed if approvals is not None else {}
+        self._timed = approvals.call_scopes if approvals is not None else {}
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            kit, context = self._kit_of(request.run_id), self._context(request)
+            rules, context = self._rules_of(request.run_id), self._context(request)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
-        catalog = self._catalog if kit is None else kit.catalog
-        policy = self._policy if kit is None else kit.policy
+        catalog = self._catalog if rules is None else rules.catalog
+        policy = self._policy if rules is None else rules.policy
         who = context.principal
         subjects = (*context.lineage, Subject(context.agent, who.user, who.role, context.session))
         work = _Work(request, context, catalog, policy, subjects, trio.current_time())
@@ -331,15 +358,15 @@ class ToolExecutor(Actor[ExecuteCall]):
                 return None
             reasons = "; ".join(one.reason for one in work.asked)
             return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
-        passage = await self._approvals.passage(work.request, work.args, work.asked)
-        if not passage.refusal:
-            if passage.approved != work.context.approved:
-                work.context = attrs.evolve(work.context, approved=passage.approved)
+        permission = await self._approvals.authorize(work.request, work.args, work.asked)
+        if not permission.refusal:
+            if permission.approved != work.context.approved:
+                work.context = attrs.evolve(work.context, approved=permission.approved)
             return None
-        work.later = passage.kind == LATER
+        work.later = permission.kind == LATER
         if work.later:
             return _End(NOT_YET, "cancelled_before_start", LATER)
-        return replace(_denied(passage.refusal), kind=passage.kind)
+        return replace(_denied(permission.refusal), kind=permission.kind)
 
     async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
         """``attempt`` learns what this says of the tool; a mistake of the model says nothing.
@@ -410,8 +437,8 @@ def _whole(error: BaseException) -> object:
     return error
 
 
-def _no_kit(_run_id: str) -> Kit | None:
-    """All runs work with what the executor was made with."""
+def _no_rules(_run_id: str) -> Rules | None:
+    """All runs share the catalog and the policy of the executor."""
     return None
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Collection
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, Unpack, overload
@@ -21,9 +22,11 @@ import msgspec
 import trio
 from trio.lowlevel import RunVar
 
+from motet.actors.errors.log import logger
 from motet.actors.tools.arguments import Arguments, from_schema
 from motet.actors.tools.context import Approval, Context, ToolOptions, traits
 from motet.actors.tools.schema import Described, Function, describe, function_of, name_of
+from motet.protocols.approvals import Asking
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.tools import Effects, ToolSpec
@@ -98,6 +101,8 @@ def _of_this_loop() -> _Threads:
         _threads.set(_Threads())
         return _threads.get()
 
+
+log = logger(__name__)
 
 TIMEOUT = 60.0
 MAX_OUTPUT = 16_384
@@ -211,6 +216,32 @@ class Tool:
     @property
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, self.parameters, self.effects)
+
+
+async def asked_by_tool(
+    tool: Tool, context: Context[object], args: JsonObject
+) -> tuple[Asking, ...]:
+    """Whether the tool's declaration wants a person for these arguments.
+
+    An exception, a time-out, and an answer that is none mean that a person is asked.
+    """
+    decide = tool.approval
+    if isinstance(decide, bool):
+        return (Asking("tool", "the tool needs an approval"),) if decide else ()
+    problem = f"its condition took longer than {tool.timeout:g} s"
+    with trio.move_on_after(tool.timeout):
+        try:
+            # A copy: what was decided on is what the tool gets.
+            wanted = decide(context, deepcopy(args))
+            if inspect.isawaitable(wanted):
+                wanted = await wanted
+            if wanted is False:
+                return ()
+            problem = "" if wanted is True else f"its condition gave {type(wanted).__name__}"
+        except Exception as error:
+            log.warning("approval condition failed", tool=tool.name, exc_info=error)
+            problem = f"its condition failed: {type(error).__name__}"
+    return (Asking("tool", problem or "the tool needs an approval for these arguments"),)
 
 
 @overload
