@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from motet.protocols.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from motet.actors.agents.spec import Agent, Handoff
+    from motet.actors.agents.spec import Handoff
     from motet.actors.agents.teams import Team
-    from motet.actors.host import Host, open_host
+    from motet.actors.host import Agent, Host, open_host
     from motet.actors.hosting.inputs import RunStream
     from motet.actors.hosting.replay import Replay
     from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
@@ -135,9 +135,9 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "motet.actors.agents.spec": ("Agent", "Handoff"),
+    "motet.actors.agents.spec": ("Handoff",),
     "motet.actors.agents.teams": ("Team",),
-    "motet.actors.host": ("Host", "open_host"),
+    "motet.actors.host": ("Agent", "Host", "open_host"),
     "motet.actors.hosting.inputs": ("RunStream",),
     "motet.actors.hosting.replay": ("Replay",),
     "motet.actors.rooms.definition": ("Elapsed", "MaxTurns", "Member", "Room", "TextMention"),

@@ -12,7 +12,7 @@ import trio
 from motet.actors.agents.prompt_sections import MCP_SEARCH
 from motet.actors.agents.skills import GROUP as SKILLS_GROUP
 from motet.actors.agents.skills import Shelf
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS, ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
@@ -385,7 +385,7 @@ def agent_of(record: AgentRecord, providers: Sequence[str], limits: Limits) -> A
     chosen = record.limits or limits
     if record.iterations > 0:
         chosen = msgspec.structs.replace(chosen, turns=record.iterations)
-    return Agent(
+    return AgentSpec(
         record.name,
         model=model_name(record, providers),
         instructions=record.instructions,

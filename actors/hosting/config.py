@@ -17,7 +17,7 @@ from typing import cast
 
 import attrs
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.agents.teams import link
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.chat import JsonObject
@@ -137,7 +137,7 @@ def build_agents(
 
 
 def _agent(name: str, spec: AgentConfig, tools: list[Tool | str]) -> AnyAgent:
-    return Agent(
+    return AgentSpec(
         name,
         model=spec.model,
         instructions=spec.instructions,

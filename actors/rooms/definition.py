@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 import attrs
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.rooms.floor import Rules
 from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
 from motet.protocols.errors import ConfigError, NotFound
@@ -233,4 +233,4 @@ class Room:
     @property
     def agents(self) -> tuple[AnyAgent, ...]:
         """The members that are given as agents."""
-        return tuple(one.agent for one in self.members if isinstance(one.agent, Agent))
+        return tuple(one.agent for one in self.members if isinstance(one.agent, AgentSpec))

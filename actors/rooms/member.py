@@ -17,7 +17,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import CHANNEL, acts_as, member_session
 from motet.actors.rooms.publisher import line_of, manners
@@ -287,7 +287,7 @@ class Speaker:
         key = model if isinstance(model, str) else f"{model.name}-{id(model)}"
         if key not in self._choosers:
             name = f"{CHOOSER}.{self.room.name[:40]}.{len(self._choosers)}"
-            self._choosers[key] = Agent(name, model=model, instructions=system)
+            self._choosers[key] = AgentSpec(name, model=model, instructions=system)
         agent = self._choosers[key]
         session = sub_agent_key(agent.name, f"{self.room.name}-{time():.6f}")
         result = await self._run(agent, text, session, "", too_late)

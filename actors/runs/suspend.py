@@ -13,7 +13,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.runs.pending_approvals import Desk
 from motet.actors.runs.publisher import Voice
 from motet.actors.runs.resume import suspended
@@ -338,7 +338,7 @@ class Parking:
     def stopped(self, parked: Parked) -> Run:
         """Revive a parked run so that it can be stopped; no agent is needed."""
         known = self.resolver.known(parked.agent)
-        return self.revive(parked, parked.code or known or Agent(parked.agent))
+        return self.revive(parked, parked.code or known or AgentSpec(parked.agent))
 
     async def rows(self, run: Run, parked: Parked) -> Resumption | None:
         """Give a revived run what it was left with; None when it is not parked on disk any more."""

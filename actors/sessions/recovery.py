@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from motet.actors.agents.spec import Agent
+from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
@@ -169,7 +169,7 @@ class Recovery:
 
     def _run(self, left: LeftRun, given: Given) -> Run:
         info = left.info
-        agent = self.resolver.known(info.agent) or Agent(info.agent)
+        agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
         run = Run(
             info.run_id,
             info.session,

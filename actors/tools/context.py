@@ -16,7 +16,7 @@ from motet.protocols.sessions import Principal
 from motet.protocols.tools import Effects
 
 if TYPE_CHECKING:
-    from motet.actors.agents.spec import Agent, AnyAgent
+    from motet.actors.agents.spec import AgentSpec, AnyAgent
     from motet.protocols.run import RunResult
 
 
@@ -58,7 +58,9 @@ class Context(Generic[D]):
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
     tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
 
-    async def run(self, agent: Agent[D, Out] | Agent[None, Out], text: str) -> RunResult[Out]:
+    async def run(
+        self, agent: AgentSpec[D, Out] | AgentSpec[None, Out], text: str
+    ) -> RunResult[Out]:
         """Have another agent do a part of the work: a run in this one's scope and budget.
 
         It sees ``text`` and nothing of this conversation. The result tells how it ended, whatever

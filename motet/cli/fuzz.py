@@ -113,14 +113,14 @@ def _search(order: Order) -> tuple[Search, str]:
 
 def _subject(name: str, config: Path | None) -> tuple[Subject, str]:
     """The agent or room, and where a test would import it from."""
-    from motet.actors.agents.spec import Agent
+    from motet.actors.agents.spec import AgentSpec
     from motet.actors.rooms.definition import Room
     from motet.testing.configured import configured
 
     if ":" not in name:
         return configured(name, config), f"{CONFIGURED}:{name}"
     found = _imported(name)
-    if not isinstance(found, Agent | Room):
+    if not isinstance(found, AgentSpec | Room):
         raise ConfigError(f"{name} is {found!r}, and no agent or room")
     subject: Subject = found  # pyright: ignore[reportUnknownVariableType]  # of whatever output
     return subject, name

@@ -44,7 +44,7 @@ from motet.protocols.run import RunOptions
 from motet.protocols.sessions import LOCAL, Principal, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.agents.spec import Agent, AnyAgent
+    from motet.actors.agents.spec import AgentSpec, AnyAgent
     from motet.actors.host import Host
     from motet.actors.hosting.inputs import RunStream
     from motet.protocols.events import AnyEvent
@@ -111,12 +111,12 @@ class AsyncioHost:
 
     @overload
     async def run(
-        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+        self, agent: AgentSpec[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
     ) -> RunResult[R]: ...
 
     @overload
     async def run(
-        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[Asked]
+        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[Asked]
     ) -> RunResult[R]: ...
 
     @overload
@@ -139,12 +139,17 @@ class AsyncioHost:
 
     @overload
     def stream(
-        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[RunOptions]
+        self,
+        agent: AgentSpec[None, R],
+        text: str,
+        *,
+        deps: None = None,
+        **options: Unpack[RunOptions],
     ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
 
     @overload
     def stream(
-        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
+        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
     ) -> AbstractAsyncContextManager[AsyncioStream[R]]: ...
 
     @overload

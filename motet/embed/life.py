@@ -27,13 +27,13 @@ from typing_extensions import TypeVar as TypeVar_in_started
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.host import open_host
-from motet.embed.where import loop_here
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import MotetError, RunCancelled
 from motet.protocols.mcp import McpServer
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.run import RunOptions
+from motet.runtime.loops import loop_here
 
 if TYPE_CHECKING:
     from motet.actors.host import Host

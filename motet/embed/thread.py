@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 import trio
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.host import Host
 from motet.embed.life import (
     Asked,
@@ -22,9 +22,9 @@ from motet.embed.life import (
     failed_before,
     waited,
 )
-from motet.embed.where import refuse_in_loop
 from motet.protocols.run import RunOptions, RunResult
 from motet.protocols.sessions import LOCAL, Principal, StopReport
+from motet.runtime.loops import refuse_in_loop
 
 if TYPE_CHECKING:
     from motet.actors.hosting.inputs import RunStream
@@ -53,7 +53,7 @@ class HostThread(HostLife):
     @overload
     def run(
         self,
-        agent: Agent[None, R],
+        agent: AgentSpec[None, R],
         text: str,
         *,
         deps: None = None,
@@ -63,7 +63,7 @@ class HostThread(HostLife):
     @overload
     def run(
         self,
-        agent: Agent[D, R],
+        agent: AgentSpec[D, R],
         text: str,
         *,
         deps: D,
@@ -104,12 +104,12 @@ class HostThread(HostLife):
 
     @overload
     def start(
-        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+        self, agent: AgentSpec[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
     ) -> StartedRun[R]: ...
 
     @overload
     def start(
-        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[Asked]
+        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[Asked]
     ) -> StartedRun[R]: ...
 
     @overload
@@ -129,12 +129,17 @@ class HostThread(HostLife):
 
     @overload
     def stream(
-        self, agent: Agent[None, R], text: str, *, deps: None = None, **options: Unpack[RunOptions]
+        self,
+        agent: AgentSpec[None, R],
+        text: str,
+        *,
+        deps: None = None,
+        **options: Unpack[RunOptions],
     ) -> AbstractContextManager[ThreadStream[R]]: ...
 
     @overload
     def stream(
-        self, agent: Agent[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
+        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[RunOptions]
     ) -> AbstractContextManager[ThreadStream[R]]: ...
 
     @overload

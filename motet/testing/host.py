@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.host import Host
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom
@@ -59,7 +59,7 @@ class SimulatedHost(HostWorld):
     @overload
     def run(
         self,
-        agent: Agent[None, Out],
+        agent: AgentSpec[None, Out],
         text: str,
         *,
         deps: None = None,
@@ -70,7 +70,7 @@ class SimulatedHost(HostWorld):
     @overload
     def run(
         self,
-        agent: Agent[D, Out],
+        agent: AgentSpec[D, Out],
         text: str,
         *,
         deps: D,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from motet.actors.agents.spec import Agent
+from motet.actors.agents.spec import AgentSpec
 from motet.actors.hooks.chain import Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
@@ -116,7 +116,7 @@ async def inputs(sim: Simulation) -> None:
         client = HooksClient(hooks, ref)
 
         async def one(name: str) -> None:
-            run = Run(name, "s", Agent("helper", model="demo"), LOCAL, name, Limits())
+            run = Run(name, "s", AgentSpec("helper", model="demo"), LOCAL, name, Limits())
             with sim.may_cancel(name):
                 try:
                     text = await RunHooks(run, client).input(name)

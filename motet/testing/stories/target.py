@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 import attrs
 
-from motet.actors.agents.spec import Agent, AnyAgent
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.host import Host
 from motet.actors.rooms.definition import Room
 from motet.actors.tools.tool import Tool
@@ -51,7 +51,7 @@ class Target:
     @property
     def agent(self) -> AnyAgent | None:
         """The agent that users talk to; None in a room."""
-        return self.subject if isinstance(self.subject, Agent) else None
+        return self.subject if isinstance(self.subject, AgentSpec) else None
 
     @property
     def approved(self) -> bool:
@@ -101,7 +101,7 @@ def _dress(agent: AnyAgent, model: Model | str, tools: list[Tool | str]) -> None
 
 
 def _has_agent(tool: Tool | str) -> bool:
-    return isinstance(tool, Tool) and isinstance(tool.agent, Agent)
+    return isinstance(tool, Tool) and isinstance(tool.agent, AgentSpec)
 
 
 def _agent_of(tool: Tool | str) -> AnyAgent:

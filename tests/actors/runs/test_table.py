@@ -7,7 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.spec import Agent
+from motet.actors.agents.spec import AgentSpec
 from motet.actors.host import open_host
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import QUEUE_CAPACITY, RunTable
@@ -15,7 +15,7 @@ from motet.actors.sessions.session import Session
 from motet.protocols.limits import Limits
 from motet.protocols.sessions import Principal, QueueFull
 
-AGENT = Agent("a")
+AGENT = AgentSpec("a")
 
 
 def run(number: int, session: str = "s", user: str = "alice") -> Run:
@@ -177,7 +177,7 @@ async def test_a_session_is_begun_once_while_its_actor_lives() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("motet.actors.sessions.router.Session", Counting)
-        async with open_host(agents=[Agent("helper", model="demo")]) as host:
+        async with open_host(agents=[AgentSpec("helper", model="demo")]) as host:
             await host.run("helper", "hello", session="s")
             await host.run("helper", "hello", session="s")
             assert begun == ["s"]

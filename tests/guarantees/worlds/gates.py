@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import attrs
 import trio
 
-from motet.actors.agents.spec import Agent
+from motet.actors.agents.spec import AgentSpec
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
@@ -193,7 +193,7 @@ async def _calls(scene: Scene, client: HooksClient, system: System) -> None:
 
 async def _inputs(scene: Scene, client: HooksClient, _system: System) -> None:
     async def one(name: str) -> None:
-        run = Run(name, "s", Agent("helper", model="demo"), LOCAL, name, Limits())
+        run = Run(name, "s", AgentSpec("helper", model="demo"), LOCAL, name, Limits())
         with scene.sim.may_cancel(name), suppress(Aborted, InputValidation):
             await RunHooks(run, client).input(name)
             scene.done.add(name)

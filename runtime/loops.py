@@ -1,4 +1,4 @@
-"""What kind of code asks for something that blocks: a coroutine of some loop, or nobody's."""
+"""The event loop that runs the caller, for calls that block and would hold it up."""
 
 from __future__ import annotations
 
