@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from motet.protocols.agents import PromptMode
+from motet.protocols.errors import NotFound
 
 ChatKind: TypeAlias = Literal["direct", "group"]
 Scope: TypeAlias = Literal["per-sender", "global"]
@@ -138,6 +139,13 @@ def is_group(key: str) -> bool:
     """Whether several people talk with an agent in a session, over a channel."""
     chat = parse_key(key)
     return chat is not None and chat.kind == "group" and chat.channel != ROOM_CHANNEL
+
+
+def check_session(session: str, user: str) -> None:
+    """Raises ``NotFound`` for a room's session, unless ``user`` stands for that room's members."""
+    chat = parse_key(session)
+    if chat is not None and chat.channel == ROOM_CHANNEL and user != f"{ROOM_CHANNEL}:{chat.chat}":
+        raise NotFound(f"no session {session!r}")
 
 
 def chat_user(key: str, sender: str) -> str:

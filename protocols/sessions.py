@@ -14,8 +14,8 @@ import msgspec
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
 from motet.protocols.escalations import NewEscalation
-from motet.protocols.events import AnyEvent, InputEnd
-from motet.protocols.messages import Request
+from motet.protocols.events import AnyEvent, InputEnd, SessionCompacted
+from motet.protocols.messages import Message, Request
 from motet.protocols.models import Usage
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
@@ -353,3 +353,23 @@ class Ack(msgspec.Struct, frozen=True):
     run_id: str
     status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
     position: int = 0
+
+
+# Messages of a session's actor
+
+
+class Pump(Message, frozen=True, tag="session.pump"):
+    """Process the session's queue: start runs, and record inputs that were dropped."""
+
+
+class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compact"):
+    """Summarise the session now, on behalf of a run in the run table that never starts.
+
+    Answers with the rows that now have a summary; None when the session is too short, or when a
+    hook refused.
+    """
+
+    run_id: str
+
+
+SessionMessage: TypeAlias = Pump | Compact

@@ -185,7 +185,14 @@ class Answering(Approving):
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
-        self._intake = tree.children.intake = Intake(tree)
+        self._intake = tree.children.intake = Intake(
+            tree.table,
+            tree.store,
+            tree.router,
+            lambda: tree.registry,
+            tree.resolver,
+            tree.services,
+        )
 
     async def resolve(
         self,

@@ -12,10 +12,10 @@ import attrs
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.rooms.floor import Rules
 from motet.actors.rooms.selection import Function, Mentions, RoundRobin, Speakers
-from motet.protocols.errors import ConfigError, NotFound
+from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Speak
-from motet.protocols.session_keys import Chat, parse_key, session_key
+from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
 from motet.protocols.sessions import Principal
 
 # Who may see a room, and who may say who may: pure.
@@ -24,7 +24,7 @@ from motet.protocols.sessions import Principal
 # room is in sessions that only the room itself uses, from before their first message.
 
 
-CHANNEL = "room"
+CHANNEL = ROOM_CHANNEL
 EVERYBODY = "*"
 """In a list of people: every user of the host."""
 
@@ -53,13 +53,6 @@ def room_of(user: str) -> str | None:
 def member_session(room: str, member: str) -> str:
     """The session in which a member keeps what it has heard and said in a room."""
     return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
-
-
-def check_session(session: str, who: Principal) -> None:
-    """Raises ``NotFound`` for a room's session, unless it is the room's own members who ask."""
-    chat = parse_key(session)
-    if chat is not None and chat.channel == CHANNEL and who.user != acts_as(chat.chat).user:
-        raise NotFound(f"no session {session!r}")
 
 
 # When a round of a room is over: conditions that can be joined by ``|`` and ``&``.

@@ -21,8 +21,7 @@ from motet.protocols.sessions import Ack, QueueFull, SessionBusy
 
 if TYPE_CHECKING:
     from motet.actors.runs.run import Run
-    from motet.actors.sessions.session import SessionMessage
-    from motet.protocols.sessions import FinishRun
+    from motet.protocols.sessions import FinishRun, SessionMessage
     from motet.runtime import ActorRef
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from motet.actors.hosting.wiring import Equipment
     from motet.actors.runs.queue_rules import Way
     from motet.actors.runs.suspend import Parked
-    from motet.actors.sessions.session import SessionMessage
+    from motet.protocols.sessions import SessionMessage
     from motet.runtime import ActorRef
 
 

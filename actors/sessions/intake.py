@@ -6,7 +6,7 @@ input is acknowledged only when it is on disk (G15), and from then on it is in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 
@@ -14,23 +14,34 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.hosting.tree import Tree
 from motet.actors.hosting.wiring import Equipment
-from motet.actors.rooms.definition import check_session
 from motet.actors.runs import queue as lineup
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Arrival, Run
-from motet.actors.sessions.router import Discard, Resolve
-from motet.actors.sessions.session import Compact, wake
+from motet.actors.runs.services import Services
+from motet.actors.runs.table import RunTable
+from motet.actors.sessions.router import Discard, Resolve, RouterMessage
+from motet.actors.sessions.session import wake
+from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.transcript import input_guard as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
 from motet.protocols.limits import Limits
 from motet.protocols.queueing import QueueMode
 from motet.protocols.recovery import Given
-from motet.protocols.sessions import LOCAL, Accepted, AcceptInput, Ack, NewInput, Principal
-from motet.runtime import ActorDead
+from motet.protocols.session_keys import check_session
+from motet.protocols.sessions import (
+    LOCAL,
+    Accepted,
+    AcceptInput,
+    Ack,
+    Compact,
+    NewInput,
+    Principal,
+)
+from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import fresh_hex
 
 # The fingerprint of an input, to tell a resend from another input under the same key.
@@ -42,10 +53,26 @@ def body_hash(session: str, agent: str, text: str) -> str:
 
 
 class Intake:
-    """Brings inputs to the sessions of one tree."""
+    """Brings inputs to the sessions of one host.
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    ``registry`` gives the one in force: a reload replaces it.
+    """
+
+    def __init__(
+        self,
+        table: RunTable,
+        store: ActorRef[SessionStoreMessage],
+        router: ActorRef[RouterMessage],
+        registry: Callable[[], AgentRegistry],
+        resolver: Resolver,
+        services: Services,
+    ) -> None:
+        self._table = table
+        self._store = store
+        self._router = router
+        self._registry = registry
+        self._resolver = resolver
+        self._services = services
 
     async def new_run(
         self,
@@ -72,19 +99,19 @@ class Intake:
             if isinstance(agent, str):
                 agent, kit = await self.agent(agent), None
             elif kit is None or not kit.registry.has(agent):
-                self._tree.registry.add(agent)
+                self._registry().add(agent)
                 kit = None
             if not text.strip():
                 raise InputValidation("the input is empty: send some text")
             run_id = arrival.run_id
             key_of_session = arrival.session = session or f"{agent.name}:{run_id}"
-            check_session(key_of_session, principal)
+            check_session(key_of_session, principal.user)
             safe = text.encode("utf-8", "replace").decode()
             limits = limits or agent.limits
             if max_turns is not None:
                 limits = replace(limits, turns=max_turns)
             run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-            run.arrival, run.kit = arrival, kit or self._tree.services.kit
+            run.arrival, run.kit = arrival, kit or self._services.kit
             self._screen(run, where)
             return run
         except BaseException:
@@ -104,19 +131,19 @@ class Intake:
         """
         if isinstance(noted, Arrival):
             return noted
-        return self._tree.table.arrivals.expect(session or "", principal, sender)
+        return self._table.arrivals.expect(session or "", principal, sender)
 
     def refuse(self, arrival: Arrival) -> None:
         """It was not taken: whoever keeps its error must not keep it for a stop to find."""
-        self._tree.table.arrivals.leave(arrival)
+        self._table.arrivals.leave(arrival)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
-        return await self._tree.resolver.resolve(name)
+        return await self._resolver.resolve(name)
 
     def known(self) -> Iterable[tuple[str, str]]:
         """Name and description of each agent that needs not be looked up."""
-        return ((info.name, info.description) for info in self._tree.registry.infos())
+        return ((info.name, info.description) for info in self._registry().infos())
 
     async def steering(
         self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: Arrival
@@ -143,7 +170,7 @@ class Intake:
 
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
-        services = self._tree.services
+        services = self._services
         finding = guard.find(run.text, services.guard, where)
         if finding is not None:
             services.log_finding(run, finding)
@@ -175,7 +202,7 @@ class Intake:
         if run.generation and not run.ended.is_set():  # it was admitted, and goes on
             # Waits while being cancelled, without limit: bounded waiting would break G1.
             with trio.CancelScope(shield=True):
-                stop = self._tree.table.cancel_run(run, "its caller has gone")
+                stop = self._table.cancel_run(run, "its caller has gone")
                 await self.discard(stop.dropped)
                 await run.ended.wait()
 
@@ -185,10 +212,10 @@ class Intake:
         return await self._deliver(run)
 
     async def _deliver(self, run: Run) -> Ack:
-        table = self._tree.table
+        table = self._table
         table.admit(run)
         try:
-            accepted = await self._store(run)
+            accepted = await self._put(run)
         except BaseException:
             table.refuse(run)
             raise
@@ -200,14 +227,14 @@ class Intake:
         slot = table.slot(run.session)
         table.advance(slot)
         ack = lineup.told(slot, run, way, table.runs)
-        if not wake(table, run.session) and not self._tree.router.is_alive:
+        if not wake(table, run.session) and not self._router.is_alive:
             table.finish(run, run.ends_as("interrupted", "no session is run any more"))
-            raise ActorDead(self._tree.router.path, "no session is run any more")
+            raise ActorDead(self._router.path, "no session is run any more")
         return ack
 
-    async def _store(self, run: Run) -> Accepted:
+    async def _put(self, run: Run) -> Accepted:
         """Make the input durable, and tell of it. Cancelled: it is not stored, or accepted."""
-        store, request = self._tree.store, AcceptInput(_input(run))
+        store, request = self._store, AcceptInput(_input(run))
         while True:
             try:
                 accepted = await store.ask(request)
@@ -217,7 +244,7 @@ class Intake:
                     raise
                 await trio.lowlevel.checkpoint()
         if not accepted.duplicate:
-            services = self._tree.services
+            services = self._services
             event = InputAccepted(run.text, run.principal.user, run.key)
             if not services.tell(run, event):
                 # It is accepted now: whoever is cancelled does not keep it from being queued.
@@ -230,17 +257,17 @@ class Intake:
     ) -> SessionCompacted | None:
         """Have a session summarised by its actor, in the name of a run that never starts."""
         run = Run(f"compact_{fresh_hex(6)}", session, agent, principal, "", agent.limits)
-        runs = self._tree.table.runs
+        runs = self._table.runs
         runs[run.id] = run
         try:
-            actor = await self._tree.router.ask(Resolve(session))
+            actor = await self._router.ask(Resolve(session))
             return await actor.ask(Compact(run.id))
         finally:
             del runs[run.id]
 
     async def twin(self, run_id: str, resent: Run) -> Run:
         """The run that the resent input's key has started before: live, or as it was stored."""
-        live = self._tree.table.runs.get(run_id)
+        live = self._table.runs.get(run_id)
         if live is not None:
             return live
         stored = Run(
@@ -251,12 +278,12 @@ class Intake:
             resent.text,
             resent.limits,
         )
-        stored.end(await recall(run_id, resent.session, self._tree.store, resent.agent.form))
+        stored.end(await recall(run_id, resent.session, self._store, resent.agent.form))
         return stored
 
     async def discard(self, dropped: Sequence[Run]) -> None:
         for run in dropped:
-            await self._tree.router.tell(Discard(run.id))
+            await self._router.tell(Discard(run.id))
 
 
 def _input(run: Run) -> NewInput:

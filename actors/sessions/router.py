@@ -9,8 +9,9 @@ import trio
 
 from motet.actors.runs.services import Services
 from motet.actors.runs.watchdog import watch
-from motet.actors.sessions.session import Session, SessionMessage, drop
+from motet.actors.sessions.session import Session, drop
 from motet.protocols.messages import Message, Request
+from motet.protocols.sessions import SessionMessage
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
 IDLE_AFTER = 900.0

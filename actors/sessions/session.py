@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,9 +23,8 @@ from motet.protocols import events
 from motet.protocols.approvals import Resumption
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import SessionEnd
-from motet.protocols.messages import Message, Request
 from motet.protocols.queueing import JoinInputs
-from motet.protocols.sessions import FinishRun
+from motet.protocols.sessions import Compact, FinishRun, Pump, SessionMessage
 from motet.runtime import Actor, MailboxFull, handles
 
 if TYPE_CHECKING:
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
 #
 # What it has to do is in its slot, and not in what it is told: so nothing is lost when it is not
 # there, crashes or is passivated. Nothing here waits.
-
-
-class Pump(Message, frozen=True, tag="session.pump"):
-    """Look at what is queued, has to be begun, or to be put on record."""
 
 
 def wake(table: RunTable, session: str) -> bool:
@@ -54,18 +49,6 @@ def wake(table: RunTable, session: str) -> bool:
 
 JOIN_BUDGET = 5.0
 """Seconds to put on record which inputs are answered together, also while being cancelled."""
-
-
-class Compact(Request[SessionCompacted | None], frozen=True, tag="session.compact"):
-    """Summarise the session now, in the name of a run of the run table that never starts.
-
-    Which rows have a summary now; None when it is too short, or when a hook was against it.
-    """
-
-    run_id: str
-
-
-SessionMessage: TypeAlias = Pump | Compact
 
 
 class Session(Actor[SessionMessage]):

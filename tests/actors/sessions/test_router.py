@@ -14,8 +14,9 @@ import motet
 from motet import testing as mt
 from motet.actors.host import Host
 from motet.actors.sessions import router
-from motet.actors.sessions.session import Compact, Session, SessionMessage
+from motet.actors.sessions.session import Session
 from motet.protocols.chat import UserMessage
+from motet.protocols.sessions import Compact, SessionMessage
 from motet.runtime import ActorDead, ActorRef
 from tests.scripted import Scripted, say
 
