@@ -27,7 +27,6 @@ from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import (
     COLUMNS,
     SELECT,
-    ErrorProtocol,
     ErrorStore,
     list_query,
     stored,
@@ -36,7 +35,7 @@ from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
 from motet.actors.storage.writer import Database, Writer
-from motet.protocols.errors import GetError, ListErrors, StoreError
+from motet.protocols.errors import ErrorProtocol, GetError, ListErrors, StoreError
 from motet.runtime import ActorRef, open_system
 
 __all__ = ["Figure", "Sizes", "measure", "table"]

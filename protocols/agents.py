@@ -165,3 +165,6 @@ class AgentSource(Protocol):
     async def remove(self, name: str) -> bool:
         """False: there was none."""
         ...
+
+
+AgentProtocol: TypeAlias = GetAgent | ListAgents | PutAgent | RemoveAgent

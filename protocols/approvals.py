@@ -364,3 +364,20 @@ class RevokeGrant(Request[bool], frozen=True, tag="approvals.revoke"):
 
     id: str
     user: str | None = None
+
+
+ApprovalProtocol: TypeAlias = (
+    RequestApproval
+    | AnswerApproval
+    | ExpireApproval
+    | ClaimApproval
+    | MarkBegun
+    | ParkRun
+    | ResumeRun
+    | ListParked
+    | WithdrawLeft
+    | ListApprovals
+    | GetApproval
+    | ListGrants
+    | RevokeGrant
+)

@@ -190,3 +190,6 @@ class ListErrors(Request[tuple[StoredError, ...]], frozen=True, tag="errors.list
     kind: ErrorType | None = None
     owner: str | None = None
     """Of sessions of this user only; None: of all."""
+
+
+ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -72,3 +73,8 @@ class DropResults(Request[int], frozen=True, tag="results.drop"):
 
 
 ResultProtocol: TypeAlias = StoreResult | ReadResult | PinResult | DropResults
+
+
+def checksum(content: bytes) -> str:
+    """SHA-256 in hex."""
+    return sha256(content).hexdigest()

@@ -321,3 +321,8 @@ class ReadRoom(Request[tuple[RoomMessage, ...]], frozen=True, tag="rooms.read"):
     name: str
     before: int | None = None
     limit: int = 50
+
+
+RoomStoreMessage: TypeAlias = (
+    FindRoom | ListRooms | CreateRoom | SetRoom | KeepState | Say | FindSaid | ReadRoom
+)

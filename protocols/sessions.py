@@ -11,12 +11,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from motet.protocols.chat import ChatMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import MotetError
-from motet.protocols.escalations import NewEscalation
+from motet.protocols.escalations import (
+    AnswerEscalation,
+    GetEscalation,
+    ListEscalations,
+    NewEscalation,
+)
 from motet.protocols.events import AnyEvent, InputEnd, SessionCompacted
 from motet.protocols.messages import Message, Request
 from motet.protocols.models import Usage
+from motet.protocols.queueing import JoinInputs, QueueModes, SetQueueMode
 
 Role: TypeAlias = Literal["viewer", "operator", "admin"]
 RunStatus: TypeAlias = Literal[
@@ -353,6 +359,78 @@ class Ack(msgspec.Struct, frozen=True):
     run_id: str
     status: Literal["accepted", "queued", "steered", "collected", "duplicate", "dropped"]
     position: int = 0
+
+
+# Rows that are put into a transcript without a run are an exchange of their own, so that it stays
+# valid (G7).
+
+NOTED = "Noted."
+NOTE = "A note was put into this conversation:"
+
+
+class InjectRows(Request[Accepted], frozen=True, tag="sessions.inject"):
+    """Add an exchange at the end of a session's transcript, with its key, in one transaction.
+
+    ``id`` stands where other rows have their run's. A model is shown the rows from the next run
+    on. Raises ``NotFound`` for an unknown session, ``KeyConflict``.
+    """
+
+    id: str
+    session: str
+    user: str
+    rows: tuple[UserMessage, AssistantMessage]
+    key: str
+    body_hash: str
+
+
+def exchange(text: str, role: Literal["user", "assistant"]) -> tuple[UserMessage, AssistantMessage]:
+    """The text as said by one side, with a row of the other that people are not shown."""
+    if role == "user":
+        return UserMessage(text, note="injected"), AssistantMessage(NOTED, note="silent")
+    return UserMessage(NOTE, note="hint"), AssistantMessage(text)
+
+
+class SetSessionModel(Request[None], frozen=True, tag="sessions.set_model"):
+    """Set the model of a session; None: its agent's own again. Raises ``NotFound``."""
+
+    session: str
+    model: str | None
+
+
+class SessionModels(Request[dict[str, str]], frozen=True, tag="sessions.models"):
+    """The sessions that have a model of their own."""
+
+
+SessionStoreMessage: TypeAlias = (
+    AcceptInput
+    | InjectRows
+    | RecordIntent
+    | EnterRun
+    | FinishRun
+    | HandOver
+    | ResetSession
+    | DeleteSession
+    | RecoverRuns
+    | EndsToTell
+    | LoadTranscript
+    | LoadContext
+    | StoreSummary
+    | MarkFlushed
+    | ReadHistory
+    | ListSessions
+    | GetSession
+    | ListRuns
+    | GetRun
+    | ListBeside
+    | ListEscalations
+    | GetEscalation
+    | AnswerEscalation
+    | JoinInputs
+    | SetQueueMode
+    | QueueModes
+    | SetSessionModel
+    | SessionModels
+)
 
 
 # Messages of a session's actor

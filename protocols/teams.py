@@ -116,3 +116,6 @@ class UpdateTask(Request[Task], frozen=True, tag="tasks.update"):
     run_id: str
     state: TaskState
     result: str = ""
+
+
+BoardProtocol: TypeAlias = CreateTask | ListTasks | ClaimTask | UpdateTask

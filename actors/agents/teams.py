@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from motet.actors.storage.boards import BoardProtocol
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
 from motet.actors.transcript.grammar import GROUP as AGENTS
@@ -20,6 +19,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.teams import (
     Board,
+    BoardProtocol,
     ClaimTask,
     CreateTask,
     ListTasks,

@@ -19,12 +19,21 @@ from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, RunWaiting, Terminal
 from motet.protocols.host import Expected
 from motet.protocols.host_records import ConfigView, LogLine
-from motet.protocols.injections import InjectRows, exchange
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_chat, is_group
-from motet.protocols.session_models import SetSessionModel
-from motet.protocols.sessions import FINAL, LOCAL, Ack, GetRun, Principal, Role, RunInfo
+from motet.protocols.sessions import (
+    FINAL,
+    LOCAL,
+    Ack,
+    GetRun,
+    InjectRows,
+    Principal,
+    Role,
+    RunInfo,
+    SetSessionModel,
+    exchange,
+)
 from motet.protocols.storage import storable
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.runtime.outside import fresh_hex

@@ -37,11 +37,8 @@ from motet.actors.sessions.recovery import Recovery, start_recoverer
 from motet.actors.sessions.resumption import load_parking, start_keeper
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
-from motet.actors.storage.error_store import ErrorProtocol
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.rooms import RoomStoreMessage
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceProtocol
 from motet.actors.telemetry.error_channel import ErrorChannel
@@ -51,13 +48,13 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import ConfigError
+from motet.protocols.errors import ConfigError, ErrorProtocol
 from motet.protocols.events import AnyEvent, Publish, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.queueing import QueueModes
-from motet.protocols.session_models import SessionModels
-from motet.protocols.sessions import EndsToTell, RunInfo
+from motet.protocols.rooms import RoomStoreMessage
+from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces
 from motet.protocols.version import __version__

@@ -21,18 +21,18 @@ from motet.actors.rooms.member import GROUP as ROOMS_GROUP
 from motet.actors.rooms.member import floor_tool
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children, child_tools
-from motet.actors.storage.agents import AgentProtocol, AgentStore
-from motet.actors.storage.approvals import ApprovalProtocol, ApprovalStore
-from motet.actors.storage.boards import BoardProtocol, TaskBoards
+from motet.actors.storage.agents import AgentStore
+from motet.actors.storage.approvals import ApprovalStore
+from motet.actors.storage.boards import TaskBoards
 from motet.actors.storage.context_cache import KnownContexts
-from motet.actors.storage.error_store import ErrorProtocol, ErrorRetention, ErrorStore, Keep
+from motet.actors.storage.error_store import ErrorRetention, ErrorStore, Keep
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.results import ResultStore
-from motet.actors.storage.rooms import RoomStore, RoomStoreMessage
+from motet.actors.storage.rooms import RoomStore
 from motet.actors.storage.run_journal import WriteBehind
-from motet.actors.storage.sessions import SessionStore, SessionStoreMessage
+from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceProtocol, TraceStore
 from motet.actors.storage.writer import Database, Rows, Transaction, Writer
@@ -48,13 +48,19 @@ from motet.actors.tools.policy.rules import RESULTS, grouped
 from motet.actors.tools.result_pages import result_page, tool_result_tools
 from motet.actors.tools.tool import Tool
 from motet.actors.transcript.grammar import GROUP as AGENTS_GROUP
+from motet.protocols.agents import AgentProtocol
+from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, ShellConfig, TracingConfig
+from motet.protocols.errors import ErrorProtocol
 from motet.protocols.events import Publish
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
+from motet.protocols.rooms import RoomStoreMessage
+from motet.protocols.sessions import SessionStoreMessage
 from motet.protocols.storage import Transact
+from motet.protocols.teams import BoardProtocol
 from motet.runtime import ActorRef, System
 
 VERBOSE = "MOTET_TRACE_VERBOSE"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from motet.actors.rooms.definition import Room
     from motet.actors.runs.services import Services
     from motet.actors.sessions.intake import Intake
-    from motet.actors.storage.sessions import SessionStoreMessage
+    from motet.protocols.sessions import SessionStoreMessage
 
 
 GIVE_FLOOR = "give_floor"

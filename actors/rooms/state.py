@@ -38,7 +38,7 @@ from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.rooms.definition import Room
-    from motet.actors.storage.rooms import RoomStoreMessage
+    from motet.protocols.rooms import RoomStoreMessage
 
 
 @attrs.define(eq=False)

@@ -14,11 +14,11 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.runs.pending_approvals import Desk, Standing
-from motet.actors.storage.approvals import ApprovalProtocol
 from motet.actors.tools.arguments import preview
 from motet.protocols.approvals import (
     LATER,
     ApprovalInfo,
+    ApprovalProtocol,
     ApprovalsConfig,
     Asking,
     ClaimApproval,

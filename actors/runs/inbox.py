@@ -20,14 +20,13 @@ from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Child, Family, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Turn
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.transcript.grammar import Ended, closed, message, untold
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
 from motet.protocols.models import ModelResponse
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import EnterRun, FinishRun, ListBeside
+from motet.protocols.sessions import EnterRun, FinishRun, ListBeside, SessionStoreMessage
 from motet.runtime import ActorRef
 
 BUDGET = 5.0

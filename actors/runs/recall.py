@@ -14,12 +14,11 @@ from motet.actors.errors.describe import summarize
 from motet.actors.errors.text import shorten
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.protocols.chat import AssistantMessage, ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.memory import Remembered
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import GetRun, ReadHistory
+from motet.protocols.sessions import GetRun, ReadHistory, SessionStoreMessage
 from motet.runtime import ActorRef
 
 PAGE = 200

@@ -24,7 +24,6 @@ from motet.actors.runs.watchdog import hear
 from motet.actors.storage import session_sql as sql
 from motet.actors.storage.context_cache import KnownContexts
 from motet.actors.storage.run_journal import WriteBehind
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.event_bus import Fanout
 from motet.actors.telemetry.tracer import RunTrace, Tracer
@@ -41,7 +40,7 @@ from motet.protocols.hooks import RunWarning
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, Model, ModelRequest, ModelResponse
-from motet.protocols.sessions import LoadContext, SessionContext
+from motet.protocols.sessions import LoadContext, SessionContext, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import wall_time

@@ -22,12 +22,12 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.runs.tool_step import Batch
 from motet.actors.runs.turn import Turn
-from motet.actors.storage.approvals import ApprovalProtocol
 from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols import events
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
+    ApprovalProtocol,
     ListApprovals,
     ListParked,
     Mark,

@@ -23,7 +23,6 @@ from motet.actors.runs.runner import TurnRunner
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Turn
 from motet.actors.sessions.memory_flush import AskModel, MemoryFlush, memory_executor, memory_tools
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.context import Context
 from motet.actors.transcript.summary import DEADLINE, one_line, summary_of, summary_request
@@ -38,7 +37,13 @@ from motet.actors.transcript.window import (
 from motet.protocols.chat import ChatMessage
 from motet.protocols.events import SessionCompacted
 from motet.protocols.models import ModelRequest, ModelResponse
-from motet.protocols.sessions import LoadContext, MarkFlushed, SessionContext, StoreSummary
+from motet.protocols.sessions import (
+    LoadContext,
+    MarkFlushed,
+    SessionContext,
+    SessionStoreMessage,
+    StoreSummary,
+)
 from motet.runtime import ActorRef
 
 Flush: TypeAlias = Callable[[SessionContext], Awaitable[bool]]

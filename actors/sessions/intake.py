@@ -24,7 +24,6 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
 from motet.actors.sessions.session import wake
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.transcript import input_guard as guard
 from motet.protocols.errors import InputValidation
 from motet.protocols.events import InputAccepted, SessionCompacted
@@ -40,6 +39,7 @@ from motet.protocols.sessions import (
     Compact,
     NewInput,
     Principal,
+    SessionStoreMessage,
 )
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import fresh_hex

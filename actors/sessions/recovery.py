@@ -34,7 +34,6 @@ from motet.actors.storage import session_rows as stored
 from motet.actors.storage.events import append, storable
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.session_rows import LeftRun
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
@@ -42,7 +41,7 @@ from motet.protocols.errors import MotetError
 from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantined
 from motet.protocols.messages import Request
 from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
-from motet.protocols.sessions import Principal, RecoverRuns, RunInfo
+from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
 from motet.protocols.storage import ExpectationFailed, Row, Statement
 from motet.runtime import Actor, ActorRef, System, handles
 from motet.runtime.outside import wall_time

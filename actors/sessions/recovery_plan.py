@@ -21,14 +21,19 @@ from motet.actors.runs.approval_gate import requested
 from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.storage import session_rows as stored
-from motet.actors.storage.approvals import ApprovalProtocol
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.session_rows import HEARD, LeftRun, since
 from motet.actors.tools.arguments import preview
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.actors.transcript.input_guard import clip
 from motet.protocols import events as ev
-from motet.protocols.approvals import GetApproval, Resumption, Suspended, TurnState
+from motet.protocols.approvals import (
+    ApprovalProtocol,
+    GetApproval,
+    Resumption,
+    Suspended,
+    TurnState,
+)
 from motet.protocols.chat import (
     AssistantMessage,
     Call,

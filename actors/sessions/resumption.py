@@ -12,8 +12,13 @@ from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import Parked, Parking
 from motet.actors.sessions.session import wake
-from motet.actors.storage.approvals import ApprovalProtocol
-from motet.protocols.approvals import ExpireApproval, GetApproval, ListApprovals, WithdrawLeft
+from motet.protocols.approvals import (
+    ApprovalProtocol,
+    ExpireApproval,
+    GetApproval,
+    ListApprovals,
+    WithdrawLeft,
+)
 from motet.protocols.events import Warned
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, System, handles

@@ -7,19 +7,23 @@ agent, never the list.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import attrs
 import msgspec
 
 from motet.actors.errors.log import logger
 from motet.actors.storage.readers import Readers
-from motet.protocols.agents import AgentRecord, GetAgent, ListAgents, PutAgent, RemoveAgent
+from motet.protocols.agents import (
+    AgentProtocol,
+    AgentRecord,
+    GetAgent,
+    ListAgents,
+    PutAgent,
+    RemoveAgent,
+)
 from motet.protocols.storage import Statement, StorageError, Transact
 from motet.runtime import Actor, ActorRef, handles
 from motet.runtime.outside import wall_time
-
-AgentProtocol: TypeAlias = GetAgent | ListAgents | PutAgent | RemoveAgent
 
 _ONE = "SELECT body FROM agents WHERE name = ?"
 _ALL = "SELECT name, body FROM agents ORDER BY name"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 import msgspec
 
@@ -22,6 +21,7 @@ from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,
     ApprovalInfo,
+    ApprovalProtocol,
     ClaimApproval,
     ExpireApproval,
     GetApproval,
@@ -43,22 +43,6 @@ from motet.protocols.errors import NotFound
 from motet.protocols.storage import ExpectationFailed, Statement, StorageError
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
-
-ApprovalProtocol: TypeAlias = (
-    RequestApproval
-    | AnswerApproval
-    | ExpireApproval
-    | ClaimApproval
-    | MarkBegun
-    | ParkRun
-    | ResumeRun
-    | ListParked
-    | WithdrawLeft
-    | ListApprovals
-    | GetApproval
-    | ListGrants
-    | RevokeGrant
-)
 
 AT_ONCE = 256
 """Requests of one kind that may wait for commits together."""

@@ -7,7 +7,6 @@ ask for one task one gets it; a claim counts only while the run that made it has
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import msgspec
 
@@ -18,6 +17,7 @@ from motet.protocols.storage import ExpectationFailed, Row, Statement, Transact
 from motet.protocols.teams import (
     BOARD_TASKS,
     Board,
+    BoardProtocol,
     ClaimTask,
     CreateTask,
     ListTasks,
@@ -129,8 +129,6 @@ def _numbers(joined: object) -> tuple[int, ...]:
 # Invariants: what was answered is on disk; of many who claim one task one gets it, since all
 # changes go through the one writer; who asks for another's board finds it empty (G16).
 
-
-BoardProtocol: TypeAlias = CreateTask | ListTasks | ClaimTask | UpdateTask
 
 AT_ONCE = 64
 

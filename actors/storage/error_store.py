@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar, Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, cast
 
 import attrs
 import msgspec
@@ -18,7 +18,14 @@ from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorType, GetError, ListErrors, StoredError, StoreError
+from motet.protocols.errors import (
+    ErrorProtocol,
+    ErrorType,
+    GetError,
+    ListErrors,
+    StoredError,
+    StoreError,
+)
 from motet.protocols.messages import Request
 from motet.protocols.storage import (
     DatabaseClosed,
@@ -261,8 +268,6 @@ class ErrorRetention(Actor[PruneErrors]):
 # An error is looked up by its id on Trio's own thread, since that takes a tenth of the way to
 # another thread and back (``Readers.point``).
 
-
-ErrorProtocol: TypeAlias = StoreError | GetError | ListErrors
 
 ID_ATTEMPTS = 8
 UNDER_WAY_LIMIT = 1_024

@@ -7,7 +7,6 @@ an expired entry, or another session's, is as if it were not there. Source: seed
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
@@ -29,6 +28,7 @@ from motet.protocols.results import (
     ResultProtocol,
     StoredResult,
     StoreResult,
+    checksum,
 )
 from motet.protocols.storage import Row, Statement, StorageError, Transact
 from motet.runtime import Actor, ActorRef, MailboxSpec, handles
@@ -164,10 +164,6 @@ def unpack(packed: Packed) -> bytes:
     if len(content) != packed.size or checksum(content) != packed.sha256:
         raise ResultDamaged("a stored result differs from what was stored: run its call again")
     return content
-
-
-def checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _plain(content: bytes) -> tuple[Packing, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import TypeAlias
 
 import msgspec
 
@@ -21,6 +20,7 @@ from motet.protocols.rooms import (
     RoomPlan,
     RoomRecord,
     RoomState,
+    RoomStoreMessage,
     Said,
     Say,
     SetRoom,
@@ -82,10 +82,6 @@ def messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
 # Invariant: a message and the state it leads to are stored in one transaction, so that no crash
 # gives a round turns that it has used.
 
-
-RoomStoreMessage: TypeAlias = (
-    FindRoom | ListRooms | CreateRoom | SetRoom | KeepState | Say | FindSaid | ReadRoom
-)
 
 METHOD = "rooms.post"
 

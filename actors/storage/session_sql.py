@@ -29,12 +29,12 @@ from motet.protocols.escalations import (
     escalation_id,
 )
 from motet.protocols.events import InputEnd, InputSteered
-from motet.protocols.injections import InjectRows
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
 from motet.protocols.sessions import (
     EnterRun,
     FinishRun,
+    InjectRows,
     MarkFlushed,
     NewInput,
     SessionContext,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 import attrs
 
@@ -47,9 +46,7 @@ from motet.protocols.escalations import (
     ListEscalations,
 )
 from motet.protocols.events import RunInterrupted
-from motet.protocols.injections import InjectRows
 from motet.protocols.queueing import JoinInputs, QueueMode, QueueModes, SetQueueMode
-from motet.protocols.session_models import SessionModels, SetSessionModel
 from motet.protocols.sessions import (
     FINAL,
     Accepted,
@@ -63,6 +60,7 @@ from motet.protocols.sessions import (
     GetSession,
     HandOver,
     HistoryRow,
+    InjectRows,
     KeyConflict,
     ListBeside,
     ListRuns,
@@ -78,42 +76,14 @@ from motet.protocols.sessions import (
     SessionBusy,
     SessionContext,
     SessionInfo,
+    SessionModels,
+    SessionStoreMessage,
+    SetSessionModel,
     StoreSummary,
 )
 from motet.protocols.storage import ExpectationFailed, Statement, storable
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
-
-SessionStoreMessage: TypeAlias = (
-    AcceptInput
-    | InjectRows
-    | RecordIntent
-    | EnterRun
-    | FinishRun
-    | HandOver
-    | ResetSession
-    | DeleteSession
-    | RecoverRuns
-    | EndsToTell
-    | LoadTranscript
-    | LoadContext
-    | StoreSummary
-    | MarkFlushed
-    | ReadHistory
-    | ListSessions
-    | GetSession
-    | ListRuns
-    | GetRun
-    | ListBeside
-    | ListEscalations
-    | GetEscalation
-    | AnswerEscalation
-    | JoinInputs
-    | SetQueueMode
-    | QueueModes
-    | SetSessionModel
-    | SessionModels
-)
 
 AT_ONCE = 256
 """Requests of one kind that may wait for commits together."""

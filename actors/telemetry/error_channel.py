@@ -18,11 +18,10 @@ from motet.actors.errors.describe import error_code, error_text, find_id, raw_er
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact, redact_text, redacted_head
 from motet.actors.errors.text import first_line, shorten, type_name
-from motet.actors.storage.error_store import ErrorProtocol
 from motet.actors.telemetry.spans import OpenSpan
 from motet.actors.telemetry.tracer import Tracer
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import ErrorType, GetError, StoredError, StoreError
+from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
 from motet.runtime import ActorRef
 

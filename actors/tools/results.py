@@ -23,8 +23,7 @@ from motet.actors.errors.classify import result_text
 from motet.actors.errors.describe import error_text, summarize
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.text import well_formed
-from motet.actors.storage.results import checksum
-from motet.protocols.results import Kind, ResultProtocol, StoreResult
+from motet.protocols.results import Kind, ResultProtocol, StoreResult, checksum
 from motet.runtime import ActorRef
 
 UNIT_LIMIT = 4_096

@@ -17,11 +17,10 @@ import trio
 
 from motet.actors.errors.classify import result_text
 from motet.actors.errors.describe import new_id, raw_error, summarize
-from motet.actors.storage.error_store import ErrorProtocol
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
+from motet.protocols.errors import ErrorProtocol, GetError, ListErrors, StoredError, StoreError
 from motet.protocols.events import AnyEvent, event_name
 from motet.protocols.storage import DatabaseClosed, StorageError
 from motet.runtime import Actor, ActorDead, ActorRef, handles, open_system

@@ -17,12 +17,11 @@ from motet.actors.storage.results import (
     MAX_BYTES,
     ResultsFull,
     ResultTooLarge,
-    checksum,
 )
 from motet.actors.tools.result_pages import result_page
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.protocols.chat import JsonObject
-from motet.protocols.results import PinResult, ReadResult, ResultInfo
+from motet.protocols.results import PinResult, ReadResult, ResultInfo, checksum
 from tests.actors.tools.builders import Clock, Opened, open_results
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 

@@ -10,9 +10,16 @@ import attrs
 from motet.actors.storage import session_sql as sql
 from motet.actors.storage.location import Location
 from motet.actors.storage.run_journal import WriteBehind
-from motet.actors.storage.sessions import SessionStore, SessionStoreMessage
+from motet.actors.storage.sessions import SessionStore
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
-from motet.protocols.sessions import Accepted, AcceptInput, FinishRun, LoadTranscript, NewInput
+from motet.protocols.sessions import (
+    Accepted,
+    AcceptInput,
+    FinishRun,
+    LoadTranscript,
+    NewInput,
+    SessionStoreMessage,
+)
 from motet.runtime import ActorRef
 from tests.actors.storage.builders import Opened, open_database
 

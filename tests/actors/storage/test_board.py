@@ -13,16 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.hosting.wiring import start_stores
-from motet.actors.storage.boards import BoardProtocol
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.sessions import SessionStoreMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import NotFound
-from motet.protocols.sessions import AcceptInput, FinishRun, NewInput, RecoverRuns, RunStatus
+from motet.protocols.sessions import (
+    AcceptInput,
+    FinishRun,
+    NewInput,
+    RecoverRuns,
+    RunStatus,
+    SessionStoreMessage,
+)
 from motet.protocols.teams import (
     BOARD_TASKS,
     Board,
+    BoardProtocol,
     ClaimTask,
     CreateTask,
     ListTasks,

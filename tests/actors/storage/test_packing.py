@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from motet.actors.storage.results import ResultDamaged, checksum, pack, unpack
+from motet.actors.storage.results import ResultDamaged, pack, unpack
+from motet.protocols.results import checksum
 from tests.actors.tools.builders import noise
 
 

@@ -9,12 +9,12 @@ import trio
 from trio.testing import MockClock
 
 from motet.actors.errors.classify import NO_TEXT
-from motet.actors.storage.error_store import ErrorProtocol, ErrorStore
+from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Rows, Transaction
 from motet.actors.telemetry.error_channel import Reported
-from motet.protocols.errors import GetError, ListErrors
+from motet.protocols.errors import ErrorProtocol, GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
 from motet.protocols.storage import DiskFull
 from motet.runtime import ActorRef, open_system

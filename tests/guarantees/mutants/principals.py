@@ -14,12 +14,11 @@ from motet.actors.hosting.records import Records
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories
-from motet.actors.storage.error_store import ErrorProtocol
 from motet.actors.storage.results import Entry, Ledger
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.spans import OpenSpan
 from motet.protocols.chat import JsonObject
-from motet.protocols.errors import GetError
+from motet.protocols.errors import ErrorProtocol, GetError
 from motet.protocols.sessions import GetSession, Principal, SessionInfo
 from motet.protocols.tools import ToolSpec
 from motet.runtime import ActorRef
