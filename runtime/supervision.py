@@ -18,6 +18,8 @@ from typing import Literal
 import attrs
 import msgspec
 
+from motet.runtime.backoff import Backoff
+
 __all__ = [
     "AutoShutdown",
     "ChildTable",
@@ -71,11 +73,8 @@ class Supervision(msgspec.Struct, frozen=True):
 
     def delay(self, streak: int, chance: float) -> float:
         """Seconds before the ``streak``-th restart in a row; ``chance`` is in [0, 1)."""
-        if self.backoff == 0:
-            return 0.0
-        # A long streak would overflow the power; 64 doublings are past any maximum.
-        grown = self.backoff * self.backoff_factor ** min(streak - 1, 64)
-        return min(grown, self.backoff_max) * (1 - self.jitter * chance)
+        backoff = Backoff(self.backoff, self.backoff_factor, self.backoff_max, self.jitter)
+        return backoff.delay(streak, chance)
 
 
 class Decision(msgspec.Struct, frozen=True):

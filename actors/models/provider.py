@@ -38,6 +38,7 @@ from motet.protocols.models import (
     UsageReport,
 )
 from motet.runtime import Actor, ActorRef, Replies, handles
+from motet.runtime.backoff import Backoff
 
 # From a model's events to one :class:`ModelResponse`: pure, and forgiving of bad ids.
 #
@@ -154,14 +155,12 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     Attributes:
         attempts: requests in all, the first included.
-        base: upper bound of the first delay; it doubles with every attempt.
-        cap: upper bound of every delay that we choose ourselves.
+        backoff: the delays that we choose ourselves, with full jitter.
         patience: the longest wait that a provider may ask for.
     """
 
     attempts: int = 4
-    base: float = 0.5
-    cap: float = 30.0
+    backoff: Backoff = Backoff(0.5, most=30.0)
     patience: float = 120.0
 
 
@@ -196,7 +195,7 @@ def decide(
     if attempt >= policy.attempts:
         return GiveUp(f"after {attempt} attempts")
     if failure.retry_after is None:
-        return Retry(chance * min(policy.cap, policy.base * 2.0 ** (attempt - 1)))
+        return Retry(policy.backoff.full_jitter(attempt, chance))
     if failure.retry_after > policy.patience:
         return GiveUp(
             f"the provider asks to wait {failure.retry_after:.0f} s,"

@@ -25,6 +25,7 @@ from motet.protocols.messages import Request
 from motet.protocols.traces import Span, SpanKind, Trace, TraceInfo
 from motet.protocols.version import __version__
 from motet.runtime import Actor, handles
+from motet.runtime.backoff import Backoff
 
 # Spans in the names of OpenTelemetry's conventions for generative AI; all of them stand here.
 #
@@ -232,6 +233,7 @@ ROOM = 10_000
 FAREWELL = 3.0
 """Seconds for what is left when the host stops."""
 _AGAIN = frozenset({429, 502, 503, 504})
+_BACKOFF = Backoff(1.0, most=math.inf)  # the few attempts are the limit
 _LONGEST_WAIT = 30.0
 
 log = logger(__name__)
@@ -282,7 +284,7 @@ class Collector:
                 if answer.status not in _AGAIN:
                     raise ExportFailed(f"{problem}: {answer.body[:200].decode(errors='replace')}")
             if attempt < ATTEMPTS:
-                await trio.sleep(max(wait, 2.0 ** (attempt - 1)))
+                await trio.sleep(max(wait, _BACKOFF.longest(attempt)))
         raise ExportFailed(f"{problem}, {ATTEMPTS} times")
 
 

@@ -14,6 +14,8 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from motet.runtime.backoff import Backoff
+
 # A breaker per tool: a tool that only fails is taken out for a while, then tried again.
 #
 # A state machine without a clock: times come in as seconds of any monotonic clock. Laws: it opens
@@ -45,8 +47,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def delay(self, opens: int, chance: float = 0.0) -> float:
         """Seconds the ``opens``-th opening in a row lasts. ``chance`` is from [0, 1)."""
-        doublings = min(max(opens - 1, 0), 64)
-        return min(self.base * 2.0**doublings, self.cap) * (1 - self.jitter * chance)
+        return Backoff(self.base, 2.0, self.cap, self.jitter).delay(opens, chance)
 
 
 class Breaker(msgspec.Struct, frozen=True):

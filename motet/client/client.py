@@ -34,34 +34,24 @@ from motet.protocols.queueing import QueueMode
 from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import RunInfo, RunStatus, StopReport
 from motet.protocols.version import __version__
+from motet.runtime.backoff import Backoff
 from motet.runtime.errors import only_error
 
-# How long to wait before the next connection. Pure.
-
-
-FIRST: Final = 0.5
-MOST: Final = 30.0
-HEALTHY: Final = 30.0
+BACKOFF: Final = Backoff(0.5, most=30.0)
+HEALTHY: Final = 30.0  # seconds a connection holds before its end is the first failure of a new row
 
 
 @attrs.define(eq=False)
-class Backoff:
-    """Seconds that double from 0.5 to 30 with full jitter, so that many clients do not come back
-    together; from the beginning again after a connection that held for 30 s.
-
-    ``chance`` returns numbers in [0, 1).
-    """
+class ReconnectDelay:
+    """Seconds before the next connection. ``chance`` returns numbers in [0, 1)."""
 
     chance: Callable[[], float] = random.random
     _failures: int = attrs.field(init=False, default=0)
 
     def next(self, held: float) -> float:
         """The wait after a connection that held for ``held`` seconds; 0: it was never made."""
-        if held >= HEALTHY:
-            self._failures = 0
-        most = min(MOST, FIRST * 2.0 ** min(self._failures, 16))
-        self._failures += 1
-        return self.chance() * most
+        self._failures = 1 if held >= HEALTHY else self._failures + 1
+        return BACKOFF.full_jitter(self._failures, self.chance())
 
 
 R = TypeVar("R")
@@ -341,7 +331,7 @@ class Client:
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Connect, again and again. The first time has to succeed."""
-        backoff = Backoff()
+        delay = ReconnectDelay()
         first = True
         restarts = 0
 
@@ -362,10 +352,10 @@ class Client:
                 self._machine.fail(ended.error)
                 self._on_change(Offline(ended.reason, None))
                 return
-            await self._wait(ended, backoff)
+            await self._wait(ended, delay)
 
-    async def _wait(self, ended: Ended, backoff: Backoff) -> None:
-        seconds = max(backoff.next(ended.held), ended.retry_after)
+    async def _wait(self, ended: Ended, delay: ReconnectDelay) -> None:
+        seconds = max(delay.next(ended.held), ended.retry_after)
         self._on_change(Offline(ended.reason, seconds))
         await trio.sleep(seconds)
 

@@ -31,17 +31,15 @@ from motet.protocols.mcp import (
 )
 from motet.protocols.messages import Request
 from motet.runtime import Actor, ActorRef, Supervision, handles
+from motet.runtime.backoff import Backoff
 from motet.runtime.errors import only_error
 
 State: TypeAlias = Literal["stopped", "starting", "ready", "stopping"]
 Event: TypeAlias = Literal["wanted", "listed", "idle", "ended"]
 """Somebody needs it; it has started and told its tools; nobody has used it; it is gone."""
 
-FIRST = 0.5
-FACTOR = 2.0
-LONGEST = 60.0
-JITTER = 0.1
-"""Share of a wait that chance takes off, so that many hosts do not come back at once."""
+BACKOFF = Backoff(0.5, most=60.0, jitter=0.1)
+"""Seconds that a server rests after each failure in a row."""
 WELL = 60.0
 """Seconds after which an end is no longer counted with those before it."""
 
@@ -83,17 +81,11 @@ class Upkeep:
             return Upkeep()
         well = self.state == "ready" and now - self.since >= WELL
         failures = 1 if well else self.failures + 1
-        return Upkeep(state, failures, now + delay(failures, chance))
+        return Upkeep(state, failures, now + BACKOFF.delay(failures, chance))
 
     def wait(self, now: float) -> float:
         """Seconds until it may be started."""
         return max(0.0, self.not_before - now)
-
-
-def delay(failures: int, chance: float) -> float:
-    """Seconds that a server rests after the n-th failure in a row."""
-    longest = min(LONGEST, FIRST * FACTOR ** min(failures - 1, 32))
-    return longest * (1 - JITTER * chance)
 
 
 # The actor in front of one server: it starts it, keeps it, shares it, and ends it.

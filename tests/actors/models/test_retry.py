@@ -54,4 +54,4 @@ def test_delays_are_bounded_and_attempts_finite(
     if isinstance(decision, Retry):
         assert attempt < DEFAULT.attempts
         assert kind in PASSING
-        assert 0 <= decision.delay <= (DEFAULT.cap if wait is None else DEFAULT.patience)
+        assert 0 <= decision.delay <= (DEFAULT.backoff.most if wait is None else DEFAULT.patience)

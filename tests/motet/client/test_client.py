@@ -15,7 +15,7 @@ from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
 from motet.actors.storage.tokens import new_token
 from motet.client import connect
-from motet.client.client import Backoff, Change, Client, Offline, Online
+from motet.client.client import Change, Client, Offline, Online, ReconnectDelay
 from motet.client.link import Address
 from motet.client.requests import (
     ClientClosed,
@@ -264,8 +264,8 @@ def test_an_address_that_is_none_says_what_one_is(url: str) -> None:
 
 
 def test_the_wait_doubles_with_full_jitter_and_begins_again_after_half_a_minute_of_health() -> None:
-    backoff = Backoff(lambda: 1.0)
-    assert [backoff.next(0) for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert backoff.next(29) == 30
-    assert backoff.next(30) == 0.5
-    assert Backoff(lambda: 0.0).next(0) == 0
+    delay = ReconnectDelay(lambda: 1.0)
+    assert [delay.next(0) for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert delay.next(29) == 30
+    assert delay.next(30) == 0.5
+    assert ReconnectDelay(lambda: 0.0).next(0) == 0

@@ -7,15 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.tools.mcp.server import (
-    FIRST,
-    JITTER,
-    LONGEST,
     TABLE,
     WELL,
     Event,
     State,
     Upkeep,
-    delay,
 )
 
 EVENTS: tuple[Event, ...] = ("wanted", "listed", "idle", "ended")
@@ -40,13 +36,6 @@ def test_only_what_the_table_allows_happens(events: list[Event]) -> None:
         else:
             at = at.after(event, 0)
             assert at.state == expected
-
-
-@given(st.integers(1, 10_000), st.floats(0, 1))
-def test_a_rest_grows_and_stays_within_its_bounds(failures: int, chance: float) -> None:
-    """Law: FIRST * (1 - JITTER) <= rest <= LONGEST, and never shorter after one more failure."""
-    assert FIRST * (1 - JITTER) <= delay(failures, chance) <= LONGEST
-    assert delay(failures + 1, chance) >= delay(failures, chance)
 
 
 def test_each_failure_in_a_row_makes_it_rest_for_longer() -> None:
