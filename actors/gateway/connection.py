@@ -19,7 +19,6 @@ from trio_websocket import ConnectionClosed
 from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway import methods
-from motet.actors.gateway.auth import TokenBucket
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.method import Answer, Caller, Refusal, error_body
 from motet.actors.gateway.methods import Behalf
@@ -32,6 +31,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Shutdown, Tick
 from motet.protocols.host import Expected
 from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime.rates import TokenBucket
 
 # The first frame of a connection: which protocol, and who.
 #

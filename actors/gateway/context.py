@@ -13,8 +13,6 @@ import attrs
 import trio
 
 from motet.actors.gateway.auth import (
-    Buckets,
-    FailureWindow,
     JoinedTokens,
     StaticTokens,
     TokenStore,
@@ -31,6 +29,7 @@ from motet.protocols.gateway import Limits
 from motet.protocols.host import HostApi
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import wall_time
+from motet.runtime.rates import SlidingWindows, TokenBuckets
 
 
 class Beating(Protocol):
@@ -108,9 +107,9 @@ class Context:
     settings: Settings
     now: Callable[[], float] = wall_time
     hub: Hub = attrs.field(init=False)
-    messages: Buckets = attrs.field(init=False)
+    messages: TokenBuckets = attrs.field(init=False)
     once: Once = attrs.field(init=False)
-    failures: FailureWindow = attrs.field(init=False)
+    failures: SlidingWindows[str] = attrs.field(init=False)
     connections: set[Beating] = attrs.field(init=False, factory=set[Beating])
     open_sockets: int = attrs.field(init=False, default=0)
     websockets: int = attrs.field(init=False, default=0)
@@ -126,21 +125,20 @@ class Context:
         limits = self.settings.limits
         self.hub = Hub(self.api.events)
         self.once = Once(self.now)
-        self.messages = Buckets(limits.messages_per_min / 60, limits.message_burst)
-        period = limits.connect_failures_ms / 1000
-        self.failures = FailureWindow(limits.connect_failures, period)
+        self.messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
+        self.failures = SlidingWindows(limits.connect_failures_ms / 1000)
 
     def adopt(self, settings: Settings) -> None:
         """Go on with other settings: what was counted so far is counted on where it can be."""
         limits, before = settings.limits, self.settings.limits
         self.settings = settings
         if limits.messages_per_min != before.messages_per_min:
-            self.messages = Buckets(limits.messages_per_min / 60, limits.message_burst)
+            self.messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
         self.recheck()
 
     def refused_for(self, peer: str) -> float:
         """Seconds for which an address is refused after too many failed connects."""
-        return self.failures.refused_for(peer, trio.current_time())
+        return self.failures.wait(peer, trio.current_time())
 
     def recheck(self) -> None:
         """Tokens have changed: connections whose token is good no more are closed."""
@@ -172,7 +170,8 @@ class Context:
                 return principal, token_digest
             reason = "the token is not known, or not any more"
         self.refused_connects += 1
-        self.failures.record(peer, trio.current_time())
+        failures = self.settings.limits.connect_failures
+        self.failures.record(peer, failures, trio.current_time())
         raise Refusal("unauthorized", reason)
 
     def enter(self, user: str) -> None:
@@ -204,6 +203,6 @@ class Context:
         """The one timer's tick: greet every connection, forget what is at rest."""
         now = trio.current_time()
         self.messages.forget_idle(now)
-        self.failures.forget_old(now)
+        self.failures.forget_idle(now)
         for connection in tuple(self.connections):
             connection.beat()

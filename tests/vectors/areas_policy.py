@@ -13,7 +13,7 @@ from motet.actors.gateway.auth import may
 from motet.actors.gateway.method import Caller, Refusal
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.policy.engine import CallRates, PolicyDesk, Window, desk_of, window
+from motet.actors.tools.policy.engine import CallRates, PolicyDesk, desk_of
 from motet.actors.tools.policy.rules import PROFILES, stripped
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
@@ -22,6 +22,7 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import RequestFrame
 from motet.protocols.policy import Profile, Subject, ToolFacts
 from motet.protocols.sessions import Principal, Role
+from motet.runtime.rates import SlidingWindow
 from tests.vectors.cases import MAIN, Facts, Given
 
 AGENT, SESSION = "agent", "agent:agent:chat:group:1"
@@ -84,12 +85,12 @@ def role(given: Given) -> Facts:
 
 def rate(given: Given) -> Facts:
     if "calls_at_ms" in given:
-        one = Window(given.number("max"), given.number("window_ms") / 1000)
+        one = SlidingWindow(given.number("max"), given.number("window_ms") / 1000)
         times = [cast("int", at) / 1000 for at in given.items("calls_at_ms")]
         return {MAIN: [one.take(at) == 0 for at in times]}
     limit = given.number("max_per_hour")
     if "calls" not in given:
-        return {MAIN: "limited" if window(limit) else "no limiter"}
+        return {MAIN: "limited" if CallRates(limit).limit(ToolFacts("tool")) else "no limiter"}
     rates = CallRates(limit)
     limit = rates.limit(ToolFacts("tool"))
     return {MAIN: [rates.take(user, "tool", limit, 0.0) == 0 for user in given.texts("calls")]}

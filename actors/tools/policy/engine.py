@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, inf
+from math import ceil
 from typing import TypeVar
 
 import attrs
@@ -44,44 +44,9 @@ from motet.protocols.policy import (
     ToolRules,
 )
 from motet.protocols.tools import ToolSpec
+from motet.runtime.rates import SlidingWindows
 
 HOUR = 3600.0
-KEPT = 10_000
-"""Windows that are remembered; beyond that the one that was used least recently is forgotten."""
-
-
-@attrs.define
-class Window:
-    """At most ``limit`` calls, above 0, in any ``period``; what is older is forgotten.
-
-    ``idle``: from then on there is none that counts, if none comes.
-    """
-
-    limit: int
-    period: float = HOUR
-    idle: float = attrs.field(default=-inf, init=False)
-    _calls: OrderedDict[object, float] = attrs.field(factory=OrderedDict[object, float], init=False)
-
-    def take(self, now: float, call: object = None) -> float:
-        """Take one and return 0, or take none and return the seconds until there is one.
-
-        ``call``: one that was let through already is let through again.
-        """
-        calls, period = self._calls, self.period
-        while calls and next(iter(calls.values())) + period <= now:
-            calls.popitem(last=False)
-        if call is not None and call in calls:
-            return 0.0
-        if len(calls) < self.limit:
-            calls[object() if call is None else call] = now
-            self.idle = now + period
-            return 0.0
-        return next(iter(calls.values())) + period - now
-
-
-def window(limit: int, period: float = HOUR) -> Window | None:
-    """None when there is no limit: 0 or less."""
-    return Window(limit, period) if limit > 0 else None
 
 
 @attrs.define
@@ -98,8 +63,8 @@ class CallRates:
 
     per_hour: int = PER_HOUR
     limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    _windows: OrderedDict[tuple[str, str], Window] = attrs.field(
-        factory=OrderedDict["tuple[str, str]", Window], init=False
+    _windows: SlidingWindows[tuple[str, str]] = attrs.field(
+        factory=lambda: SlidingWindows[tuple[str, str]](HOUR), init=False
     )
 
     def __len__(self) -> int:
@@ -123,24 +88,7 @@ class CallRates:
 
         ``limit``: of the tool; ``call``: what tells it from others, so that it is counted once.
         """
-        key = (session, tool)
-        found = self._windows.get(key) or window(limit)
-        if found is None or limit <= 0:
-            return 0.0
-        found.limit = limit  # which may have been another when the window was made
-        self._windows[key] = found
-        self._windows.move_to_end(key)
-        wait = found.take(now, call)
-        self._forget_idle(now)
-        return wait
-
-    def _forget_idle(self, now: float) -> None:
-        """Whoever was not used for long is in front: looking at the first two is enough."""
-        for _ in range(2):
-            key, oldest = next(iter(self._windows.items()))
-            if now < oldest.idle and len(self._windows) <= KEPT:
-                return
-            del self._windows[key]
+        return 0.0 if limit <= 0 else self._windows.take((session, tool), limit, now, call)
 
 
 # What a host asks about its tools: which may be offered, may this one be called, how often.
