@@ -29,7 +29,6 @@ from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom, open_room
 from motet.actors.sessions.router import Retire
 from motet.actors.storage.location import Location
-from motet.actors.storage.traces import FlushTraces
 from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
 from motet.protocols.approvals import ApprovalsConfig
@@ -42,6 +41,7 @@ from motet.protocols.memory import Memory
 from motet.protocols.policy import Judged, Policy, Subject
 from motet.protocols.run import Bounds, RunOptions, RunResult
 from motet.protocols.sessions import LOCAL, DeleteSession, Principal
+from motet.protocols.traces import FlushTraces
 from motet.runtime import System
 from motet.runtime.loops import refuse_in_loop
 

@@ -24,13 +24,7 @@ import trio
 
 from motet.actors.errors.redact import redact
 from motet.actors.storage.connection import Connection
-from motet.actors.storage.error_store import (
-    COLUMNS,
-    SELECT,
-    ErrorStore,
-    list_query,
-    stored,
-)
+from motet.actors.storage.error_store import COLUMNS, SELECT, ErrorStore, list_query, stored
 from motet.actors.storage.location import DATABASE_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate

@@ -13,6 +13,11 @@ Kind: TypeAlias = Literal["text", "json", "binary"]
 """``json``: an array, paged by its items. ``text``: paged by lines. ``binary``: never shown."""
 
 
+def checksum(content: bytes) -> str:
+    """SHA-256 in hex, as a stored result carries it."""
+    return sha256(content).hexdigest()
+
+
 class ResultInfo(msgspec.Struct, frozen=True):
     """A stored result without its content. ``size`` is in bytes, ``sha256`` in hex.
 

@@ -1,4 +1,4 @@
-"""Sessions, inputs and runs: what the session store is told and asked.
+"""Messages of the session store: sessions, inputs, runs, their settings and injected rows.
 
 Invariants: an input that was acknowledged is on disk (G15); the transcript is append-only and
 valid (G7); every run ends in exactly one status.
@@ -61,6 +61,10 @@ class Principal(msgspec.Struct, frozen=True):
 
 LOCAL = Principal("local", "admin")
 """The embedding program or the person at the command line."""
+
+
+RESEND = "runs.resend"
+"""The method of the keys of inputs that are sent again. Such a key never expires."""
 
 
 class NewInput(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-import apsw
 import msgspec
 
 from motet.protocols.errors import MotetError
@@ -101,39 +100,3 @@ class StateInUse(StorageError):
         )
         self.directory = directory
         self.pid = pid
-
-
-def storage_error(error: Exception, where: str) -> StorageError:
-    """What a failure of SQLite at ``where`` means to a caller; the original is its cause."""
-    if isinstance(error, StorageError):
-        return error
-    translated = _translated(error, where)
-    translated.__cause__ = error
-    return translated
-
-
-def _translated(error: Exception, where: str) -> StorageError:
-    match error:
-        case apsw.BusyError() | apsw.LockedError():
-            return DatabaseLocked(
-                f"another program keeps {where} locked: "
-                "close it (a database browser, a backup), then try again"
-            )
-        case apsw.FullError():
-            return DiskFull(f"no space left for {where}: nothing was stored; free some space")
-        case apsw.ConstraintError():
-            return ConstraintFailed(f"{error}: the transaction was rolled back")
-        case apsw.ConnectionClosedError() | apsw.CursorClosedError():
-            return DatabaseClosed(f"{where} is closed: its host has stopped")
-        case apsw.NotADBError() | apsw.CorruptError():
-            return StorageError(
-                f"{where} is damaged or no SQLite database ({error}): "
-                "restore a copy, or move it away to start afresh"
-            )
-        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            return StorageError(
-                f"{where} cannot be opened for this ({error}): check the owner and the "
-                "permissions of the file and its directory"
-            )
-        case _:
-            return StorageError(f"{where}: {type(error).__name__}: {error}")

@@ -6,6 +6,7 @@ that a sum counts nothing twice; every text has been redacted and cut before it 
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -102,6 +103,32 @@ class Trace(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
 
 
+INPUT_LIMIT = 50_000
+"""Code points of an input that are kept in verbose traces."""
+
+
+class TraceBatch(msgspec.Struct, frozen=True):
+    """The news of one trace: its state, and the spans that began or ended since the last batch.
+
+    ``inputs``: the whole inputs of these spans by span id, not yet cut and redacted, since that
+    takes too long for the event loop; the store does it in a thread.
+    """
+
+    info: TraceInfo
+    spans: tuple[Span, ...]
+    inputs: dict[str, str] = {}
+
+
+def trace_identity(run_id: str) -> tuple[str, str]:
+    """The trace id of a run, and the prefix of its span ids."""
+    digest = blake2b(run_id.encode("utf-8", "replace"), digest_size=22).hexdigest()
+    return digest[:32], digest[32:]
+
+
+def root_span_id(run_id: str) -> str:
+    return f"{trace_identity(run_id)[1]}0001"
+
+
 class ListTraces(Request[tuple[TraceInfo, ...]], frozen=True, tag="traces.list"):
     """Newest first; absent filters match all runs. ``since``, ``until``: Unix seconds of starts.
 
@@ -130,3 +157,10 @@ class CloseTraces(Request[int], frozen=True, tag="traces.close"):
     """
 
     runs: tuple[RunInfo, ...]
+
+
+class FlushTraces(Request[None], frozen=True, tag="traces.flush"):
+    """Write all that was recorded until now, as far as the disk lets it. Raises nothing."""
+
+
+TraceProtocol: TypeAlias = ListTraces | GetTrace | CloseTraces | FlushTraces

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeAlias, cast
 
+from motet.actors.errors.text import well_formed
+
 # Patterns over long texts, in windows, so that no single search keeps other threads waiting.
 #
 # Python's ``re`` holds the interpreter for the whole of a search: in ten megabytes that is a tenth
@@ -423,12 +425,26 @@ HEAD = 65_536
 TEXT_LIMIT = 12_000_000
 """Code points of one text of a stored error; three quarters from its beginning."""
 _NEAR = 1_024
+PREFIX_MARGIN = 2_048
 
 
 def redacted_head(text: str, limit: int = HEAD) -> tuple[str, int]:
     """The beginning of a text without secrets, and how many code points were left out."""
     kept = text[: _end(text, limit)] if len(text) > limit else text
     return redact_text(kept), len(text) - len(kept)
+
+
+def redacted_prefix(text: str, limit: int) -> str:
+    """At most ``limit`` code points of a text, without its secrets.
+
+    The text is cut twice: first generously, between words, to bound the work; and after redaction,
+    to the limit. So neither cut leaves half of a secret.
+    """
+    if not text:
+        return text
+    room = limit + PREFIX_MARGIN
+    head, _ = redacted_head(well_formed(text if len(text) <= room else text[: room + 1]), room)
+    return head[:limit]
 
 
 def clipped(value: object, limit: int = TEXT_LIMIT) -> object:

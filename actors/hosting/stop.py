@@ -19,10 +19,9 @@ from motet.actors.hosting.records import scope_of
 from motet.actors.rooms.state import RoomStop, stop_room
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Arrival, Run
 from motet.actors.runs.table import Stop
-from motet.actors.storage.session_sql import RESEND
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.recovery import Quarantined
-from motet.protocols.sessions import LOCAL, Ack, GetRun, Principal, RunInfo, StopReport
+from motet.protocols.sessions import LOCAL, RESEND, Ack, GetRun, Principal, RunInfo, StopReport
 
 if TYPE_CHECKING:
     from motet.actors.runs.suspend import Parked

@@ -40,7 +40,6 @@ from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook
-from motet.actors.storage.traces import TraceProtocol
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.event_bus import Fanout
 from motet.actors.telemetry.subscription import EventJournal
@@ -56,7 +55,7 @@ from motet.protocols.queueing import QueueModes
 from motet.protocols.rooms import RoomStoreMessage
 from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels, SessionStoreMessage
 from motet.protocols.tools import ExecuteCall
-from motet.protocols.traces import CloseTraces
+from motet.protocols.traces import CloseTraces, TraceProtocol
 from motet.protocols.version import __version__
 from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
 from motet.runtime.outside import fresh_hex, wall_time

@@ -34,7 +34,7 @@ from motet.actors.storage.rooms import RoomStore
 from motet.actors.storage.run_journal import WriteBehind
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
-from motet.actors.storage.traces import TraceProtocol, TraceStore
+from motet.actors.storage.traces import TraceStore
 from motet.actors.storage.writer import Database, Rows, Transaction, Writer
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Fanout
@@ -61,6 +61,7 @@ from motet.protocols.rooms import RoomStoreMessage
 from motet.protocols.sessions import SessionStoreMessage
 from motet.protocols.storage import Transact
 from motet.protocols.teams import BoardProtocol
+from motet.protocols.traces import TraceProtocol
 from motet.runtime import ActorRef, System
 
 VERBOSE = "MOTET_TRACE_VERBOSE"

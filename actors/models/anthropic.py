@@ -18,10 +18,10 @@ from motet.actors.models.dialects import (
     arguments_object,
     cut,
     translated,
-    user_text,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import (

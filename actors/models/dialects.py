@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import attrs
 import msgspec
 
-from motet.protocols.chat import JsonObject, UserMessage
+from motet.protocols.chat import JsonObject
 from motet.protocols.models import ModelEvent, ModelFailure
 
 _TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -187,11 +187,6 @@ class Reader(Protocol):
 def cut() -> ModelFailure:
     """The failure of a stream that ended without saying how the answer ends."""
     return ModelFailure("the stream ended in the middle of the answer", kind="cut")
-
-
-def user_text(message: UserMessage) -> str:
-    """The text as the model reads it: in a room every line of talk names its speaker."""
-    return f"{message.author}: {message.text}" if message.author else message.text
 
 
 def arguments_object(text: str) -> JsonObject:

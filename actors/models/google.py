@@ -19,10 +19,10 @@ from motet.actors.models.dialects import (
     arguments_object,
     cut,
     translated,
-    user_text,
     wire_model,
 )
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines
+from motet.actors.transcript.history import user_text
 from motet.protocols.chat import (
     ANSWERS,
     AssistantMessage,

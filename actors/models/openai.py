@@ -17,11 +17,11 @@ from motet.actors.models.dialects import (
     arguments_object,
     cut,
     translated,
-    user_text,
     wire_model,
 )
 from motet.actors.models.failures import refused
 from motet.actors.models.sdk import CONNECT_TIMEOUT, Adapter, Deadlines, SseStream
+from motet.actors.transcript.history import user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import MissingExtra
 from motet.protocols.models import (

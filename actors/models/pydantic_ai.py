@@ -12,8 +12,9 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.models.dialects import arguments_object, cut, user_text
+from motet.actors.models.dialects import arguments_object, cut
 from motet.actors.models.sdk import Adapter, Deadlines
+from motet.actors.transcript.history import user_text
 from motet.protocols.chat import ANSWERS, AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, MissingExtra
 from motet.protocols.models import (

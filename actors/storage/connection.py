@@ -13,7 +13,15 @@ import apsw
 import outcome
 import trio
 
-from motet.protocols.storage import Row, SqlValue
+from motet.protocols.storage import (
+    ConstraintFailed,
+    DatabaseClosed,
+    DatabaseLocked,
+    DiskFull,
+    Row,
+    SqlValue,
+    StorageError,
+)
 
 WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
@@ -49,6 +57,42 @@ class Connection(apsw.Connection):
         """Run one statement once for each of the parameters. Raises ``apsw.Error``."""
         for _ in self._cursor.executemany(sql, params):
             pass
+
+
+def storage_error(error: Exception, where: str) -> StorageError:
+    """What a failure of SQLite at ``where`` means to a caller; the original is its cause."""
+    if isinstance(error, StorageError):
+        return error
+    translated = _translated(error, where)
+    translated.__cause__ = error
+    return translated
+
+
+def _translated(error: Exception, where: str) -> StorageError:
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return DatabaseLocked(
+                f"another program keeps {where} locked: "
+                "close it (a database browser, a backup), then try again"
+            )
+        case apsw.FullError():
+            return DiskFull(f"no space left for {where}: nothing was stored; free some space")
+        case apsw.ConstraintError():
+            return ConstraintFailed(f"{error}: the transaction was rolled back")
+        case apsw.ConnectionClosedError() | apsw.CursorClosedError():
+            return DatabaseClosed(f"{where} is closed: its host has stopped")
+        case apsw.NotADBError() | apsw.CorruptError():
+            return StorageError(
+                f"{where} is damaged or no SQLite database ({error}): "
+                "restore a copy, or move it away to start afresh"
+            )
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return StorageError(
+                f"{where} cannot be opened for this ({error}): check the owner and the "
+                "permissions of the file and its directory"
+            )
+        case _:
+            return StorageError(f"{where}: {type(error).__name__}: {error}")
 
 
 # Blocking work off Trio's thread, with one rule: the outcome that happened is the one reported.

@@ -27,8 +27,9 @@ from motet.actors.storage.connection import (
     JobThread,
     in_thread,
     inline,
+    storage_error,
 )
-from motet.protocols.storage import StateInUse, StorageError, storage_error
+from motet.protocols.storage import StateInUse, StorageError
 
 DATABASE_FILE = "motet.db"
 LOCK_FILE = "motet.lock"

@@ -12,9 +12,9 @@ import apsw
 import attrs
 import trio
 
-from motet.actors.storage.connection import Connection
+from motet.actors.storage.connection import Connection, storage_error
 from motet.actors.storage.location import Location
-from motet.protocols.storage import DatabaseClosed, DatabaseLocked, Row, SqlValue, storage_error
+from motet.protocols.storage import DatabaseClosed, DatabaseLocked, Row, SqlValue
 
 _STEPS_BETWEEN_LOOKS = 10_000
 """Steps of SQLite's machine after which a query looks whether it has been interrupted."""

@@ -32,6 +32,7 @@ from motet.protocols.events import InputEnd, InputSteered
 from motet.protocols.models import Usage
 from motet.protocols.queueing import MODES, JoinInputs, QueueMode, SetQueueMode
 from motet.protocols.sessions import (
+    RESEND,
     EnterRun,
     FinishRun,
     InjectRows,
@@ -212,9 +213,6 @@ KEY_LIFE = 24 * 3600.0
 """Seconds for which a resend with the same idempotency key is recognised."""
 
 SET_MODEL = "UPDATE sessions SET model = ?2 WHERE session = ?1 RETURNING 1"
-
-RESEND = "runs.resend"
-"""The method of a key by which an input is sent again: at most once, whenever."""
 
 FORGET_KEYS = f"DELETE FROM idempotency WHERE ts <= ? AND method <> '{RESEND}'"
 

@@ -7,8 +7,8 @@ spans at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import attrs
 import msgspec
@@ -16,12 +16,10 @@ import trio
 
 from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
+from motet.actors.errors.redact import redacted_prefix
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.error_store import DAY
 from motet.actors.storage.readers import Readers
-from motet.actors.telemetry.spans import with_inputs
-from motet.actors.telemetry.tracer import Batch, Tracer, identity, root_id
-from motet.protocols.messages import Request
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import (
@@ -35,13 +33,19 @@ from motet.protocols.storage import (
     Transact,
 )
 from motet.protocols.traces import (
+    INPUT_LIMIT,
     CloseTraces,
+    FlushTraces,
     GetTrace,
     ListTraces,
     Span,
     SpanStatus,
     Trace,
+    TraceBatch,
     TraceInfo,
+    TraceProtocol,
+    root_span_id,
+    trace_identity,
 )
 from motet.runtime import Actor, ActorDead, ActorRef, handles
 from motet.runtime.outside import wall_time
@@ -106,7 +110,7 @@ _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Span)
 
 
-def put(batches: Sequence[Batch], now: float) -> list[Statement]:
+def put(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
     """Write what is new of traces. ``now``: Unix seconds, when it was known to be so."""
     traces = tuple([_values(batch.info, now) for batch in batches])
     spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
@@ -118,7 +122,7 @@ def put(batches: Sequence[Batch], now: float) -> list[Statement]:
     return statements
 
 
-def _has_cut_more(batch: Batch) -> bool:
+def _has_cut_more(batch: TraceBatch) -> bool:
     return batch.info.status == "cancelled" and len(batch.spans) < batch.info.spans
 
 
@@ -167,7 +171,7 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
     The span goes in first, and changes nothing where there is one.
     """
     span = Span(
-        id=root_id(run.run_id),
+        id=root_span_id(run.run_id),
         kind="agent",
         name=run.agent,
         started=run.created,
@@ -176,7 +180,7 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
     )
     info = TraceInfo(
         run_id=run.run_id,
-        trace_id=identity(run.run_id)[0],
+        trace_id=trace_identity(run.run_id)[0],
         session=run.session,
         agent=run.agent,
         user=run.user,
@@ -226,7 +230,7 @@ def info_of(row: Row) -> TraceInfo:
 def trace_of(info: TraceInfo, rows: Iterable[Row]) -> Trace:
     """The trace with its spans: its own, and those of the runs that it called."""
     spans = {span.id: span for span in map(_span, rows)}
-    own = identity(info.run_id)[1]
+    own = trace_identity(info.run_id)[1]
     below: dict[str, bool] = {}
 
     def is_below(span: Span) -> bool:
@@ -279,19 +283,34 @@ PRUNE_INTERVAL = 3_600.0
 log = logger(__name__)
 
 
-class FlushTraces(Request[None], frozen=True, tag="traces.flush"):
-    """Write all that was recorded until now, as far as the disk lets it. Raises nothing."""
-
-
-TraceProtocol: TypeAlias = ListTraces | GetTrace | CloseTraces | FlushTraces
-
-
 @attrs.frozen
 class TraceStatistics:
     """Traces written, and those lost: too many waited, or they could not be written at all."""
 
     written: int
     lost: int
+
+
+class TraceSource(Protocol):
+    """The tracer, as the store sees it."""
+
+    @property
+    def lost(self) -> int:
+        """Traces that were dropped before the store took them."""
+        ...
+
+    @property
+    def live(self) -> Iterable[str]:
+        """Ids of the runs whose traces are open."""
+        ...
+
+    def on_news(self, notify: Callable[[], None]) -> None:
+        """Have ``notify`` called when there is news after there was none."""
+        ...
+
+    def take(self, limit: int) -> list[TraceBatch]:
+        """The news of at most ``limit`` traces, the longest waiting first."""
+        ...
 
 
 class TraceStore(Actor[TraceProtocol]):
@@ -309,7 +328,7 @@ class TraceStore(Actor[TraceProtocol]):
         self,
         database: ActorRef[Transact],
         readers: Readers,
-        tracer: Tracer,
+        tracer: TraceSource,
         *,
         keep_days: float | None = None,
         export: Callable[[Sequence[Trace]], None] | None = None,
@@ -323,14 +342,14 @@ class TraceStore(Actor[TraceProtocol]):
         self._clock = clock
         self._news = trio.Event()
         self._writing = trio.Lock()
-        self._group: list[Batch] = []
+        self._group: list[TraceBatch] = []
         self._written = 0
         self._lost = 0
         self._failing = False
 
     async def on_start(self) -> None:
         # What a store before this one was at when it crashed is news again.
-        self._tracer.notify = self._wake
+        self._tracer.on_news(self._wake)
         self._wake()
         self.start_soon(self._run, name="writer")
         if self._keep_days is not None:
@@ -400,7 +419,7 @@ class TraceStore(Actor[TraceProtocol]):
                 if self._export is not None:
                     self._export(await self._ended(written))
 
-    async def _write(self, group: list[Batch]) -> list[Batch] | None:
+    async def _write(self, group: list[TraceBatch]) -> list[TraceBatch] | None:
         """Those that are on disk now, redacted; None when trying again may help.
 
         Raises nothing: a crash of this actor would end runs, which traces must not.
@@ -429,7 +448,7 @@ class TraceStore(Actor[TraceProtocol]):
             self._failing = True
             log.warning("traces_wait_to_be_stored", reason=summarize(error), lost=self._lost)
 
-    async def _ended(self, group: Sequence[Batch]) -> list[Trace]:
+    async def _ended(self, group: Sequence[TraceBatch]) -> list[Trace]:
         """The traces of a group that have ended, each with all the spans of its run."""
         ended: list[Trace] = []
         for batch in group:
@@ -468,15 +487,27 @@ class TraceStore(Actor[TraceProtocol]):
                 return deleted
 
 
-async def _whole(batches: list[Batch]) -> list[Batch]:
+async def _whole(batches: list[TraceBatch]) -> list[TraceBatch]:
     """The batches with their inputs in them, which would keep the loop busy."""
     if any(batch.inputs for batch in batches):
         return await trio.to_thread.run_sync(_with_inputs, batches)
     return batches
 
 
-def _with_inputs(batches: list[Batch]) -> list[Batch]:
-    return [Batch(batch.info, with_inputs(batch.spans, batch.inputs)) for batch in batches]
+def _with_inputs(batches: list[TraceBatch]) -> list[TraceBatch]:
+    return [TraceBatch(batch.info, with_inputs(batch.spans, batch.inputs)) for batch in batches]
+
+
+def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
+    """The spans with their inputs, by their ids, as they are stored and exported."""
+    return tuple(
+        [
+            msgspec.structs.replace(span, input=redacted_prefix(inputs[span.id], INPUT_LIMIT))
+            if span.id in inputs
+            else span
+            for span in spans
+        ]
+    )
 
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:

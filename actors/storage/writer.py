@@ -18,7 +18,7 @@ import apsw
 import attrs
 import trio
 
-from motet.actors.storage.connection import Connection, Jobs
+from motet.actors.storage.connection import Connection, Jobs, storage_error
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
 from motet.protocols.storage import (
@@ -28,7 +28,6 @@ from motet.protocols.storage import (
     Statement,
     StorageError,
     Transact,
-    storage_error,
 )
 from motet.runtime import Actor, handles
 

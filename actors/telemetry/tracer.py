@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
 import attrs
-import msgspec
 
-from motet.actors.errors.redact import hidden_values
-from motet.actors.telemetry.spans import INPUT_LIMIT, PREVIEW, OpenSpan, as_span, raw, shown
+from motet.actors.errors.redact import hidden_values, redacted_prefix
+from motet.actors.telemetry.spans import PREVIEW, OpenSpan, as_span, raw
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunStatus
-from motet.protocols.traces import Span, SpanKind, SpanStatus, TraceInfo
+from motet.protocols.traces import (
+    INPUT_LIMIT,
+    SpanKind,
+    SpanStatus,
+    TraceBatch,
+    TraceInfo,
+    root_span_id,
+    trace_identity,
+)
 from motet.runtime.outside import fresh_hex, monotonic, wall_time
 
 SPAN_LIMIT = 5_000
@@ -41,29 +47,7 @@ ROOT_STATUS: dict[RunStatus, SpanStatus] = {
 }
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """What is new of one trace: its state, and the spans that have begun or ended.
-
-    The spans are as they are stored, but that whole inputs are still beside them, by the spans'
-    ids and with their secrets: those take too long for a loop.
-    """
-
-    info: TraceInfo
-    spans: tuple[Span, ...]
-    inputs: dict[str, str] = {}
-
-
 _NOTHING = Usage()
-
-
-def identity(run_id: str) -> tuple[str, str]:
-    """The id of a run's trace, and what its spans' ids begin with."""
-    digest = blake2b(run_id.encode("utf-8", "replace"), digest_size=22).hexdigest()
-    return digest[:32], digest[32:]
-
-
-def root_id(run_id: str) -> str:
-    return f"{identity(run_id)[1]}0001"
 
 
 class RunTrace:
@@ -101,7 +85,7 @@ class RunTrace:
         self._told_open: dict[str, OpenSpan] = {}
         self._quiet = quiet
         self._listed = False
-        own, self._prefix = identity(run_id)
+        own, self._prefix = trace_identity(run_id)
         self.trace_id, parent = within or (own, None)
         kind: SpanKind = "store" if operation else "agent"
         self.root = self._begin(kind, operation or agent, parent, started)
@@ -226,16 +210,16 @@ class RunTrace:
 
     # Handing over
 
-    def take(self) -> Batch:
+    def take(self) -> TraceBatch:
         """What is new since the last time."""
         news, self._news, self._listed = self._news, [], False
         self._told_open.update({span.id: span for span in news if span.ended is None})
         ending = ROOT_STATUS.get(self.status)
-        outputs = {text: shown(text, PREVIEW) for text in {span.output for span in news}}
+        outputs = {text: redacted_prefix(text, PREVIEW) for text in {span.output for span in news}}
         hidden = hidden_values()
         spans = tuple([as_span(span, ending, outputs[span.output], hidden) for span in news])
         inputs = {span.id: raw(span.input, INPUT_LIMIT) for span in news if span.input}
-        return Batch(self._info(), spans, inputs)
+        return TraceBatch(self._info(), spans, inputs)
 
     def _info(self) -> TraceInfo:
         root = self.root
@@ -279,7 +263,6 @@ class Tracer:
         verbose: spans keep their whole input.
         clock: seconds that never go back.
         wall: Unix seconds, read when a run begins.
-        notify: called when there is news after there was none; must not block or raise.
         overhear: called with every request to a model, for tests; must not block or raise.
         lost: traces that were dropped because nobody took them, or that cannot be shown.
     """
@@ -287,12 +270,19 @@ class Tracer:
     verbose: bool = False
     clock: Callable[[], float] = monotonic
     wall: Callable[[], float] = wall_time
-    notify: Callable[[], None] = _nobody
     overhear: Callable[[RunTrace, ModelRequest], None] | None = None
     lost: int = attrs.field(default=0, init=False)
+    _notify: Callable[[], None] = attrs.field(default=_nobody, init=False)
     live: dict[str, RunTrace] = attrs.field(factory=dict[str, RunTrace], init=False)
     _changed: dict[RunTrace, None] = attrs.field(factory=dict["RunTrace", None], init=False)
     _ended: int = attrs.field(default=0, init=False)
+
+    def on_news(self, notify: Callable[[], None]) -> None:
+        """Have ``notify`` called when there is news after there was none; the last one counts.
+
+        It must not block or raise.
+        """
+        self._notify = notify
 
     def begin(
         self,
@@ -346,7 +336,7 @@ class Tracer:
         """The trace and the span of a call, or of the run where the call is not known."""
         above = self.live.get(run_id)
         if above is None:
-            return identity(run_id)[0], root_id(run_id)
+            return trace_identity(run_id)[0], root_span_id(run_id)
         return above.trace_id, above.span_of(call_id).id
 
     def of(self, run_id: str) -> RunTrace:
@@ -363,7 +353,7 @@ class Tracer:
         """There is news of a trace; for :class:`RunTrace` only."""
         self._changed[trace] = None
         if len(self._changed) == 1:
-            self.notify()
+            self._notify()
 
     def finished(self, trace: RunTrace, *, told: bool) -> None:
         """A trace has ended; for :class:`RunTrace` only. ``told``: it waits to be taken."""
@@ -375,12 +365,12 @@ class Tracer:
             self._ended -= 1
             self.lost += 1
 
-    def take(self, limit: int) -> list[Batch]:
+    def take(self, limit: int) -> list[TraceBatch]:
         """What is new of at most ``limit`` traces, those first that have waited longest.
 
         What raises there costs its own trace its news, and no other's.
         """
-        batches: list[Batch] = []
+        batches: list[TraceBatch] = []
         while self._changed and len(batches) < limit:
             del self._changed[trace := next(iter(self._changed))]
             self._ended -= trace.status != "running"

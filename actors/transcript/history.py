@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.errors.tracker import counts_as
-from motet.actors.models.dialects import user_text
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.tools import ToolSpec
@@ -176,6 +175,11 @@ NOTHING = Survey()
 
 
 MISSING = "[Tool result missing — session was compacted]"
+
+
+def user_text(message: UserMessage) -> str:
+    """The text as the model reads it: in a room every line of talk names its speaker."""
+    return f"{message.author}: {message.text}" if message.author else message.text
 
 
 def begins_turn(row: ChatMessage) -> bool:

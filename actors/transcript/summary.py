@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
 from motet.actors.errors.text import ELLIPSIS
-from motet.actors.models.dialects import user_text
-from motet.actors.transcript.history import CHARS_PER_TOKEN, estimate_text, sendable
+from motet.actors.transcript.history import CHARS_PER_TOKEN, estimate_text, sendable, user_text
 from motet.actors.transcript.pruning import head, tail
 from motet.actors.transcript.stream_filter import NO_REPLY
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage

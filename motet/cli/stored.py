@@ -15,6 +15,7 @@ import apsw
 import attrs
 import trio
 
+from motet.actors.storage.connection import storage_error
 from motet.actors.storage.error_store import SELECT, Runs, list_query, stored
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
@@ -23,7 +24,7 @@ from motet.actors.storage.session_rows import ASIDE, quarantined
 from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
-from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError, storage_error
+from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 

@@ -17,6 +17,7 @@ from motet.actors.transcript.stream_filter import is_silent
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation
 from motet.protocols.events import EventRecord, event_name
+from motet.protocols.traces import INPUT_LIMIT
 from tests.scripted import Scripted, say
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
 from tests.vectors.logs import kept_logs
@@ -153,5 +154,5 @@ def preview(given: Given) -> Facts:
     if not words:
         return {MAIN: texts.PREVIEW}
     if "verbose" in words:
-        return {MAIN: texts.INPUT_LIMIT}
+        return {MAIN: INPUT_LIMIT}
     return {MAIN: ARGUMENT_PREVIEW if "argument" in words else PREVIEW}

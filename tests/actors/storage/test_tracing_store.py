@@ -17,11 +17,10 @@ from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.telemetry import tracer as recorder
 from motet.actors.telemetry.otlp import attributes
-from motet.actors.telemetry.tracer import root_id
 from motet.protocols.models import ModelRequest, Usage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Statement
-from motet.protocols.traces import CloseTraces, GetTrace, ListTraces
+from motet.protocols.traces import CloseTraces, GetTrace, ListTraces, TraceBatch, root_span_id
 from tests.actors.telemetry.stage import (
     START,
     Clock,
@@ -190,7 +189,7 @@ async def test_what_the_last_host_left_open_is_interrupted(memory: Location) -> 
         }
         assert all(s.ended is not None for s in found.spans)
         unseen = await opened.trace("run_2")
-        assert [(s.id, s.status) for s in unseen.spans] == [(root_id("run_2"), "interrupted")]
+        assert [(s.id, s.status) for s in unseen.spans] == [(root_span_id("run_2"), "interrupted")]
         assert (await opened.trace("run_3")).info.status == "running"
         assert await opened.ref.ask(CloseTraces((lost,))) == 0
         assert {trace.info.run_id for trace in opened.exported} == {"run_1", "run_2"}
@@ -282,7 +281,7 @@ async def test_a_trace_that_cannot_be_written_does_not_keep_others_from_it(
 ) -> None:
     put = rows.put
 
-    def broken(batches: Sequence[recorder.Batch], now: float) -> list[Statement]:
+    def broken(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
         bad = Statement("INSERT INTO nowhere VALUES (1)")
         is_bad = any(batch.info.run_id == "run_1" for batch in batches)
         return [*put(batches, now), *([bad] if is_bad else [])]

@@ -12,7 +12,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from trio.testing import MockClock
 
 import motet
-from motet.actors.storage.traces import FlushTraces
 from motet.actors.telemetry import otlp
 from motet.actors.telemetry import otlp as export
 from motet.actors.telemetry.otlp import (
@@ -26,10 +25,9 @@ from motet.actors.telemetry.otlp import (
     endpoint,
     portions,
 )
-from motet.actors.telemetry.tracer import identity
 from motet.protocols.config import TracingConfig
 from motet.protocols.models import Usage
-from motet.protocols.traces import Span, Trace, TraceInfo
+from motet.protocols.traces import FlushTraces, Span, Trace, TraceInfo, trace_identity
 from motet.runtime import open_system
 from tests.actors.telemetry.collector import OK, Reply, open_collector, parsed, values
 from tests.actors.telemetry.stage import START
@@ -74,7 +72,7 @@ STORE = Span(
     tool="look",
     error_id="err_1",
 )
-INFO = TraceInfo("run_1", identity("run_1")[0], "s", "helper", "alice", "completed", START)
+INFO = TraceInfo("run_1", trace_identity("run_1")[0], "s", "helper", "alice", "completed", START)
 BAD: Reply = (400, {}, b"bad span")
 PARTLY: Reply = (
     200,

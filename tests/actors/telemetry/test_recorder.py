@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.telemetry import tracer as recorder
-from motet.actors.telemetry.tracer import identity, root_id
 from motet.protocols.chat import Call
 from motet.protocols.models import CallStart, ModelRequest, Retrying, TextPart, Usage
 from motet.protocols.sessions import RunStatus
-from motet.protocols.traces import Span
+from motet.protocols.traces import Span, root_span_id, trace_identity
 from tests.actors.telemetry.stage import (
     START,
     Clock,
@@ -55,7 +54,7 @@ def test_the_first_span_is_the_agents_and_the_others_are_its_parts() -> None:
     assert (model.started, model.ended, model.first_token) == (START + 1, START + 2, 0.5)
     assert model.usage == Usage(10, 5, cost=0.25)
     assert (tool.kind, tool.name, tool.call_id, tool.outcome) == ("tool", "look", "c0", "done")
-    assert model.parent == tool.parent == root.id == root_id("run_1")
+    assert model.parent == tool.parent == root.id == root_span_id("run_1")
 
 
 def test_a_trace_that_was_taken_is_freed_at_once() -> None:
@@ -100,7 +99,7 @@ async def test_parents_are_right_across_parallel_tools() -> None:
     spans = taken(traces)
     for index in range(4):
         tool = named(spans, f"tool{index}")
-        assert tool.parent == root_id("run_1")
+        assert tool.parent == root_span_id("run_1")
         parts = {(s.name, s.purpose, s.error_id) for s in spans if s.parent == tool.id}
         assert parts == {
             ("error_store.store", "", f"err_{index}"),
@@ -118,7 +117,7 @@ def test_a_run_that_a_call_starts_is_a_part_of_that_call() -> None:
         below.finish("completed")
     above.finish("completed")
     first, second = (batch.info for batch in traces.take(9))
-    assert first.trace_id == second.trace_id == identity("run_1")[0]
+    assert first.trace_id == second.trace_id == trace_identity("run_1")[0]
     assert (first.parent, second.parent) == (None, span.id)
 
 
@@ -132,7 +131,10 @@ def test_what_is_done_after_a_run_is_a_part_of_its_trace() -> None:
         pass
     _, after = traces.take(9)
     assert (after.info.run_id, after.info.status) == ("run_1.summary", "completed")
-    assert (after.info.trace_id, after.info.parent) == (identity("run_1")[0], root_id("run_1"))
+    assert (after.info.trace_id, after.info.parent) == (
+        trace_identity("run_1")[0],
+        root_span_id("run_1"),
+    )
 
 
 def test_where_there_was_nothing_to_do_after_a_run_nothing_is_recorded() -> None:
@@ -308,7 +310,7 @@ def test_a_run_that_goes_on_before_its_trace_was_taken_is_told_of_twice() -> Non
 def test_news_is_told_once_until_it_is_taken() -> None:
     told: list[int] = []
     traces = tracer()
-    traces.notify = lambda: told.append(1)
+    traces.on_news(lambda: told.append(1))
     trace = begun(traces)
     trace.model("demo").end()
     assert len(told) == 1
