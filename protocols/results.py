@@ -78,8 +78,3 @@ class DropResults(Request[int], frozen=True, tag="results.drop"):
 
 
 ResultProtocol: TypeAlias = StoreResult | ReadResult | PinResult | DropResults
-
-
-def checksum(content: bytes) -> str:
-    """SHA-256 in hex."""
-    return sha256(content).hexdigest()
