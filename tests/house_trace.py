@@ -109,7 +109,7 @@ def traced() -> Tracer:
             trio.run(tell, tracer, state)
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]  # typeshed knows no end of it
+        threading.settrace(None)
     return tracer
 
 

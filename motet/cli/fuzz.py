@@ -227,9 +227,9 @@ def _no_models() -> Generator[None]:
 
 def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
     """The result with the finding, which is written into a case."""
-    from motet.testing.invariants import InvariantBroken
     from motet.testing.stories.cases import save_case
     from motet.testing.stories.printing import as_test
+    from motet.testing.stories.program import InvariantBroken
 
     error = found.error
     wrong: tuple[str, ...] = (f"{type(error).__name__}: {error}",)
@@ -240,7 +240,13 @@ def _kept(result: Result, order: Order, found: Found, place: str) -> Result:
     save_case(found.program, file, violations=wrong)
     _say_where(file, place)
     invariants = [_invariant(check) for check in order.checks]
-    test = as_test(found.program, place, name=f"test_{name}", invariants=invariants)
+    test = as_test(
+        found.program.program,
+        found.program.target,
+        place,
+        name=f"test_{name}",
+        invariants=invariants,
+    )
     return msgspec.structs.replace(result, violations=wrong, case=str(file), test=test)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from motet.testing.history import History
     from motet.testing.host import SimulatedHost, simulated_host
     from motet.testing.invariants.snapshot import Snapshot
-    from motet.testing.invariants.violation import InvariantBroken, Violation
+    from motet.testing.invariants.violation import Violation
     from motet.testing.ledger import Effect, Ledger
     from motet.testing.models import FunctionModel, TestModel
     from motet.testing.playing import script_source
@@ -51,10 +51,9 @@ if TYPE_CHECKING:
         Stop,
         Wait,
     )
-    from motet.testing.stories.bound import BoundProgram
     from motet.testing.stories.cases import Case, load_case, replay_case, run_twice, save_case
     from motet.testing.stories.odds import Faults
-    from motet.testing.stories.program import Mishap, Program
+    from motet.testing.stories.program import BoundProgram, InvariantBroken, Mishap, Program
     from motet.testing.stories.strategy import programs
     from motet.testing.sweeps import HostFault, SweepReport, sweep
 
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "motet.testing.checking": ("check", "check_memory", "snapshot"),
     "motet.testing.invariants.snapshot": ("Snapshot",),
-    "motet.testing.invariants.violation": ("InvariantBroken", "Violation"),
+    "motet.testing.invariants.violation": ("Violation",),
     "motet.testing.reached": ("NeverReached", "assert_reached", "sometimes"),
     "motet.testing.stories.acts": (
         "Approve",
@@ -78,10 +77,9 @@ _HOMES = {
         "Stop",
         "Wait",
     ),
-    "motet.testing.stories.bound": ("BoundProgram",),
     "motet.testing.stories.cases": ("Case", "load_case", "replay_case", "run_twice", "save_case"),
     "motet.testing.stories.odds": ("Faults",),
-    "motet.testing.stories.program": ("Mishap", "Program"),
+    "motet.testing.stories.program": ("BoundProgram", "InvariantBroken", "Mishap", "Program"),
     "motet.testing.stories.strategy": ("programs",),
     "motet.actors.models.recorded": ("RecordedModel",),
     "motet.testing.disk": ("SimulatedDisk",),

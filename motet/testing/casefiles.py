@@ -15,9 +15,8 @@ import msgspec
 import pytest
 
 from motet.runtime.testing.replay import ReplayDiverged
-from motet.testing.invariants import InvariantBroken
-from motet.testing.stories.bound import BoundProgram
 from motet.testing.stories.cases import Case, load_case, replay_case, save_case
+from motet.testing.stories.program import BoundProgram, InvariantBroken
 
 __all__ = ["FOLDER", "CaseFile", "case_in", "written"]
 

@@ -18,13 +18,12 @@ from motet.runtime.testing.probe import cells, limits_of
 from motet.testing.invariants import (
     STANDARD,
     Invariant,
-    InvariantBroken,
     Snapshot,
     Violation,
     broken,
 )
 from motet.testing.invariants.snapshot import RoomSeen, Task
-from motet.testing.stories.play import play_in, tasks_of_runs, told
+from motet.testing.stories.program import InvariantBroken, play_in, tasks_of_runs, told
 
 if TYPE_CHECKING:
     from motet.testing.host import SimulatedHost

@@ -18,8 +18,8 @@ from motet.runtime.testing.guards import NotSimulated
 from motet.testing.checking import check
 from motet.testing.host import simulated_host
 from motet.testing.invariants import Invariant
-from motet.testing.stories.bound import BoundProgram
 from motet.testing.stories.odds import Faults
+from motet.testing.stories.program import BoundProgram
 from motet.testing.stories.strategy import programs
 from motet.testing.stories.target import Subject
 

@@ -32,7 +32,7 @@ ON_TRIO = "motet_async_on_trio"
 CLAIMED = frozenset({"anyio", "asyncio", "curio", "tornado", "trio", "twisted"})
 """Marks by which an async test says who runs it."""
 
-_PROGRAMS = "motet.testing.stories.bound"
+_PROGRAMS = "motet.testing.stories.program"
 _REACHED = "motet.testing.reached"
 
 _before = pytest.StashKey[bool]()

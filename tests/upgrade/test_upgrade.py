@@ -16,6 +16,7 @@ import trio
 
 import motet
 from motet.protocols.chat import UserMessage
+from motet.protocols.sessions import HistoryRow
 from tests.upgrade.story import ADMIN, ALICE, BEN, BIG, CONFIG, keeper, room
 
 STATE = Path(__file__).with_name("state-0.1.tar.gz")
@@ -36,7 +37,7 @@ async def opened(folder: Path) -> AsyncGenerator[motet.Host]:
         yield host
 
 
-def said(rows: tuple[motet.HistoryRow, ...]) -> list[str]:
+def said(rows: tuple[HistoryRow, ...]) -> list[str]:
     return [row.row.text for row in rows if isinstance(row.row, UserMessage)]
 
 

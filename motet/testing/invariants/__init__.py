@@ -16,14 +16,13 @@ from motet.testing.invariants.rooms import (
 )
 from motet.testing.invariants.snapshot import Snapshot
 from motet.testing.invariants.standard import CHEAP, STANDARD, broken
-from motet.testing.invariants.violation import Finding, Invariant, InvariantBroken, Violation
+from motet.testing.invariants.violation import Finding, Invariant, Violation
 
 __all__ = [
     "CHEAP",
     "STANDARD",
     "Finding",
     "Invariant",
-    "InvariantBroken",
     "Snapshot",
     "Violation",
     "bounded_turns",

@@ -6,25 +6,23 @@ the trace with its hash, so that a difference is named by its first line.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 
-from motet.runtime.testing.replay import ReplayDiverged, difference, versions
+from motet.actors.host import Host
+from motet.runtime.testing.replay import difference, versions
+from motet.testing.checking import check
+from motet.testing.host import simulated_host
 from motet.testing.stories.printing import Place, place_of
-from motet.testing.stories.program import Program
+from motet.testing.stories.program import BoundProgram, InvariantBroken, Play, Program, latest
+from motet.testing.stories.stage import Replay, being_replayed, hash_of, replay_of
 from motet.testing.stories.target import Receive, Subject, Target
-
-if TYPE_CHECKING:
-    from motet.actors.host import Host
-    from motet.testing.stories.bound import BoundProgram
-    from motet.testing.stories.play import Play
 
 __all__ = ["Case", "Replaying", "load_case", "replay_case", "replayed", "replaying", "save_case"]
 
@@ -76,8 +74,6 @@ def save_case(
 
     One that was not executed is executed now, in a host of its own.
     """
-    from motet.testing.stories.play import latest
-
     play = latest(program) or _played(program, program.seed, ())[0]
     trace = play.lines()
     target = program.target
@@ -137,56 +133,29 @@ def run_twice(program: BoundProgram, *, setup: Callable[[Host], None] | None = N
     return hash_of(first)
 
 
-def hash_of(trace: Sequence[str]) -> str:
-    """The SHA-256 of all lines, as that of a :class:`~motet.runtime.testing.Trace`."""
-    return hashlib.sha256("".join(f"{line}\n" for line in trace).encode()).hexdigest()
-
-
 # ---------------------------------------------------------------------- replaying
 
 
-class Replaying:
+class Replaying(Replay):
     """While it lasts, ``programs()`` gives the program of the case, whatever is drawn."""
 
     def __init__(self, case: Case, path: Path) -> None:
+        super().__init__(path, case.hash, case.trace, case.versions)
         self.case = case
-        self.path = path
-        self.times = 0
-
-    def compare(self, trace: Sequence[str]) -> None:
-        """Raise ``ReplayDiverged`` when a trace is not that of the case."""
-        self.times += 1
-        if hash_of(trace) != self.case.hash:
-            found = difference(self.path, self.case.trace, trace, self.case.versions)
-            raise found or ReplayDiverged(
-                self.path, len(trace), "another hash", "this trace", "the file was edited"
-            )
-
-
-_current: list[Replaying] = []
 
 
 @contextmanager
 def replaying(case: Case, path: str | Path = "the case") -> Generator[Replaying]:
     """Have tests that take a program get the one of the case, and compare its trace."""
     now = Replaying(case, Path(path))
-    _current.append(now)
-    try:
+    with replay_of(now):
         yield now
-    finally:
-        _current.remove(now)
-
-
-def being_replayed() -> Replaying | None:
-    return _current[-1] if _current else None
 
 
 def replayed(target: Target) -> BoundProgram | None:
     """The program that is replayed, for what a test is about; None: programs are drawn."""
-    from motet.testing.stories.bound import BoundProgram
-
     now = being_replayed()
-    return BoundProgram(now.case.program, target) if now is not None else None
+    return BoundProgram(now.case.program, target) if isinstance(now, Replaying) else None
 
 
 # ---------------------------------------------------------------------- inside
@@ -196,11 +165,6 @@ def _played(
     program: BoundProgram, seed: int, setup: Sequence[Callable[[Host], None]]
 ) -> tuple[Play, tuple[str, ...]]:
     """One execution in a host of its own, and what is wrong with it."""
-    from motet.testing.checking import check
-    from motet.testing.host import simulated_host
-    from motet.testing.invariants import InvariantBroken
-    from motet.testing.stories.play import Play
-
     with simulated_host(seed=seed) as host:
         for one in setup:
             host.setup.append(one)

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from motet.actors.agents.spec import AnyAgent
 from motet.testing.steps import Step
 from motet.testing.stories import acts
-from motet.testing.stories.bound import BoundProgram
 from motet.testing.stories.cases import replayed
 from motet.testing.stories.chance import Draw, between, happens, one_of, weighted
 from motet.testing.stories.lines import Line, answer, line
 from motet.testing.stories.odds import Faults
-from motet.testing.stories.program import Mishap, Program
+from motet.testing.stories.program import BoundProgram, Mishap, Program
 from motet.testing.stories.target import Target
 
 __all__ = ["Bounds", "drawn_programs"]

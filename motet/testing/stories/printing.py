@@ -6,15 +6,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import attrs
 
 from motet.testing.steps import Step
-from motet.testing.stories.program import Program
-
-if TYPE_CHECKING:
-    from motet.testing.stories.bound import BoundProgram
+from motet.testing.stories.acts import Act
+from motet.testing.stories.stage import Mishap
+from motet.testing.stories.target import Target
 
 __all__ = ["Place", "as_test", "place_of", "source"]
 
@@ -22,6 +21,21 @@ INDENT = "    "
 UNKNOWN = "myapp"
 
 _MAKERS = ("call", "cut", "fail", "raw_call", "say", "slow")
+
+
+class Printable(Protocol):
+    """The fields of a program; see :class:`~motet.testing.stories.program.Program`."""
+
+    @property
+    def steps(self) -> Sequence[Act]: ...
+    @property
+    def script(self) -> Mapping[str, Sequence[Step]]: ...
+    @property
+    def mishaps(self) -> Sequence[Mishap]: ...
+    @property
+    def choices(self) -> Sequence[int]: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @attrs.frozen
@@ -62,18 +76,20 @@ def place_of(thing: object) -> Place | None:
 
 
 def as_test(
-    bound: BoundProgram,
+    program: Printable,
+    target: Target,
     agent_import: str = "",
     *,
     name: str = "test_found",
     setup: Iterable[object] = (),
     invariants: Iterable[object] = (),
 ) -> str:
-    """See :meth:`BoundProgram.as_test`; ``setup`` and ``invariants`` are those that the host had.
+    """The source of a test that executes ``program``.
+
+    ``setup`` and ``invariants`` are those that the host had.
 
     What no module has a name for is imported from ``myapp``, with a comment that asks for it.
     """
-    target = bound.target
     places = {id(target.subject): Place.of(agent_import)} if agent_import else {}
     names = _Names(places)
     subject = names.get(target.subject, "agent" if target.room is None else "room")
@@ -84,12 +100,12 @@ def as_test(
         options.append("own_models=True")
     prepared = [names.get(one, "setup") for one in setup]
     asked = [names.get(one, "invariant") for one in invariants]
-    seed = [f"seed={bound.seed}"] if bound.seed else []
+    seed = [f"seed={program.seed}"] if program.seed else []
     host = ", ".join([*seed, *(f"setup={one}" for one in prepared[:1])])
     more = [f"{INDENT * 2}host.setup.append({one})" for one in prepared[1:]]
     body = [
         f"def {name}() -> None:",
-        f"{INDENT}program = {_indented(source(bound.program))}",
+        f"{INDENT}program = {_indented(source(program))}",
         f"{INDENT}with mt.simulated_host({host}) as host:",
         *more,
         f"{INDENT * 2}program.execute(host, {', '.join(options)})",
@@ -102,7 +118,7 @@ def as_test(
     return "\n".join([*head, "", *names.imports(), "", "", text])
 
 
-def source(program: Program) -> str:
+def source(program: Printable) -> str:
     """The Python that makes a program."""
     parts = [f"{_listed(map(repr, program.steps))},"]
     if script := _script(program.script):

@@ -1,42 +1,84 @@
 """A program: what users do, what models answer, what goes wrong, and who has the processor.
 
-Invariants: a program is data and repeats itself: the same program, run with the same agents, gives
-the same trace byte for byte (G12). Its ``repr`` is the Python that makes it.
+A :class:`Program` is data; :class:`BoundProgram` has an agent or a room with it; :class:`Play` is
+one execution: each step in turn, and then the host comes to rest.
+
+Invariants: the same program, run with the same agents, gives the same trace byte for byte (G12).
+Its ``repr`` is the Python that makes it. A user who is refused is told so, and the program goes
+on; any other error is a finding, and is raised with the program. What the history alone tells is
+judged after each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import gc
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import islice
+from typing import Protocol
 
+import attrs
 import msgspec
+import trio
 
+from motet.actors.agents.spec import AnyAgent
+from motet.actors.host import Host
+from motet.protocols.approvals import ApprovalAnswered, ApprovalDecision
+from motet.protocols.errors import ConfigError, MotetError, NotFound
+from motet.protocols.models import Model
+from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime.testing.policies import played
+from motet.runtime.testing.simulation import Stuck
+from motet.runtime.testing.trace import report
+from motet.testing.host import SimulatedHost
+from motet.testing.invariants import CHEAP, Invariant, Violation, broken
+from motet.testing.invariants.snapshot import Sent, Snapshot
+from motet.testing.processes import answers
 from motet.testing.steps import Step
+from motet.testing.stories import acts
 from motet.testing.stories.acts import Act
-from motet.testing.stories.written import Written
+from motet.testing.stories.printing import as_test, source
+from motet.testing.stories.stage import (
+    PATIENCE,
+    PER_INPUT,
+    Mishap,
+    Player,
+    Stage,
+    being_replayed,
+    run_of,
+)
+from motet.testing.stories.target import Receive, Subject, Target, dressed
 
-if TYPE_CHECKING:
-    from motet.testing.host import SimulatedHost
-    from motet.testing.stories.bound import BoundProgram
-    from motet.testing.stories.target import Receive, Subject
+__all__ = [
+    "BoundProgram",
+    "InvariantBroken",
+    "Mishap",
+    "Play",
+    "Program",
+    "latest",
+    "play_in",
+    "tasks_of_runs",
+    "told",
+]
 
-__all__ = ["Mishap", "Program"]
+REST = 3600.0
+"""Virtual seconds in which a host must come to rest when nobody says anything more."""
 
+ROUND, ROUNDS = 120.0, 20
+"""Virtual seconds after which approvals are looked for, and how often."""
 
-class Mishap(Written, frozen=True, omit_defaults=True):
-    """What goes wrong in one call of a tool.
+DOOR = 60.0
+"""Virtual seconds in which what is at the program's own door must have come in."""
 
-    Attributes:
-        call: which one, counted from 1 over all calls that reach a tool in the program.
-        late: virtual seconds that pass before the function is called.
-        fails: with which words the call fails; empty: it does not.
-        after: it fails when the function has done its work, so that its effect is there.
-    """
+PATIENT = 60.0
+"""Virtual seconds for which somebody watches an answer that does not come."""
 
-    call: int
-    late: float = 0.0
-    fails: str = ""
-    after: bool = False
+NOT_FOUND = answers("", exit=127, stderr="there is no such program\n")
+"""What becomes of commands of a shell that a drawn model makes up, as on an empty machine."""
+
+STEPS = 50_000
+"""Scheduler steps that one step of a program may take."""
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,9 +103,6 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         self, subject: Subject, *, receive: Receive | None = None, own_models: bool = False
     ) -> BoundProgram:
         """The program for this agent or room; see :func:`motet.testing.programs`."""
-        from motet.testing.stories.bound import BoundProgram
-        from motet.testing.stories.target import Target
-
         return BoundProgram(self, Target(subject, receive, own_models))
 
     def execute(
@@ -76,3 +115,436 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> None:
         """Have all this happen in ``host``; see :meth:`BoundProgram.execute`."""
         self.bind(subject, receive=receive, own_models=own_models).execute(host)
+
+
+class Printer(Protocol):
+    """What Hypothesis prints examples with."""
+
+    def text(self, text: str, /) -> None: ...
+
+
+@attrs.frozen(repr=False)
+class BoundProgram:
+    """A :class:`Program` for one agent or room. It has the attributes of the program."""
+
+    program: Program
+    target: Target
+
+    def __repr__(self) -> str:
+        return source(self.program)
+
+    def _repr_pretty_(self, printer: Printer, _cycle: bool) -> None:
+        """How Hypothesis shows an example."""
+        printer.text(repr(self))
+
+    @property
+    def steps(self) -> Sequence[Act]:
+        return self.program.steps
+
+    @property
+    def script(self) -> Mapping[str, Sequence[Step]]:
+        return self.program.script
+
+    @property
+    def mishaps(self) -> Sequence[Mishap]:
+        return self.program.mishaps
+
+    @property
+    def choices(self) -> Sequence[int]:
+        return self.program.choices
+
+    @property
+    def seed(self) -> int:
+        return self.program.seed
+
+    def execute(self, host: SimulatedHost) -> None:
+        """Have all of it happen in ``host``, step by step, and then let the host come to rest.
+
+        What the history alone tells is looked at after each step. Raises ``InvariantBroken``, and
+        what a step raises that is not the answer to a user who was refused.
+        """
+        Play(self, host).execute()
+
+    def as_test(self, agent_import: str = "", *, name: str = "test_found") -> str:
+        """The source of a test that does the same, to be pasted into a file.
+
+        ``agent_import``: where the agent or room is, as ``myapp.agents:agent``; found by itself
+        where it is a name of an imported module.
+        """
+        return as_test(self.program, self.target, agent_import, name=name)
+
+
+class InvariantBroken(AssertionError):
+    """At least one invariant does not hold.
+
+    Attributes:
+        violations: all that was found at that moment.
+        program: what was executed, if it was one of :func:`motet.testing.programs`.
+    """
+
+    def __init__(
+        self,
+        violations: Sequence[Violation],
+        lanes: str | Callable[[], str] = "",
+        program: BoundProgram | None = None,
+        test: str | Callable[[], str] = "",
+    ) -> None:
+        super().__init__(*violations)
+        self.violations = tuple(violations)
+        self.program = program
+        self._lanes = lanes
+        self._test = test
+
+    # Most errors are never read: while an example shrinks, each try that fails raises one.
+
+    @cached_property
+    def lanes(self) -> str:
+        """The last events, one lane for each actor."""
+        return self._lanes if isinstance(self._lanes, str) else self._lanes()
+
+    @cached_property
+    def test(self) -> str:
+        """The program as a test that can be pasted into a file; empty without a program."""
+        return self._test if isinstance(self._test, str) else self._test()
+
+    def __str__(self) -> str:
+        parts = ["\n".join(map(str, self.violations))]
+        if self.test:
+            parts.append(f"As a test:\n\n{self.test}")
+        if self.lanes:
+            parts.append(f"The last events:\n\n{self.lanes}")
+        return "\n\n".join(parts)
+
+
+_latest: list[Play] = []  # one at most, as there is one simulation at a time
+
+
+def play_in(host: SimulatedHost) -> Play | None:
+    """What was played in a host last."""
+    return next((play for play in _latest if play.host is host), None)
+
+
+def latest(bound: BoundProgram) -> Play | None:
+    """The last execution of all, if it was of this program."""
+    return next((play for play in _latest if play.bound.program == bound.program), None)
+
+
+class Play:
+    """One execution of a program."""
+
+    def __init__(self, bound: BoundProgram, host: SimulatedHost) -> None:
+        self.bound, self.host = bound, host
+        self.program, self.target = bound.program, bound.target
+        self.setup = tuple(host.setup)
+        self.host_seed = host.seed
+        self.restless = ""
+        self.settled = False
+        self._length = 0
+        self._last: dict[tuple[str, str], acts.Send] = {}
+        inputs = sum(isinstance(step, acts.INPUTS) for step in self.program.steps)
+        turns = self.target.room.max_turns if self.target.room is not None else PER_INPUT
+        self.stage = Stage(
+            host.history,
+            {mishap.call: mishap for mishap in self.program.mishaps},
+            PATIENCE + inputs * max(turns, PER_INPUT),
+        )
+
+    def execute(self) -> None:
+        """See :meth:`BoundProgram.execute`."""
+        agents = self.target.agents
+        self._refuse_known()
+        _latest[:] = [self]
+        if self.host.processes.commands is None:
+            self.host.processes.commands = NOT_FOUND
+        with _uncollected(), dressed(agents, self._model, self.stage.watched), self._told():
+            for agent in agents:
+                self.host.know(agent)
+            if self.target.room is not None:
+                self.host.room(self.target.room)
+            with self._scheduled():
+                for step in self.program.steps:
+                    self._take(step)
+                    self._judge()
+                self._come_to_rest()
+            self._judge()
+
+    # ------------------------------------------------------------------ before
+
+    def _refuse_known(self) -> None:
+        """A host that knows an agent has its own model and tools of it already."""
+        known = {info.name for info in self.host.host.agents()}
+        again = sorted(known & {agent.name for agent in self.target.agents})
+        if again:
+            raise ConfigError(
+                f"the simulated host knows {', '.join(again)} already: leave agents= to the "
+                "program, and execute one program in each host"
+            )
+
+    def _model(self, agent: AnyAgent) -> Model | str:
+        if self.target.own_models:
+            return agent.model
+        script = self.program.script.get(agent.name, ())
+        return Player(f"script:{agent.name}", script, self.stage)
+
+    @contextmanager
+    def _scheduled(self) -> Generator[None]:
+        """The schedule of the program, from now on, and no endless steps."""
+        loop = self.host.loop
+        before = loop.max_steps
+        loop.max_steps = STEPS
+        # A schedule is given to a loop when it is made; a program has its own from here on.
+        loop.scheduler.choose_by(played(self.program.choices))
+        try:
+            yield
+        finally:
+            loop.max_steps = before
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """An error that ends the program has the program as a note."""
+        replaying = being_replayed()
+        try:
+            yield
+        except InvariantBroken:
+            raise
+        except Exception as error:
+            test = as_test(self.program, self.target, setup=self.setup)
+            error.add_note(f"It came from this program:\n\n{test}")
+            raise
+        finally:
+            self._length = len(self.host.trace)
+            if replaying is not None:
+                replaying.compare(self.lines())
+
+    # ------------------------------------------------------------------ steps
+
+    def _take(self, step: acts.Act) -> None:
+        host = self.host
+        match step:
+            case acts.Send():
+                self._last[step.user, step.session] = step
+                self._send(step, again=False)
+            case acts.Resend(user, session):
+                if (last := self._last.get((user, session))) is not None:
+                    self._send(last, again=True)
+            case acts.Steer(user, text, session):
+                with _refused():
+                    host.send(session, text, user=user)
+            case acts.Stop(user, session):
+                self._stop(user, session)
+            case acts.Disconnect():
+                self._disconnect(step)
+            case acts.Reset(user, session):
+                self._call(_reset, session, Principal(user))
+            case acts.Approve(user, allow):
+                host.call(_answer, Principal(user), allow)
+            case acts.Post(user, text, key):
+                assert self.target.room is not None
+                with _refused():
+                    host.post(self.target.room, text, user=user, key=key)
+            case acts.Wait(seconds):
+                host.advance(seconds)
+            case acts.Run(count):
+                host.steps(count)
+            case acts.Crash():
+                host.crash()
+
+    def _send(self, step: acts.Send, *, again: bool) -> None:
+        user, text, session = step.user, step.text, step.session
+        receive = self.target.receive
+        if receive is None and step.soon and not again:
+            agent = self.target.agent
+            self.host.start_soon(agent, text, session=session, user=user, key=step.key)
+            return
+        if receive is None:
+            with _refused():
+                self.host.start(self.target.agent, text, session=session, user=user, key=step.key)
+            return
+        why = self._call(receive, user, session, text, step.key)
+        history = self.host.history
+        history.sent.append(
+            Sent(
+                history.next_at(),
+                user,
+                session,
+                text,
+                step.key,
+                accepted=not why,
+                why=why,
+                again=again,
+            )
+        )
+
+    def _stop(self, user: str, session: str) -> None:
+        stops = self.host.history.stops
+        count = len(stops)
+        with _refused():
+            if self.target.room is not None:
+                self.host.stop(room=self.target.room.name)
+            else:
+                self.host.stop(session=session, user=user)
+        if len(stops) > count:
+            report = stops[-1].report
+            ended = {*report.stopped, *report.already_stopping}
+            alive = self.host.call(_alive)
+            left = tuple(f"the task {name} of run {run}" for run, name in alive if run in ended)
+            stops[-1] = msgspec.structs.replace(stops[-1], left=left)
+
+    def _disconnect(self, step: acts.Disconnect) -> None:
+        agent = self.target.agent
+        assert agent is not None
+        run_id = ""
+
+        async def watch(host: Host) -> None:
+            nonlocal run_id
+            who = Principal(step.user)
+            async with host.stream(agent, step.text, session=step.session, principal=who) as run:
+                run_id = run.id
+                with trio.move_on_after(PATIENT):
+                    for _ in range(step.after):
+                        if await anext(run, None) is None:
+                            break
+
+        why = self._call(watch)
+        history = self.host.history
+        history.sent.append(
+            Sent(
+                history.next_at(),
+                step.user,
+                step.session,
+                step.text,
+                run_id=run_id or None,
+                accepted=not why,
+                why=why,
+            )
+        )
+
+    def _call(self, function: Callable[..., Awaitable[object]], *args: object) -> str:
+        """Why the host, or the program's own door, refused; empty: it did not."""
+        with _refused() as why:
+            self.host.call(function, *args)
+        return "".join(why)
+
+    def _come_to_rest(self) -> None:
+        try:
+            if self.target.receive is not None:
+                self.host.advance(DOOR)  # a host at rest may have more to come by its door
+            self._settle()
+            self.host.call(told)
+            self.settled = True
+        except Stuck as stuck:
+            self.restless = f"the host does not come to rest: {stuck}"
+        if self.stage.endless:
+            self.restless = (
+                f"agents keep each other going: they asked their models {self.stage.beyond} times "
+                "after their script had ended, and nobody had said anything more"
+            )
+
+    def _settle(self) -> None:
+        """Let all come to its end; where a person is waited for, nobody is there but to say no."""
+        for _ in range(ROUNDS):
+            gc.collect(0)  # a host waits for inputs as long as anybody holds them
+            with suppress(Stuck):
+                self.host.settle(ROUND)
+                if not self.host.call(_answer, LOCAL, False):
+                    return
+            self.host.call(_answer, LOCAL, False)
+        self.host.settle(REST)
+
+    # ------------------------------------------------------------------ judging
+
+    def _judge(self) -> None:
+        wrong = broken(self.history(), CHEAP)
+        if wrong:
+            raise self.broken(wrong)
+
+    def broken(
+        self, wrong: Sequence[Violation], invariants: Sequence[Invariant] = ()
+    ) -> InvariantBroken:
+        """The error that says so, with the program as a test that fails in the same way."""
+        self._length = self._length or len(self.host.trace)
+        return InvariantBroken(
+            wrong,
+            lambda: report(self.host.trace.events()[: self._length], 50),
+            self.bound,
+            lambda: as_test(self.program, self.target, setup=self.setup, invariants=invariants),
+        )
+
+    def lines(self) -> tuple[str, ...]:
+        """The trace of the program, until its end or until it was found to be wrong."""
+        return tuple(islice(self.host.trace.lines(), self._length or None))
+
+    def history(self) -> Snapshot:
+        """What happened until now, without asking the host anything."""
+        seen = self.host.history
+        return Snapshot(
+            sent=tuple(seen.sent),
+            asked=tuple(seen.asked),
+            events=tuple(seen.events),
+            stops=tuple(seen.stops),
+            crashes=tuple(seen.crashes),
+            ran=tuple(self.stage.ran),
+            limits={agent.name: agent.limits for agent in self.target.agents},
+            settled=self.settled,
+            restless=self.restless,
+        )
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """When garbage is collected is chance, also between the steps of a program."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def _refused() -> Generator[list[str]]:
+    """A user who is refused has an answer; the list says which."""
+    why: list[str] = []
+    try:
+        yield why
+    except MotetError as error:
+        why.append(f"{type(error).__name__}: {error}")
+
+
+async def _answer(host: Host, principal: Principal, allow: bool) -> int:
+    """Answer what waits for an approval of this principal; how many there were."""
+    waiting = await host.approvals(state="pending", principal=principal)
+    for approval in waiting:
+        decision: ApprovalDecision = "allow-once" if allow else "deny"
+        with suppress(ApprovalAnswered, NotFound):  # the run was faster, and has ended
+            await host.approve(approval.id, decision, principal=principal)
+    return len(waiting)
+
+
+async def _reset(host: Host, session: str, principal: Principal) -> None:
+    await host.reset(session, principal=principal)
+
+
+async def told(host: Host) -> None:
+    """Return when all events of until now are stored and told."""
+    await trio.testing.wait_all_tasks_blocked()
+    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    await tree.journal.settle()
+
+
+async def _alive(_host: Host) -> list[tuple[str, str]]:
+    return tasks_of_runs(trio.lowlevel.current_root_task())
+
+
+def tasks_of_runs(root: trio.lowlevel.Task | None) -> list[tuple[str, str]]:
+    """The run and the name of every task below ``root`` that a tool has started."""
+    waiting = [root] if root is not None else []
+    found: list[tuple[str, str]] = []
+    while waiting:
+        task = waiting.pop()
+        if run_id := run_of(task):
+            found.append((run_id, task.name))
+        for nursery in task.child_nurseries:
+            waiting += nursery.child_tasks
+    return sorted(found)

@@ -1,13 +1,16 @@
-"""Who stands in while a program is played: models that follow its script, and tools that are seen.
+"""The stand-ins of a program: models that follow its script, tools that are watched, a replay.
 
 Invariant: each call that reaches a tool is on record with its end, and all that it starts carries
-the id of its run, so that what outlives the run can be named.
+the id of its run, so that a task that outlives its run can be named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 import attrs
 import msgspec
@@ -17,14 +20,24 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import ModelRequest
+from motet.runtime.testing.replay import ReplayDiverged, difference
 from motet.testing.history import History
 from motet.testing.invariants.snapshot import Ran
 from motet.testing.playing import StepModel
 from motet.testing.steps import Slow, Step
-from motet.testing.stories.program import Mishap
+from motet.testing.stories.written import Written
 from motet.testing.turns import plain_answer
 
-__all__ = ["Player", "Stage", "run_of"]
+__all__ = [
+    "Mishap",
+    "Player",
+    "Replay",
+    "Stage",
+    "being_replayed",
+    "hash_of",
+    "replay_of",
+    "run_of",
+]
 
 DONE = "ok"
 
@@ -38,6 +51,65 @@ _run: ContextVar[str] = ContextVar("motet_testing_run", default="")
 def run_of(task: trio.lowlevel.Task) -> str:
     """The run whose tool has started a task, or one that has started that; empty: none's."""
     return task.context.get(_run, "")
+
+
+class Mishap(Written, frozen=True, omit_defaults=True):
+    """What goes wrong in one call of a tool.
+
+    Attributes:
+        call: which one, counted from 1 over all calls that reach a tool in the program.
+        late: virtual seconds that pass before the function is called.
+        fails: with which words the call fails; empty: it does not.
+        after: it fails when the function has done its work, so that its effect is there.
+    """
+
+    call: int
+    late: float = 0.0
+    fails: str = ""
+    after: bool = False
+
+
+class Replay:
+    """The execution that a program has to repeat, line by line."""
+
+    def __init__(
+        self, path: Path, digest: str, trace: Sequence[str], versions: dict[str, str]
+    ) -> None:
+        self.path = path
+        self.times = 0
+        self._digest, self._trace, self._versions = digest, trace, versions
+
+    def compare(self, trace: Sequence[str]) -> None:
+        """Raise ``ReplayDiverged`` when a trace is not the one of before."""
+        self.times += 1
+        if hash_of(trace) != self._digest:
+            found = difference(self.path, self._trace, trace, self._versions)
+            raise found or ReplayDiverged(
+                self.path, len(trace), "another hash", "this trace", "the file was edited"
+            )
+
+
+_replays: list[Replay] = []
+
+
+@contextmanager
+def replay_of(replay: Replay) -> Generator[None]:
+    """Compare every program that is executed in this block."""
+    _replays.append(replay)
+    try:
+        yield
+    finally:
+        _replays.remove(replay)
+
+
+def being_replayed() -> Replay | None:
+    """The innermost replay; None when programs are executed for the first time."""
+    return _replays[-1] if _replays else None
+
+
+def hash_of(trace: Sequence[str]) -> str:
+    """The SHA-256 of all lines, as that of a :class:`~motet.runtime.testing.Trace`."""
+    return hashlib.sha256("".join(f"{line}\n" for line in trace).encode()).hexdigest()
 
 
 @attrs.define(eq=False)

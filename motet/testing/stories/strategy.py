@@ -11,7 +11,7 @@ from motet.testing.stories.target import Receive, Subject, Target
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from motet.testing.stories.bound import BoundProgram
+    from motet.testing.stories.program import BoundProgram
 
 __all__ = ["USERS", "programs"]
 
