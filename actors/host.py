@@ -26,7 +26,7 @@ from motet.actors.hosting.stop import Durable, Stopping
 from motet.actors.hosting.tree import Tree, grow
 from motet.actors.rooms.api import RoomDesk
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.opening import OpenRoom, open_room
+from motet.actors.rooms.opening import OpenRoom, RoomParts
 from motet.actors.sessions.router import Retire
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.subscription import subscribe
@@ -62,6 +62,22 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
         self.log = logger("motet.host")
         """For the embedding program and its hooks; secrets are left out, as everywhere."""
+        self._rooms = RoomDesk(
+            RoomParts(
+                places=tree.places,
+                actor=tree.rooms,
+                store=tree.rooms_store,
+                sessions=tree.store,
+                journal=tree.journal,
+                fanout=tree.fanout,
+                services=tree.services,
+                resolver=tree.resolver,
+                intake=self._intake,
+                closing=tree.table.draining,
+                config=lambda: tree.config,
+                add=self.add,
+            )
+        )
 
     def __repr__(self) -> str:
         return f"<Host {self._tree.location.name} {self._tree.table!r}>"
@@ -263,7 +279,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
     @property
     def rooms(self) -> RoomDesk:
         """The rooms by name, for whoever is connected: to list, make, post to and read."""
-        return RoomDesk(self._tree, self._intake)
+        return self._rooms
 
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
         """A room, at work: what was said is there, and an unfinished round goes on.
@@ -271,7 +287,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         ``room`` is its definition, or the name of a configured one; one that is open stays as it
         is. Raises ``UnknownName``, and ``NotFound`` for a room that is another's.
         """
-        return await open_room(self._tree, self._intake, room, principal)
+        return await self._rooms.open(room, principal)
 
     async def serve(
         self, config: GatewayConfig | None = None, *, operator: str | None = None

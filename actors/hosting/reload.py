@@ -213,7 +213,14 @@ async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
     hooks = HookSet()
     add_configured(hooks, config.hooks, tree.workspace)
     gateway = None if tree.gateway is None else tree.gateway.prepared(config.gateway)
-    rooms = await renewals(tree, kit.registry, config)
+    rooms = await renewals(
+        tree.places,
+        tree.rooms_store,
+        tree.resolver,
+        kit.registry,
+        tree.config.rooms,
+        config.rooms,
+    )
     return Prepared(config, kit, hooks, described, gateway, rooms)
 
 

@@ -6,15 +6,19 @@ exist (G16); a message is signed with the principal's name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.rooms.definition import Room, may_change, may_see
 from motet.actors.rooms.opening import (
+    OpenRoom,
+    Places,
+    RoomParts,
     configured_room,
     known_room,
     members_of,
@@ -26,6 +30,7 @@ from motet.actors.rooms.opening import (
 from motet.actors.rooms.state import Place
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.host_rooms import RoomInfo
+from motet.protocols.room_config import RoomConfig
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -36,40 +41,39 @@ from motet.protocols.rooms import (
     RoomMessage,
     RoomPlan,
     RoomRecord,
+    RoomStoreMessage,
     Said,
     SetRoom,
 )
 from motet.protocols.sessions import LOCAL, Principal
+from motet.runtime import ActorRef
 from motet.runtime.outside import fresh_hex
-
-if TYPE_CHECKING:
-    from motet.actors.agents.registry import AgentRegistry
-    from motet.actors.hosting.tree import Tree
-    from motet.actors.sessions.intake import Intake
-    from motet.protocols.config import HostConfig
 
 
 class RoomDesk:
     """See :class:`motet.protocols.host_rooms.HostRooms`."""
 
-    def __init__(self, tree: Tree, intake: Intake) -> None:
-        self._tree = tree
-        self._intake = intake
+    def __init__(self, parts: RoomParts) -> None:
+        self._parts = parts
 
     def begin(self) -> None:
         """Have the rooms go on whose rounds the last host has left unfinished, from now on."""
-        self._tree.places.begin(partial(reopen, self._tree, self._intake))
+        self._parts.places.begin(partial(reopen, self._parts))
+
+    async def open(self, room: Room | str, principal: Principal) -> OpenRoom:
+        """See :func:`open_room`."""
+        return await open_room(self._parts, room, principal)
 
     async def list(self, *, principal: Principal = LOCAL) -> tuple[RoomInfo, ...]:
-        records = {one.name: one for one in await self._tree.rooms_store.ask(ListRooms())}
-        for name in self._tree.config.rooms:
+        records = {one.name: one for one in await self._parts.store.ask(ListRooms())}
+        for name in self._parts.config().rooms:
             records.setdefault(name, RoomRecord(name, ""))
         infos = [self._info(records[name]) for name in sorted(records)]
         return tuple(one for one in infos if one and may_see(principal, one.owner, one.people))
 
     async def get(self, room: str, *, principal: Principal = LOCAL) -> RoomInfo:
-        record = await self._tree.rooms_store.ask(FindRoom(room, 0))
-        if record is None and room in self._tree.config.rooms:
+        record = await self._parts.store.ask(FindRoom(room, 0))
+        if record is None and room in self._parts.config().rooms:
             record = RoomRecord(room, "")
         info = self._info(record) if record else None
         if info is None or not may_see(principal, info.owner, info.people):
@@ -87,8 +91,8 @@ class RoomDesk:
         """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
         # With a name of its own, so that nobody learns which names others have.
         name = f"{name}-{fresh_hex(4)}"
-        await members_of(self._tree, planned_room(name, plan))
-        await self._tree.rooms_store.ask(CreateRoom(name, principal.user, people, plan))
+        await members_of(self._parts, planned_room(name, plan))
+        await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))
         return await self.get(name, principal=principal)
 
     async def change(
@@ -97,12 +101,12 @@ class RoomDesk:
         info = await self.get(room, principal=principal)
         if not may_change(principal, info.owner):
             raise NotFound(f"the room {room!r} is not yours: only its owner changes it")
-        async with self._tree.places.changing:
+        async with self._parts.places.changing:
             await self._change(room, info.owner, change)
         return await self.get(room, principal=principal)
 
     async def _change(self, room: str, owner: str, change: RoomChange) -> None:
-        store = self._tree.rooms_store
+        store = self._parts.store
         record = await store.ask(FindRoom(room, 0))
         plan = record.plan if record else None
         if change.plans and plan is None:
@@ -113,11 +117,11 @@ class RoomDesk:
         people = None if isinstance(change.people, UnsetType) else change.people
         changed = change.of(plan) if plan and change.plans else None
         planned = planned_room(room, changed) if changed else None
-        infos = await members_of(self._tree, planned) if planned else ()
+        infos = await members_of(self._parts, planned) if planned else ()
         if record is None:
             await store.ask(CreateRoom(room, owner))
         await store.ask(SetRoom(room, people, changed))
-        place = self._tree.places.known.get(room)
+        place = self._parts.places.known.get(room)
         if place is None:
             return
         if people is not None:
@@ -130,7 +134,7 @@ class RoomDesk:
     async def post(
         self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
     ) -> Said:
-        opened = await open_room(self._tree, self._intake, room, principal)
+        opened = await self.open(room, principal)
         return await opened.post(text, user=principal.user, key=key)
 
     async def history(
@@ -142,18 +146,18 @@ class RoomDesk:
         principal: Principal = LOCAL,
     ) -> tuple[RoomMessage, ...]:
         await self.get(room, principal=principal)
-        return await self._tree.rooms_store.ask(ReadRoom(room, before, limit))
+        return await self._parts.store.ask(ReadRoom(room, before, limit))
 
     def open_to(self, room: str, principal: Principal) -> bool:
-        place = self._tree.places.known.get(room)
+        place = self._parts.places.known.get(room)
         return place is None or place.open_to(principal)
 
     def _info(self, record: RoomRecord) -> RoomInfo | None:
         """None: a room of a program that has not opened it yet."""
-        definition = known_room(self._tree, record.name, record)
+        definition = known_room(self._parts, record.name, record)
         if definition is None:
             return None
-        place = self._tree.places.known.get(record.name)
+        place = self._parts.places.known.get(record.name)
         floor = place.floor if place else record.state.floor
         left = definition.max_turns - floor.turns if floor.going else 0
         return RoomInfo(
@@ -171,7 +175,7 @@ class RoomDesk:
         )
 
     def _members(self, room: Room) -> tuple[MemberInfo, ...]:
-        agents = [self._tree.resolver.known(one.name) for one in room.members]
+        agents = [self._parts.resolver.known(one.name) for one in room.members]
         return tuple(
             replace(one.info, description=agent.description) if agent else one.info
             for one, agent in zip(room.members, agents, strict=True)
@@ -201,25 +205,34 @@ class Renewal:
                 self.place.adopt()
 
 
-async def renewals(tree: Tree, registry: AgentRegistry, config: HostConfig) -> list[Renewal]:
+async def renewals(
+    places: Places,
+    store: ActorRef[RoomStoreMessage],
+    resolver: Resolver,
+    registry: AgentRegistry,
+    before: Mapping[str, RoomConfig],
+    after: Mapping[str, RoomConfig],
+) -> list[Renewal]:
     """Of all open rooms that are or were configured. Raises ``ConfigError``, ``UnknownName``.
 
-    ``registry``: of the agents that there will be.
+    ``registry``: of the agents that there will be; ``before`` and ``after``: the configured rooms.
     """
     found: list[Renewal] = []
-    for name, place in tuple(tree.places.known.items()):
-        if name in config.rooms:
-            room = configured_room(name, config.rooms[name])
-            record = await tree.rooms_store.ask(FindRoom(name, 0))
+    for name, place in tuple(places.known.items()):
+        if name in after:
+            room = configured_room(name, after[name])
+            record = await store.ask(FindRoom(name, 0))
             people = frozenset(room.people).union(record.people if record else ())
-            found.append(Renewal(place, (room, await _members(tree, registry, room)), people))
-        elif name in tree.config.rooms:
+            found.append(Renewal(place, (room, await _members(resolver, registry, room)), people))
+        elif name in before:
             found.append(Renewal(place, None, frozenset()))
     return found
 
 
-async def _members(tree: Tree, registry: AgentRegistry, room: Room) -> tuple[MemberInfo, ...]:
-    stored = {one.name: one.description for one in await tree.resolver.records()}
+async def _members(
+    resolver: Resolver, registry: AgentRegistry, room: Room
+) -> tuple[MemberInfo, ...]:
+    stored = {one.name: one.description for one in await resolver.records()}
     known = stored | {one.name: one.description for one in registry.infos()}
     for member in room.members:
         if member.name not in known:

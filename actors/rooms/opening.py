@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import quote
 
 import attrs
 import trio
 from msgspec.structs import replace
 
+from motet.actors.agents.registry import Resolver
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Member, Room, TextMention, may_see
 from motet.actors.rooms.member import Late, Speaker
@@ -18,8 +20,12 @@ from motet.actors.rooms.publisher import RoomVoice, room_stream
 from motet.actors.rooms.room import Post, RoomActor, RoomMessages
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
 from motet.actors.rooms.state import Place, stop_room
+from motet.actors.runs.services import Services
+from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
+from motet.actors.telemetry.event_bus import Fanout
 from motet.actors.telemetry.subscription import Subscription, subscribe
+from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import Journal
@@ -35,15 +41,11 @@ from motet.protocols.rooms import (
     RoomMessage,
     RoomPlan,
     RoomRecord,
+    RoomStoreMessage,
     Said,
 )
-from motet.protocols.sessions import LOCAL, Principal, ShuttingDown, StopReport
+from motet.protocols.sessions import LOCAL, Principal, SessionStoreMessage, ShuttingDown, StopReport
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
-
-if TYPE_CHECKING:
-    from motet.actors.hosting.tree import Tree
-    from motet.actors.sessions.intake import Intake
-
 
 # The open rooms of a host: each has an actor, which this one starts.
 
@@ -279,47 +281,67 @@ def planned_room(name: str, plan: RoomPlan) -> Room:
     )
 
 
-async def open_room(tree: Tree, intake: Intake, room: Room | str, principal: Principal) -> OpenRoom:
+@attrs.frozen
+class RoomParts:
+    """The parts of a host that its rooms use.
+
+    ``config`` returns the configuration in force, which a reload replaces; ``add`` registers an
+    agent by its name; ``closing`` is set when the host shuts down.
+    """
+
+    places: Places
+    actor: ActorRef[Open]
+    store: ActorRef[RoomStoreMessage]
+    sessions: ActorRef[SessionStoreMessage]
+    journal: Journal
+    fanout: Fanout
+    services: Services
+    resolver: Resolver
+    intake: Intake
+    closing: trio.Event
+    config: Callable[[], HostConfig]
+    add: Callable[[AnyAgent], None]
+
+
+async def open_room(parts: RoomParts, room: Room | str, principal: Principal) -> OpenRoom:
     """The room, at work; one that is open already as it is.
 
     Raises ``UnknownName`` for a room or a member that nobody knows, ``NotFound`` for one that the
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
-    place = tree.places.known.get(name) or await _opened(tree, intake, room, name, principal)
+    place = parts.places.known.get(name) or await _opened(parts, room, name, principal)
     if not place.open_to(principal):
         raise no_room(name)
-    await tree.rooms.ask(Open(name))
-    return OpenRoom(place, tree.rooms, tree.journal)
+    await parts.actor.ask(Open(name))
+    return OpenRoom(place, parts.actor, parts.journal)
 
 
-async def _opened(
-    tree: Tree, intake: Intake, room: Room | str, name: str, principal: Principal
-) -> Place:
-    record = await tree.rooms_store.ask(FindRoom(name, 0))
-    found = known_room(tree, name, record) or (room if isinstance(room, Room) else None)
+async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Principal) -> Place:
+    record = await parts.store.ask(FindRoom(name, 0))
+    found = known_room(parts, name, record) or (room if isinstance(room, Room) else None)
     if found is None:
         if principal.role == "admin":
-            raise UnknownName("room", name, list(tree.config.rooms))
+            raise UnknownName("room", name, list(parts.config().rooms))
         raise no_room(name)
-    of_host = name in tree.config.rooms and isinstance(room, str)
+    of_host = name in parts.config().rooms and isinstance(room, str)
     owner = record.owner if record else "" if of_host else principal.user
     people = frozenset(found.people).union(record.people if record else ())
     if not may_see(principal, owner, people):
         raise no_room(name)
-    place = await _furnished(tree, intake, found)
+    place = await _furnished(parts, found)
     place.owner, place.people = owner, people
     if record is None:
-        await tree.rooms_store.ask(CreateRoom(name, owner))
-    return tree.places.known.setdefault(name, place)
+        await parts.store.ask(CreateRoom(name, owner))
+    return parts.places.known.setdefault(name, place)
 
 
-def known_room(tree: Tree, name: str, record: RoomRecord | None) -> Room | None:
+def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:
     """What the room of that name is, if it is open, configured or made by a person."""
-    if name in tree.places.known:
-        return tree.places.known[name].room  # from its next round on it may be another one
-    if name in tree.config.rooms:
-        return configured_room(name, tree.config.rooms[name])
+    if name in parts.places.known:
+        return parts.places.known[name].room  # from its next round on it may be another one
+    if name in parts.config().rooms:
+        return configured_room(name, parts.config().rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None
 
 
@@ -327,42 +349,39 @@ def no_room(name: str) -> NotFound:
     return NotFound(f"no room {name!r}")
 
 
-async def reopen(tree: Tree, intake: Intake) -> None:
+async def reopen(parts: RoomParts) -> None:
     """Open the rooms whose rounds the last host left unfinished. Never fails the host."""
     try:
-        unfinished = await tree.rooms_store.ask(ListRooms(unfinished=True))
+        unfinished = await parts.store.ask(ListRooms(unfinished=True))
     except Exception as error:
         _log.error("unfinished rooms cannot be read", exc_info=error)
         return
     for record in unfinished:
-        if known_room(tree, record.name, record) is None:
+        if known_room(parts, record.name, record) is None:
             continue  # it goes on when the program opens it
         try:
-            await open_room(tree, intake, record.name, LOCAL)
+            await open_room(parts, record.name, LOCAL)
         except Exception as error:
             _log.error("a room cannot go on", room=record.name, exc_info=error)
 
 
-async def members_of(tree: Tree, room: Room) -> tuple[MemberInfo, ...]:
+async def members_of(parts: RoomParts, room: Room) -> tuple[MemberInfo, ...]:
     """Its members, all of whom the host knows from now on. Raises ``UnknownName``."""
     infos: list[MemberInfo] = []
     for member in room.members:
         if isinstance(member.agent, str):
-            agent = await tree.resolver.resolve(member.agent)
+            agent = await parts.resolver.resolve(member.agent)
         else:
             agent = member.agent
-            tree.registry.add(agent)
-            if tree.services.parking is not None:
-                tree.services.parking.agent_known(agent.name)
-            tree.recovery.news.set()
+            parts.add(agent)
         infos.append(replace(member.info, description=agent.description))
     return tuple(infos)
 
 
-async def _furnished(tree: Tree, intake: Intake, room: Room) -> Place:
+async def _furnished(parts: RoomParts, room: Room) -> Place:
     """A place for it, all of whose members are known."""
-    late = Late(tree.store, tree.services)
-    speaker = Speaker(room, await members_of(tree, room), intake, tree.store, late)
-    voice = RoomVoice(room.name, tree.fanout, tree.journal)
-    within = tree.config.recovery.resume_within
-    return Place(room, speaker, tree.rooms_store, voice, tree.table.draining, within)
+    late = Late(parts.sessions, parts.services)
+    speaker = Speaker(room, await members_of(parts, room), parts.intake, parts.sessions, late)
+    voice = RoomVoice(room.name, parts.fanout, parts.journal)
+    within = parts.config().recovery.resume_within
+    return Place(room, speaker, parts.store, voice, parts.closing, within)

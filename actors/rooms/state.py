@@ -7,13 +7,13 @@ its fence that it came too late, whenever it looks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.rooms.definition import may_see
+from motet.actors.rooms.definition import Room, may_see
 from motet.actors.rooms.member import Speaker
 from motet.actors.rooms.publisher import RoomVoice
 from motet.actors.runs.run import Run
@@ -28,6 +28,7 @@ from motet.protocols.rooms import (
     MemberInfo,
     RoomMessage,
     RoomState,
+    RoomStoreMessage,
     Said,
     Say,
 )
@@ -35,10 +36,6 @@ from motet.protocols.sessions import Principal, QueueFull, SessionBusy, StopRepo
 from motet.protocols.storage import StorageError
 from motet.runtime import ActorRef
 from motet.runtime.outside import wall_time
-
-if TYPE_CHECKING:
-    from motet.actors.rooms.definition import Room
-    from motet.protocols.rooms import RoomStoreMessage
 
 
 @attrs.define(eq=False)
