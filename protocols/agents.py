@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,23 @@ AgentStatus: TypeAlias = Literal["active", "inactive"]
 
 WINDOW = 200_000
 """Tokens of a context window, where nothing else is said (seed 002)."""
+
+
+D_contra = TypeVar("D_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+
+class AgentLike(Generic[D_contra, Out_co]):
+    """An agent as tools see it: it takes ``deps`` of the one type and gives outputs of the other.
+
+    A base class and not a Protocol: no attribute of an agent has these types, so that a checker
+    could not find them by structure.
+    """
+
+    name: str
+
+
+AnyAgentLike: TypeAlias = AgentLike[Any, Any]
 
 
 class Sharing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

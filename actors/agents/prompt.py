@@ -26,11 +26,11 @@ from motet.actors.agents import (
 from motet.actors.agents.prompt_sections import (
     ContextFile,
     PromptInput,
-    PromptTool,
     Sandbox,
     Skill,
     fitted,
 )
+from motet.actors.tools.mcp.tool_search import PromptTool
 from motet.actors.transcript.history import CHARS_PER_TOKEN, overhead
 from motet.protocols.agents import AgentType, PromptMode
 from motet.protocols.tools import ToolSpec

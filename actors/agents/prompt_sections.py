@@ -6,7 +6,7 @@ Everything in it is a value that can be hashed and compared: equal inputs give e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from types import MappingProxyType
@@ -14,17 +14,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from motet.actors.transcript.history import CHARS_PER_TOKEN
+from motet.actors.tools.mcp.tool_search import MCP_SEARCH, PromptTool, is_listed, tool_lines
 from motet.protocols.agents import AgentType, PromptMode, Team
 
 ChatKind: TypeAlias = Literal["", "direct", "group"]
-
-
-class PromptTool(msgspec.Struct, frozen=True):
-    """A tool by its name and what it is for; its parameters travel beside the prompt."""
-
-    name: str
-    description: str = ""
 
 
 class Skill(msgspec.Struct, frozen=True):
@@ -159,8 +152,6 @@ def _closing(tag: str) -> re.Pattern[str]:
 
 PERSONA = ("SOUL.md", "IDENTITY.md")
 BOOTSTRAP = "BOOTSTRAP.md"
-GIST = 160
-"""Characters of the line about a tool or a skill."""
 
 _SAFETY = (
     "# Safety\n"
@@ -213,7 +204,9 @@ def tooling(given: PromptInput) -> str:
     """What there is to work with, sorted, a line for each."""
     if not given.tools:
         return ""
-    return "\n".join(["# Tools", "Call only these, as they are described.", *lines(given.tools)])
+    return "\n".join(
+        ["# Tools", "Call only these, as they are described.", *tool_lines(given.tools)]
+    )
 
 
 def programs(given: PromptInput) -> str:
@@ -242,38 +235,17 @@ def self_evolution(given: PromptInput) -> str:
     )
 
 
-def lines(tools: Iterable[PromptTool]) -> list[str]:
-    """One line for each tool, by name: a stable list keeps the provider's cache."""
-    return [
-        f"- {tool.name}: {what}" if (what := gist(tool.description)) else f"- {tool.name}"
-        for tool in sorted(tools, key=lambda tool: tool.name)
-    ]
-
-
-def gist(text: str) -> str:
-    """The first sentence: the whole description travels beside the prompt."""
-    line = text.strip().partition("\n")[0].rstrip()
-    sentence = line.partition(". ")[0]
-    cut = sentence if len(sentence) <= GIST else sentence[:GIST].rstrip() + "…"
-    return cut if cut == line or cut.endswith(("…", ".")) else f"{cut}."
-
-
 # Sections 8 to 14: skills, external tools, and the place where the agent works.
 
 
-INLINE = 15
-"""Skills, or external tools, that are listed; with more, the agent searches them."""
-INLINE_TOKENS = 5_000
-"""Estimated tokens that a list may take."""
 SKILL_SEARCH = "skill_search"
 SKILL_USE = "use_skill"
-MCP_SEARCH = "mcp_tool_search"
 
 
 def skills_inline(given: PromptInput) -> str:
     """A small set of skills, and how one is used."""
     listed = _skill_lines(given.skills)
-    if not _is_small(listed):
+    if not is_listed(listed):
         return ""
     head = f"When a task fits one of these, read it first with {SKILL_USE} and follow it."
     return "\n".join(["# Skills", head, *listed])
@@ -282,7 +254,7 @@ def skills_inline(given: PromptInput) -> str:
 def skills_search(given: PromptInput) -> str:
     """A large set of skills: how to find the one."""
     count = len(given.skills)
-    if not count or _is_small(_skill_lines(given.skills)):
+    if not count or is_listed(_skill_lines(given.skills)):
         return ""
     return (
         f"# Skills\nThere are {count} skills. Before a task that is not plain talk, look with "
@@ -292,8 +264,8 @@ def skills_search(given: PromptInput) -> str:
 
 def mcp_inline(given: PromptInput) -> str:
     """A few tools of external servers."""
-    listed = lines(given.mcp)
-    if not _is_small(listed):
+    listed = tool_lines(given.mcp)
+    if not is_listed(listed):
         return ""
     return "\n".join(["# External tools", "Of connected services.", *listed])
 
@@ -301,7 +273,7 @@ def mcp_inline(given: PromptInput) -> str:
 def mcp_search(given: PromptInput) -> str:
     """Many tools of external servers: how to find the one."""
     count = len(given.mcp)
-    if not count or _is_small(lines(given.mcp)):
+    if not count or is_listed(tool_lines(given.mcp)):
         return ""
     return (
         f"# External tools\nConnected services offer {count} more tools. Find one with "
@@ -352,18 +324,6 @@ def _skill_lines(skills: Iterable[Skill]) -> list[str]:
         what = " ".join(skill.description.split())
         listed.append(f"- {skill.name}" + (f": {what}" if what else ""))
     return listed
-
-
-def is_small(tools: Iterable[PromptTool]) -> bool:
-    """Whether external tools are few enough to be listed, or none."""
-    listed = lines(tools)
-    return not listed or _is_small(listed)
-
-
-def _is_small(listed: Sequence[str]) -> bool:
-    """Whether there is a list, and it is worth its tokens in every request."""
-    size = sum(len(line) + 1 for line in listed)
-    return 0 < len(listed) <= INLINE and size <= INLINE_TOKENS * CHARS_PER_TOKEN
 
 
 # Sections 15 to 23: for whom and when, the context of this run, and what to keep in mind.

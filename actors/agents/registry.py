@@ -9,13 +9,13 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.agents.prompt_sections import MCP_SEARCH
 from motet.actors.agents.skills import GROUP as SKILLS_GROUP
 from motet.actors.agents.skills import Shelf
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS, ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.mcp.tool_search import MCP_SEARCH
 from motet.actors.tools.policy.engine import PolicyDesk
 from motet.actors.tools.tool import Tool
 from motet.protocols.agents import AgentRecord, AgentSource

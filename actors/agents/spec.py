@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, Unpack, overload
 
 import attrs
 import msgspec
@@ -20,7 +20,7 @@ from typing_extensions import TypeForm, TypeVar
 from motet.actors.agents.output import form_of
 from motet.actors.tools.context import Context, ToolOptions
 from motet.actors.tools.tool import Tool, ToolFailure, tool
-from motet.protocols.agents import PLAIN, AgentProfile, Team
+from motet.protocols.agents import PLAIN, AgentLike, AgentProfile, Team
 from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
@@ -94,7 +94,7 @@ CHILD_TIMEOUT = 600.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-class AgentSpec(Generic[D_contra, O_co]):
+class AgentSpec(AgentLike[D_contra, O_co]):
     """An agent as the inside of a host passes it around: it runs nothing by itself.
 
     :class:`motet.Agent` is the public class. It has the same fields, and documents them.

@@ -23,12 +23,11 @@ from motet.actors.agents.bootstrap import SEEDED, Home, template, wanted, with_t
 from motet.actors.agents.prompt_sections import (
     ContextFile,
     PromptInput,
-    PromptTool,
     Sandbox,
     Skill,
-    is_small,
 )
 from motet.actors.agents.skills import Found, Shelf
+from motet.actors.tools.mcp.tool_search import PromptTool, is_small
 from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team
 from motet.protocols.config import ShellConfig
 from motet.protocols.errors import Internal

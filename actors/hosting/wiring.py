@@ -206,7 +206,7 @@ def equipped(
 ) -> Equipment:
     """All of it, with nothing started yet. Raises ``ConfigError``, ``MissingExtra``."""
     catalog = ToolCatalog()
-    mcp = McpDirectory(config.mcp, catalog, table)
+    mcp = McpDirectory(config.mcp, catalog, found=lambda run_id: table.runs[run_id].found)
     shelf = Shelf(tuple(map(Path, config.skills or ())))
     skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
     builtin = _builtin(config, stores, children, skills) | mcp.tools()

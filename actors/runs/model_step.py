@@ -219,7 +219,7 @@ class Thinker:
                 recalled=self.recalled,
                 extra=run.extra,
                 shell=kit.shell,
-                mcp=kit.mcp.listed(run),
+                mcp=kit.mcp.listed(agent.name, run.subjects),
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
@@ -231,7 +231,7 @@ class Thinker:
         out = self._services.breakers.taken_out(name)
         kit = self._kit
         specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
-        specs = kit.mcp.shown(self._run, specs, self.view.history)
+        specs = kit.mcp.shown(name, specs, self._run.found, self.view.history)
         if self._turn.budget.too_deep():
             specs = self._alone(specs)
         if not out:

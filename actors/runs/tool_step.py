@@ -16,7 +16,7 @@ from motet.actors.runs.services import Services
 from motet.actors.telemetry.spans import OpenSpan
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
-from motet.actors.tools.mcp.directory import PREFIX as FOREIGN
+from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import input_guard as guard
 from motet.protocols import events
 from motet.protocols.approvals import LATER, Mark, Suspended

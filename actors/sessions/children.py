@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import trio
 
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.inbox import ended
@@ -21,13 +22,12 @@ from motet.actors.runs.table import RunTable
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
 from motet.protocols import events
-from motet.protocols.agents import Team
+from motet.protocols.agents import AnyAgentLike, Team
 from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 from motet.protocols.session_keys import sub_agent_key
 
 if TYPE_CHECKING:
-    from motet.actors.agents.spec import AnyAgent
     from motet.actors.runs.services import Services
     from motet.actors.sessions.intake import Intake
     from motet.protocols.run import RunResult
@@ -47,12 +47,13 @@ class Children:
         self._table = table
         self._hooks = hooks
 
-    async def run(self, ctx: Context[object], agent: AnyAgent, text: str) -> RunResult:
+    async def run(self, ctx: Context[object], agent: AnyAgentLike, text: str) -> RunResult:
         """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
 
         Raises ``ToolDenied`` when a gate is against it, ``ToolRetry`` when the limits of its
         parents do not allow it, and what :meth:`motet.Host.run` raises of an input.
         """
+        assert isinstance(agent, AgentSpec)
         intake, parent = self._intake, self._table.runs[ctx.run_id]
         run = await self._new(ctx, parent, agent, text)
         begun = False
@@ -95,11 +96,12 @@ class Children:
             raise child.failure
         return child
 
-    def hand_over(self, ctx: Context[object], agent: AnyAgent) -> str:
+    def hand_over(self, ctx: Context[object], agent: AnyAgentLike) -> str:
         """Have the run go on as ``agent`` when the calls of this answer have their results.
 
         Raises ``ToolRetry`` when it has been handed over before.
         """
+        assert isinstance(agent, AgentSpec)
         run = self._table.runs[ctx.run_id]
         if agent is run.agent:
             raise ToolRetry(f"You are {agent.name!r} already: answer yourself.")

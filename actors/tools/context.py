@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, cast
 
 import attrs
 import trio
 
+from motet.protocols.agents import AgentLike, AnyAgentLike
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import ToolProgress
 from motet.protocols.policy import Subject
+from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal
 from motet.protocols.tools import Effects
 
-if TYPE_CHECKING:
-    from motet.actors.agents.spec import AgentSpec, AnyAgent
-    from motet.protocols.run import RunResult
-
-
 D = TypeVar("D", covariant=True)
 Out = TypeVar("Out")
-Delegate: TypeAlias = "Callable[[Context[Any], AnyAgent, str], Awaitable[RunResult[Any]]]"
-HandOver: TypeAlias = "Callable[[Context[Any], AnyAgent], str]"
+Delegate: TypeAlias = "Callable[[Context[Any], AnyAgentLike, str], Awaitable[RunResult[Any]]]"
+HandOver: TypeAlias = "Callable[[Context[Any], AnyAgentLike], str]"
 
 MESSAGE = 500
 """Code points of what a tool says of its progress."""
@@ -58,8 +55,14 @@ class Context(Generic[D]):
     hand_over: HandOver | None = attrs.field(default=None, repr=False)
     tell: Callable[[ToolProgress], object] | None = attrs.field(default=None, repr=False)
 
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """Those whom the policy is asked about: the lineage, then this run."""
+        who = self.principal
+        return (*self.lineage, Subject(self.agent, who.user, who.role, self.session))
+
     async def run(
-        self, agent: AgentSpec[D, Out] | AgentSpec[None, Out], text: str
+        self, agent: AgentLike[D, Out] | AgentLike[None, Out], text: str
     ) -> RunResult[Out]:
         """Have another agent do a part of the work: a run in this one's scope and budget.
 
@@ -71,7 +74,7 @@ class Context(Generic[D]):
             raise RuntimeError("only a tool that a host runs can run another agent")
         return await self.delegate(self, agent, text)
 
-    def hand_over_to(self, agent: AnyAgent) -> str:
+    def hand_over_to(self, agent: AnyAgentLike) -> str:
         """Have the run go on as ``agent`` after the calls of this answer; what to tell the model.
 
         Raises ``ToolRetry`` when another call has done so, ``RuntimeError`` outside of a host.

@@ -215,9 +215,7 @@ class ToolExecutor(Actor[ExecuteCall]):
             return end.of(request.call, str(end.value))
         catalog = self._catalog if rules is None else rules.catalog
         policy = self._policy if rules is None else rules.policy
-        who = context.principal
-        subjects = (*context.lineage, Subject(context.agent, who.user, who.role, context.session))
-        work = _Work(request, context, catalog, policy, subjects, trio.current_time())
+        work = _Work(request, context, catalog, policy, context.subjects, trio.current_time())
         result: CallResult | None = None
         try:
             result = await self._shown(work, await self._settle(work))

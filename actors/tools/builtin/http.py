@@ -12,8 +12,7 @@ from urllib.parse import urljoin
 
 import trio
 
-from motet.actors.tools.builtin.http_client import HttpClient, Response, decode
-from motet.actors.tools.builtin.web import Method
+from motet.actors.tools.builtin.http_client import HttpClient, Method, Response, decode
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import HttpConfig
 

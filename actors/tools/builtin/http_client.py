@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import attrs
@@ -28,7 +28,6 @@ import h11
 import msgspec
 import trio
 
-from motet.actors.tools.builtin.web import Method
 from motet.actors.tools.tool import ToolFailure
 
 # From the bytes of a response to its text, in bounded memory whatever they claim to be.
@@ -237,6 +236,8 @@ async def connect(host: str, port: int, addresses: Sequence[Address]) -> trio.So
             return trio.SocketStream(sock)
     raise ToolFailure(f"cannot connect to {host}:{port}: {reason}", kind="unknown")
 
+
+Method: TypeAlias = Literal["GET", "HEAD"]
 
 MAX_REDIRECTS = 5
 MAX_HEADERS = 1 << 16

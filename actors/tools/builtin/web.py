@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from motet.actors.tools.tool import Tool, tool
 from motet.protocols.config import HttpConfig
 
 if TYPE_CHECKING:
     from motet.actors.tools.builtin.http import Fetch
-
-Method: TypeAlias = Literal["GET", "HEAD"]
 
 MARGIN = 5.0
 
@@ -25,7 +23,7 @@ def http_tool(config: HttpConfig) -> Tool:
 
         return fetcher(config)
 
-    async def http_fetch(url: str, method: Method = "GET", offset: int = 0) -> str:
+    async def http_fetch(url: str, method: Literal["GET", "HEAD"] = "GET", offset: int = 0) -> str:
         return await fetch()(url, method, offset)
 
     return tool(

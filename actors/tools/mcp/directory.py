@@ -7,8 +7,8 @@ host where that is configured; one that cannot be used costs a run its tools, ne
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
@@ -16,15 +16,21 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 import attrs
 import trio
 
-from motet.actors.agents.prompt_sections import MCP_SEARCH, PromptTool, is_small
-from motet.actors.runs.run import Run
-from motet.actors.runs.table import RunTable
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
+from motet.actors.tools.mcp.tool_search import (
+    MCP_SEARCH,
+    PromptTool,
+    called,
+    foreign,
+    is_small,
+    search,
+    shown,
+)
 from motet.actors.tools.policy.engine import PolicyDesk
 from motet.actors.tools.policy.rules import BUILTIN, RESULTS
 from motet.actors.tools.tool import Length, Range, Runner, Tool, ToolFailure, tool
-from motet.protocols.chat import AssistantMessage, ChatMessage, JsonObject
+from motet.protocols.chat import ChatMessage, JsonObject
 from motet.protocols.mcp import (
     MCP,
     CallMcpTool,
@@ -36,6 +42,7 @@ from motet.protocols.mcp import (
     McpStatus,
     McpTool,
 )
+from motet.protocols.policy import Subject
 from motet.protocols.tools import ToolSpec
 from motet.runtime import ActorDead, ActorRef, System
 
@@ -77,57 +84,6 @@ def _fits(own: str, name: str, sharers: int) -> bool:
 def _hashed(name: str, tool: str) -> str:
     digest = sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
     return f"{name[: LENGTH - _HASH - 1]}_{digest}"
-
-
-# Which tools of servers a model is shown: all of a few, and those it has found of many. Pure.
-#
-# A tool that is not shown can still be called: to show it saves tokens, to allow it is the policy's
-# business. What a conversation has called before stays in sight.
-
-
-PREFIX = "mcp__"
-BY_NAME, BY_TEXT = 3, 1
-"""What a word is worth that is found in a tool's name, or in its description."""
-
-
-def foreign(specs: Iterable[ToolSpec]) -> tuple[PromptTool, ...]:
-    """Those that come from servers, as the prompt tells of them."""
-    return tuple(PromptTool(s.name, s.description) for s in specs if s.name.startswith(PREFIX))
-
-
-def shown(specs: tuple[ToolSpec, ...], found: frozenset[str]) -> tuple[ToolSpec, ...]:
-    """What of ``specs`` goes to the model; the same object where that is all of it."""
-    if is_small(foreign(specs)):
-        kept = tuple(spec for spec in specs if spec.name != MCP_SEARCH)
-    else:
-        kept = tuple(
-            spec for spec in specs if not spec.name.startswith(PREFIX) or spec.name in found
-        )
-    return specs if len(kept) == len(specs) else kept
-
-
-def called(rows: Iterable[ChatMessage]) -> frozenset[str]:
-    """The tools of servers that a conversation has called."""
-    return frozenset(
-        call.name
-        for row in rows
-        if isinstance(row, AssistantMessage)
-        for call in row.calls
-        if call.name.startswith(PREFIX)
-    )
-
-
-def search(tools: Iterable[PromptTool], query: str, limit: int) -> Sequence[PromptTool]:
-    """The tools that a query is about, best first; equal ones by name."""
-    words = [word for word in re.split(r"[^a-z0-9]+", query.lower()) if word]
-    scored = [(_score(tool, words), tool) for tool in tools]
-    best = sorted((-score, tool.name, tool) for score, tool in scored if score)
-    return [tool for _, _, tool in best[:limit]]
-
-
-def _score(tool: PromptTool, words: Iterable[str]) -> int:
-    name, text = tool.name.lower(), tool.description.lower()
-    return sum(BY_NAME * (word in name) + BY_TEXT * (word in text) for word in words)
 
 
 # The tools of a server as tools of agents.
@@ -219,18 +175,20 @@ class McpDirectory:
 
     Attributes:
         servers: by name, as configured.
-        policy: which of the tools a run may know of.
+        policy: the tools that a run may know of.
+        found: the tools that a run has searched for, by its id; the search adds to them.
     """
 
     def __init__(
         self,
         servers: Mapping[str, McpServer] | None = None,
         catalog: ToolCatalog | None = None,
-        table: RunTable | None = None,
+        *,
+        found: Callable[[str], set[str]] | None = None,
     ) -> None:
         self.servers = dict(servers or {})
         self._catalog = catalog or ToolCatalog()
-        self._table = table or RunTable()
+        self._found = found or defaultdict[str, set[str]](set).__getitem__
         self.policy = PolicyDesk(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
         self._shared: dict[str, _Shared] = {}
@@ -252,7 +210,13 @@ class McpDirectory:
             query: Annotated[str, Length(1)],
             limit: Annotated[int, Range(1, 20)] = 5,
         ) -> list[dict[str, str]] | str:
-            return self._search(self._table.runs[ctx.run_id], query, limit)
+            tools = self.listed(ctx.agent, ctx.subjects)
+            best = search(tools, query, limit)
+            self._found(ctx.run_id).update(one.name for one in best)
+            if best:
+                return [{"name": one.name, "description": one.description} for one in best]
+            names = (source.removeprefix(MCP) for source in self._catalog.sources(ctx.agent))
+            return f"Nothing fits. {len(tools)} tools come from: {', '.join(names)}."
 
         made = tool(look, name=MCP_SEARCH, description=_SEARCH, effects="read")
         # It tells of nothing that the run may not call: a list of what it may need not name it.
@@ -329,40 +293,32 @@ class McpDirectory:
                 nursery.start_soon(ask, name)
         return tuple(problems[name] for name in sorted(problems))
 
-    def shown(self, run: Run, specs: Specs, history: Iterable[ChatMessage]) -> Specs:
-        """What of its tools a run's model is shown; the same object for the same tools."""
-        name = run.agent.name
-        if not self.servers or not self._catalog.sources(name):
+    def shown(
+        self, agent: str, specs: Specs, found: set[str], history: Iterable[ChatMessage]
+    ) -> Specs:
+        """The tools of an agent that its model is shown; the same object for the same tools.
+
+        ``found``: what its run has searched for; it takes what ``history`` has called.
+        """
+        if not self.servers or not self._catalog.sources(agent):
             return specs
         if not is_small(foreign(specs)):
-            run.found |= called(history)
-        before = self._shown.get(name)
-        if before is None or before[0] is not specs or before[1] != frozenset(run.found):
-            found = frozenset(run.found)
-            before = self._shown[name] = (specs, found, shown(specs, found))
+            found |= called(history)
+        before = self._shown.get(agent)
+        if before is None or before[0] is not specs or before[1] != found:
+            names = frozenset(found)
+            before = self._shown[agent] = (specs, names, shown(specs, names))
         return before[2]
 
-    def listed(self, run: Run) -> tuple[PromptTool, ...]:
-        """All the tools of servers that a run may call, for its prompt."""
-        name = run.agent.name
-        if not self.servers or not self._catalog.sources(name):
+    def listed(self, agent: str, subjects: tuple[Subject, ...]) -> tuple[PromptTool, ...]:
+        """All the tools of servers that an agent may call for ``subjects``, for its prompt."""
+        if not self.servers or not self._catalog.sources(agent):
             return ()
-        return foreign(self.policy.offered(run.subjects, self._catalog.specs(name)))
+        return foreign(self.policy.offered(subjects, self._catalog.specs(agent)))
 
     async def statuses(self) -> tuple[McpStatus, ...]:
         """How each server is; starts none."""
         return tuple([await ref.ask(GetMcpStatus()) for ref in self._refs.values()])
-
-    def _search(self, run: Run, query: str, limit: int) -> list[dict[str, str]] | str:
-        tools = self.listed(run)
-        best = search(tools, query, limit)
-        run.found |= {one.name for one in best}
-        if best:
-            return [{"name": one.name, "description": one.description} for one in best]
-        names = ", ".join(
-            source.removeprefix(MCP) for source in self._catalog.sources(run.agent.name)
-        )
-        return f"Nothing fits. {len(tools)} tools come from: {names}."
 
     async def _ask(self, name: str, request: CallMcpTool) -> McpAnswer:
         return await self._refs[name].ask(request)

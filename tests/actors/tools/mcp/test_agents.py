@@ -9,8 +9,8 @@ import pytest
 import trio
 
 import motet
-from motet.actors.agents.prompt_sections import MCP_SEARCH
 from motet.actors.tools.mcp import stdio as wire
+from motet.actors.tools.mcp.tool_search import MCP_SEARCH
 from motet.protocols import events
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import parse_config

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from motet.actors.agents.prompt_sections import INLINE, MCP_SEARCH
-from motet.actors.tools.mcp.directory import called, foreign, search, shown
+from motet.actors.tools.mcp.tool_search import INLINE, MCP_SEARCH, called, foreign, search, shown
 from motet.protocols.chat import AssistantMessage, Call, UserMessage
 from motet.protocols.tools import ToolSpec
 
