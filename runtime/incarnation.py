@@ -27,7 +27,7 @@ from motet.runtime.handlers import Call
 from motet.runtime.kernel import Owner
 from motet.runtime.observe import Observer
 from motet.runtime.schedule import ActorTimers
-from motet.runtime.stopping import cancel_at
+from motet.runtime.scopes import cancel_at
 from motet.runtime.workers import Workers
 
 __all__ = ["Incarnation"]

@@ -38,31 +38,6 @@ import trio
 from motet.runtime import process_guard as guard
 from motet.runtime.process_guard import PATIENCE
 
-# Say good-bye when cancelled: for talks whose end takes an answer of the other side.
-
-
-@asynccontextmanager
-async def cancelled_inside() -> AsyncGenerator[trio.CancelScope]:
-    """Shield the block; a cancellation from outside cancels the yielded scope instead.
-
-    What follows that scope in the block must bound itself by a deadline. After the block the
-    cancellation goes on as ever.
-    """
-    scope = trio.CancelScope()
-
-    async def pass_on() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pass_on)
-        with trio.CancelScope(shield=True):
-            yield scope
-        nursery.cancel_scope.cancel()
-
-
 # What is kept of an output of any length: its beginning and its end, in bounded memory.
 
 

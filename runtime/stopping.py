@@ -24,7 +24,6 @@ __all__ = [
     "StopReport",
     "at_once",
     "blocking_tasks",
-    "cancel_at",
     "stack_of",
     "wait_bounded",
     "within",
@@ -125,14 +124,6 @@ async def wait_bounded(
         if ended():
             return
         await trio.lowlevel.checkpoint()
-
-
-def cancel_at(scope: trio.CancelScope, when: float) -> None:
-    """Cancel ``scope`` at ``when``, or earlier if that was said before."""
-    if when <= trio.current_time():
-        scope.cancel()
-    elif when < scope.deadline:
-        scope.deadline = when
 
 
 def blocking_tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:

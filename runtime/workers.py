@@ -20,7 +20,7 @@ from motet.protocols.messages import Message
 from motet.runtime.envelope import WOKEN, Ask, Told
 from motet.runtime.errors import unwrapped
 from motet.runtime.kernel import Owner
-from motet.runtime.stopping import cancel_at
+from motet.runtime.scopes import cancel_at
 from motet.runtime.waits import Work, current_work
 
 __all__ = ["Workers"]

@@ -19,7 +19,7 @@ from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
-from motet.runtime.processes import cancelled_inside
+from motet.runtime.scopes import shielded_close
 
 # Text frames of a WebSocket, made once and written by their bytes.
 #
@@ -173,7 +173,7 @@ async def serve_websocket(
     Raises what the session raises; when cancelled it closes first, as the session says.
     """
     replaying = ReplayingStream(stream, handshake)
-    async with cancelled_inside() as scope:
+    async with shielded_close() as scope:
         closing = None
         try:
             async with trio.open_nursery() as pump:

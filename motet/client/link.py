@@ -28,7 +28,7 @@ from motet.client.requests import (
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import CLOSE_POLICY, CLOSE_PROTOCOL, SUBPROTOCOL, Connected, FrameError
 from motet.runtime.errors import only_error
-from motet.runtime.processes import cancelled_inside
+from motet.runtime.scopes import shielded_close
 
 OPEN_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 10.0
@@ -269,7 +269,7 @@ async def hold(
     """
     ended: Ended | None = None
     # The link's own tasks outlive the talk: they read the answer to our good-bye.
-    async with cancelled_inside() as scope, trio.open_nursery() as nursery:
+    async with shielded_close() as scope, trio.open_nursery() as nursery:
         with scope:
             ended = await _held(dial, nursery, machine, outgoing, let_in)
         nursery.cancel_scope.cancel()

@@ -1,28 +1,35 @@
-"""Nothing real inside a simulation: a socket, thread or process used by mistake is refused.
+"""Guards: a real socket, thread, process or clock used inside a simulation is refused.
 
-What is guarded, for the thread of the simulation only: every Python socket, also Trio's
-(``socket``); every thread, also Trio's idle ones, and with them ``trio.to_thread``, ``trio.Path``,
-``trio.open_file`` and name resolution (``thread``); every ``subprocess.Popen``, also Trio's, and
-``os.fork`` (``process``); all that ``clocks`` names, when code calls it that is neither the
-standard library's nor Trio's (``clock``).
+They hold for the thread of the simulation only:
 
-What is not: names of ``time`` that were put into a class or a container, files opened without a
+* ``socket``: every Python socket, also Trio's;
+* ``thread``: every thread, also Trio's idle ones, and with them ``trio.to_thread``, ``trio.Path``,
+  ``trio.open_file`` and name resolution;
+* ``process``: every ``subprocess.Popen``, also Trio's, and ``os.fork``;
+* ``clock``: ``time.time`` and its like, and the constructors of ``datetime`` that read a clock,
+  unless the standard library or Trio calls them.
+
+Not guarded: names of ``time`` that were put into a class or a container, files opened without a
 thread, ``os.urandom``, and extension modules that do their own input and output.
 """
 
 from __future__ import annotations
 
+import ctypes
+import datetime
+import gc
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from types import ModuleType
+from typing import Literal, cast, get_args
 
-from motet.runtime.testing.clocks import clock_names
-from motet.runtime.testing.lines import blamed, is_library
+from motet.runtime.testing.lines import blamed, is_installed, is_library
 from motet.runtime.testing.scheduler import Patch, patched, thread_cache
 
 __all__ = ["ALL_GUARDS", "DEFAULT_GUARDS", "Guard", "NotSimulated", "Watchman"]
@@ -107,5 +114,71 @@ def _guarded_names(guards: Collection[Guard]) -> Iterator[tuple[Guard, object, s
     if hasattr(os, "fork"):
         yield "process", os, "fork", "os.fork"
     if "clock" in guards:  # to look for them takes longer than a small world
-        for owner, name, shown in clock_names():
+        for owner, name, shown in _clock_names():
             yield "clock", owner, name, shown
+
+
+# ---------------------------------------------------------------------- names of clocks
+
+# The functions of ``time`` are replaced in their module, and in each module of the program that
+# has imported them by name. The classes of ``datetime`` keep their identity, since annotations name
+# them: only their constructors that read a clock are replaced, in the classes themselves.
+
+_FUNCTIONS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep")
+
+
+def _clock_names() -> Iterator[tuple[object, str, str]]:
+    """Owner, name in it, and what a message calls it."""
+    functions: dict[int, str] = {}
+    for name in _FUNCTIONS:
+        functions[id(getattr(time, name))] = f"time.{name}"
+        yield time, name, f"time.{name}"
+    for module in _modules_of_the_program():
+        for name, value in list(vars(module).items()):
+            shown = functions.get(id(value))
+            if shown is not None:
+                yield module, name, shown
+    for owner, names in (
+        (datetime.datetime, ("now", "utcnow", "today")),
+        (datetime.date, ("today",)),
+    ):
+        constructors = _Constructors(owner)
+        for name in names:
+            if constructors.has(name):
+                yield constructors, name, f"{owner.__name__}.{name}"
+
+
+def _modules_of_the_program() -> Iterator[ModuleType]:
+    for name, module in list(sys.modules.items()):
+        file: object = getattr(module, "__file__", None)
+        if not isinstance(file, str) or is_installed(file):
+            continue
+        if name.partition(".")[0] != "motet":
+            yield module
+
+
+class _Constructors:
+    """The class methods of a class written in C, which itself refuses to have them set."""
+
+    def __init__(self, owner: type) -> None:
+        # What its read-only view refers to.
+        seen = cast("list[object]", gc.get_referents(owner.__dict__))
+        names = [cast("dict[str, object]", one) for one in seen if isinstance(one, dict)]
+        object.__setattr__(self, "_owner", owner)
+        object.__setattr__(self, "_names", names[0] if names else {})
+
+    def has(self, name: str) -> bool:
+        """Whether this interpreter lets us at it."""
+        names: dict[str, object] = object.__getattribute__(self, "_names")
+        return name in names
+
+    def __getattr__(self, name: str) -> object:
+        names: dict[str, object] = object.__getattribute__(self, "_names")
+        return names[name]
+
+    def __setattr__(self, name: str, value: Callable[..., object]) -> None:
+        names: dict[str, object] = object.__getattribute__(self, "_names")
+        plain = isinstance(value, type(_clock_names))
+        names[name] = classmethod(value) if plain else value
+        owner: type = object.__getattribute__(self, "_owner")
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
