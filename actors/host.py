@@ -95,7 +95,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
         self._tree.registry.add(agent)
-        self._parking.agent_known(agent.name)
+        self._suspended_runs.agent_known(agent.name)
         self._tree.recovery.news.set()
 
     def agents(self) -> tuple[AgentInfo, ...]:
@@ -368,8 +368,8 @@ async def hosted(
         tree.described = frozenset(agent.name for agent in described)
         await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
         tree.interrupted += await tree.recovery.sift()
-        if tree.services.parking is not None:
-            tree.services.parking.opened.set()
+        if tree.services.suspended_runs is not None:
+            tree.services.suspended_runs.opened.set()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
         yield host

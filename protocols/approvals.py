@@ -42,7 +42,7 @@ class ApprovalsConfig:
 
     Attributes:
         ask: False: there is nobody to be asked, and what needs an approval is denied.
-        hold: seconds for which a run waits where it is; then it is parked, and costs nothing.
+        hold: seconds for which a run waits where it is; then it is suspended, and costs nothing.
         expires: seconds after which an approval that nobody has answered is one no more.
     """
 
@@ -149,7 +149,7 @@ class TurnState(msgspec.Struct, frozen=True):
     waiting: tuple[UserMessage, ...] = ()
 
 
-class Suspended(msgspec.Struct, frozen=True):
+class SuspendedState(msgspec.Struct, frozen=True):
     """All that a run needs, beside its journalled rows, to go on in another process.
 
     Attributes:
@@ -248,7 +248,7 @@ class RequestApproval(Request[Settled], frozen=True, tag="approvals.request"):
     """
 
     new: NewApproval
-    suspended: Suspended | None
+    suspended: SuspendedState | None
     began: tuple[Mark, ...] = ()
 
 
@@ -286,39 +286,39 @@ class MarkBegun(Request[None], frozen=True, tag="approvals.begun"):
     mark: Mark
 
 
-class ParkRun(Request[bool], frozen=True, tag="approvals.park"):
+class SuspendRun(Request[bool], frozen=True, tag="approvals.park"):
     """A run leaves its task until somebody answers; its journal is on disk then.
 
     ``rows``: results that are known and perhaps not journalled. False: it has ended.
     """
 
     run_id: str
-    suspended: Suspended
+    suspended: SuspendedState
     rows: tuple[Mark, ...] = ()
 
 
 class Resumption(msgspec.Struct, frozen=True):
-    """A parked run as it was stored.
+    """A suspended run as it was stored.
 
     Attributes:
         results: of those of its calls that have one.
         announced, told: ids of calls whose begin, and whose end, everybody knows of.
     """
 
-    suspended: Suspended
+    suspended: SuspendedState
     results: tuple[ToolMessage, ...] = ()
     announced: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):
-    """Take up a parked run, which the asker has to itself; None when it is not one any more."""
+    """Take up a suspended run, which the asker has to itself; None when it is not one any more."""
 
     run_id: str
 
 
-class ParkedRun(msgspec.Struct, frozen=True):
-    """A parked run. ``due``: it has an answer that it has not made use of."""
+class StoredSuspendedRun(msgspec.Struct, frozen=True):
+    """A suspended run. ``due``: it has an answer that it has not made use of."""
 
     run_id: str
     session: str
@@ -329,8 +329,8 @@ class ParkedRun(msgspec.Struct, frozen=True):
     due: bool = False
 
 
-class ListParked(Request[tuple[ParkedRun, ...]], frozen=True, tag="approvals.parked"):
-    """Once at start, before runs are recovered: those left behind while they waited are parked."""
+class ListSuspended(Request[tuple[StoredSuspendedRun, ...]], frozen=True, tag="approvals.parked"):
+    """At start, before recovery. Runs whose host ended while they waited are suspended now."""
 
 
 class WithdrawLeft(Request[tuple[ApprovalInfo, ...]], frozen=True, tag="approvals.withdraw_left"):
@@ -372,9 +372,9 @@ ApprovalProtocol: TypeAlias = (
     | ExpireApproval
     | ClaimApproval
     | MarkBegun
-    | ParkRun
+    | SuspendRun
     | ResumeRun
-    | ListParked
+    | ListSuspended
     | WithdrawLeft
     | ListApprovals
     | GetApproval

@@ -244,13 +244,13 @@ class ApprovalResolved(Event, frozen=True, tag="approval.resolved"):
 
 
 class RunWaiting(Event, frozen=True, tag="run.waiting"):
-    """The run is parked until one of these approvals is answered. It has not ended."""
+    """The run is suspended until one of these approvals is answered. It has not ended."""
 
     approvals: tuple[str, ...]
 
 
 class RunResumed(Event, frozen=True, tag="run.resumed"):
-    """A run goes on that was parked, or whose host had ended.
+    """A run goes on that was suspended, or whose host had ended.
 
     Of its messages those before number ``i`` stand: what was told of others is told anew.
     """

@@ -15,7 +15,7 @@ from motet.actors.hosting.records import Records, scope_of
 from motet.actors.hosting.tree import Tree
 from motet.actors.rooms.definition import acts_as, may_change, room_of
 from motet.actors.runs.run import Run
-from motet.actors.runs.suspend import Parking
+from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.sessions.intake import Intake
 from motet.protocols.approvals import (
     AnswerApproval,
@@ -36,7 +36,7 @@ from motet.protocols.sessions import LOCAL, GetRun, Principal
 from motet.protocols.storage import storable
 
 if TYPE_CHECKING:
-    from motet.actors.runs.suspend import Parked
+    from motet.actors.runs.suspend import SuspendedRun
 
 
 DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
@@ -64,8 +64,8 @@ class Approving(Records):
             if not await self._owns(whose, principal):
                 raise NotFound(f"no room {room!r} of yours")
         request = ListApprovals(whose, session, state, None, limit)
-        found = await self._parking.approvals.ask(request)
-        return tuple(map(self._parking.blocked, found))
+        found = await self._suspended_runs.approvals.ask(request)
+        return tuple(map(self._suspended_runs.blocked, found))
 
     async def approve(
         self,
@@ -95,30 +95,30 @@ class Approving(Records):
         answer = AnswerApproval(known.id, decision, by or principal.user, note)
         # Shielded: an answer that is on disk has to reach whoever waits for it.
         with trio.CancelScope(shield=True):
-            return await self._parking.answer(answer, deps)
+            return await self._suspended_runs.answer(answer, deps)
         raise AssertionError("nobody cancels this scope")
 
     async def grants(
         self, *, agent: str | None = None, principal: Principal = LOCAL
     ) -> tuple[Grant, ...]:
         """What ``allow-always`` has left, newest first."""
-        return await self._parking.approvals.ask(ListGrants(scope_of(principal), agent))
+        return await self._suspended_runs.approvals.ask(ListGrants(scope_of(principal), agent))
 
     async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None:
         """Have people asked again. Calls that were begun go on. Raises ``NotFound``."""
-        if not await self._parking.approvals.ask(RevokeGrant(grant, scope_of(principal))):
+        if not await self._suspended_runs.approvals.ask(RevokeGrant(grant, scope_of(principal))):
             raise NotFound(f"no grant {grant!r}")
 
     # Inside
 
     @property
-    def _parking(self) -> Parking:
-        parking = self._tree.services.parking
-        assert parking is not None
-        return parking
+    def _suspended_runs(self) -> SuspendedRuns:
+        suspended_runs = self._tree.services.suspended_runs
+        assert suspended_runs is not None
+        return suspended_runs
 
     async def _owned_approval(self, approval: str, principal: Principal) -> ApprovalInfo:
-        info = await self._parking.approvals.ask(GetApproval(approval))
+        info = await self._suspended_runs.approvals.ask(GetApproval(approval))
         mine = info is not None and scope_of(principal) in (None, info.user)
         if info is None or not (mine or await self._owns(info.user, principal)):
             raise NotFound(f"no approval {approval!r}")
@@ -132,18 +132,22 @@ class Approving(Records):
         record = await self._tree.rooms_store.ask(FindRoom(room, 0))
         return may_change(principal, record.owner if record else "")
 
-    def _revived(
+    def _resumed(
         self, principal: Principal, sessions: Sequence[str | None] | None, run_id: str | None
     ) -> list[Run]:
-        """The parked runs that a stop is about, as live ones. Nothing is awaited."""
+        """The suspended runs that a stop is about, as live ones. Nothing is awaited."""
 
-        def meant(one: Parked) -> bool:
+        def meant(one: SuspendedRun) -> bool:
             mine = scope_of(principal) in (None, one.user)
             if run_id is not None:
                 return mine and one.run_id == run_id
             return mine and (sessions is None or one.session in sessions)
 
-        return [self._parking.stopped(one) for one in self._tree.table.all_parked() if meant(one)]
+        return [
+            self._suspended_runs.resume_to_stop(one)
+            for one in self._tree.table.all_suspended()
+            if meant(one)
+        ]
 
 
 # What a person's answer to an escalation says: to the model, and to those who watch.

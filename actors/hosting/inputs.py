@@ -101,7 +101,7 @@ class RunStream(Generic[O_co]):
             raise StopAsyncIteration
         self._over = isinstance(event, Terminal)
         if isinstance(event, RunWaiting):
-            # Whoever leaves the block now must not cancel what is being parked.
+            # Whoever leaves the block now must not cancel what is being suspended.
             await self._run.ended.wait()
             self._over = self.result.status == "waiting"
         return event

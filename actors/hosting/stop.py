@@ -24,7 +24,7 @@ from motet.protocols.recovery import Quarantined
 from motet.protocols.sessions import LOCAL, RESEND, Ack, GetRun, Principal, RunInfo, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.runs.suspend import Parked
+    from motet.actors.runs.suspend import SuspendedRun
 
 
 AGAIN = ("interrupted", "dropped")
@@ -131,7 +131,7 @@ class Durable(Answering):
 
     def _waits(self, run: Run) -> bool:
         """For a person, and for nothing else."""
-        standing = self._tree.services.desk.standings.get(run.id)
+        standing = self._tree.services.pending_approvals.standings.get(run.id)
         return standing is not None and standing.waits and not standing.marks()
 
     def _cut_off(self, runs: list[Run]) -> None:
@@ -203,7 +203,7 @@ class Stopping(Answering):
 
     def _stopped_run(self, run_id: str, why: str, principal: Principal) -> Stop:
         table = self._tree.table
-        self._revived(principal, None, run_id)
+        self._resumed(principal, None, run_id)
         unheard = self._unheard(why, lambda one: one.run_id == run_id, principal)
         run = table.runs.get(run_id)
         if run is not None and table.may(principal, run):
@@ -215,7 +215,7 @@ class Stopping(Answering):
     def _stopped_sessions(self, session: str | None, why: str, principal: Principal) -> Stop:
         """``session`` None: all."""
         table = self._tree.table
-        self._revived(principal, None if session is None else (session,), None)
+        self._resumed(principal, None if session is None else (session,), None)
         unheard = self._unheard(why, lambda one: session in (None, one.session), principal)
         keys = table.owned(principal) if session is None else [session]
         stop = table.cancel(keys, why, by_user=True, principal=principal)
@@ -224,8 +224,8 @@ class Stopping(Answering):
     def _stopped_sender(self, session: str, sender: str, why: str, principal: Principal) -> Stop:
         """All that one person has said in a group."""
         table = self._tree.table
-        for parked in self._parked(session, sender, principal):
-            self._revived(principal, None, parked.run_id)
+        for suspended in self._suspended(session, sender, principal):
+            self._resumed(principal, None, suspended.run_id)
         stop = table.cancel_runs(self._said(session, sender, principal), why, by_user=True)
         return attrs.evolve(
             stop,
@@ -244,9 +244,9 @@ class Stopping(Answering):
             own = [run for run in going if run.principal.user == principal.user]
             last = max(own or going, key=lambda run: (not run.stop_reason, run.generation))
             return table.cancel_run(last, why, by_user=True)
-        parked = self._parked(session, sender, principal)
-        if parked:
-            return self._stopped_run(parked[-1].run_id, why, principal)
+        suspended = self._suspended(session, sender, principal)
+        if suspended:
+            return self._stopped_run(suspended[-1].run_id, why, principal)
         arrivals = self._unheard(
             why,
             lambda one: one.session == session and sender in ("", one.sender),
@@ -262,8 +262,8 @@ class Stopping(Answering):
         runs = self._tree.table.of(session, principal)
         return [run for run in runs if sender in ("", run.author) or is_from(run.text, sender)]
 
-    def _parked(self, session: str, sender: str, principal: Principal) -> list[Parked]:
-        ours = self._tree.table.parked.get(session, {}).values()
+    def _suspended(self, session: str, sender: str, principal: Principal) -> list[SuspendedRun]:
+        ours = self._tree.table.suspended.get(session, {}).values()
         mine = [one for one in ours if scope_of(principal) in (None, one.user)]
         return [one for one in mine if not sender or is_from(one.text, sender)]
 

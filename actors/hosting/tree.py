@@ -29,12 +29,12 @@ from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
 from motet.actors.models.provider import Models
 from motet.actors.rooms.opening import Open, Places, Rooms
 from motet.actors.runs.approval_gate import ApprovalGate
-from motet.actors.runs.pending_approvals import Desk
+from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children
 from motet.actors.sessions.recovery import Recovery, start_recoverer
-from motet.actors.sessions.resumption import load_parking, start_keeper
+from motet.actors.sessions.resumption import load_suspended, start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.location import Location
@@ -209,7 +209,7 @@ async def _plant(
     equip = partial(equipped, stores=stores, children=children, table=table)
     kit = ground.begin(equip, config)
     context = partial(_context, table, workspace, children)
-    ground.gate = ApprovalGate(Desk(), stores.approvals, table, config.approvals)
+    ground.gate = ApprovalGate(PendingApprovals(), stores.approvals, table, config.approvals)
     services = await _attend(system, ground, stores, kit, hooks, table, context)
     services.workbench, services.guard = Workbench(workspace), config.guard
     services.adopt(kit)
@@ -246,11 +246,11 @@ async def _plant(
         recovery=recovery,
         ground=ground,
     )
-    parking = await load_parking(stores.approvals, tree.resolver, tree.journal, services)
+    suspended_runs = await load_suspended(stores.approvals, tree.resolver, tree.journal, services)
     await _choices(table, stores)
     tree.interrupted = await _recover(tree.recovery, stores.traces)
     await start_recoverer(system, tree.recovery)
-    await start_keeper(system, parking)
+    await start_resumer(system, suspended_runs)
     return tree
 
 
@@ -281,7 +281,11 @@ async def _attend(
     services = Services(
         table, kit.catalog, stores.sessions, stores.bus, directory, tools, channel, hooks, breakers
     )
-    services.desk, services.policy, services.mcp = gate.desk, kit.policy, kit.mcp
+    services.pending_approvals, services.policy, services.mcp = (
+        gate.pending_approvals,
+        kit.policy,
+        kit.mcp,
+    )
     services.memory, services.tracer = stores.memory, stores.tracer
     services.fanout, services.journal = stores.fanout, stores.journal
     services.contexts = stores.contexts
@@ -298,12 +302,12 @@ async def _start_hooks(
 
 
 async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
-    store, retelling = recovery.store, recovery.retelling
+    store, republisher = recovery.store, recovery.republisher
     interrupted = await store.ask(await recovery.look())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):
-        await retelling.end(end.session, end.run_id, end.event)
-    await retelling.of_unfinished(recovery.kept)
+        await republisher.end(end.session, end.run_id, end.event)
+    await republisher.of_unfinished(recovery.kept)
     return interrupted
 
 

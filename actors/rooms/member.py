@@ -107,7 +107,7 @@ class Turn:
         run_id: of its run, if that has begun: then its member was told what it was to answer.
         problem: why nothing, in words that are fit for the room.
         given: the name that it has given the floor to.
-        waits: nothing yet: its run is parked until a person has decided.
+        waits: nothing yet: its run is suspended until a person has decided.
         usage: of its run, so far.
     """
 
@@ -151,16 +151,17 @@ class Late:
 
     def goes_on(self, session: str) -> bool:
         """Whether an earlier turn has not ended, or waits."""
-        return session in self.services.table.parked or bool(self._at_work(session))
+        return session in self.services.table.suspended or bool(self._at_work(session))
 
     def wake(self, session: str) -> list[Run]:
-        """The runs at work in a session, and those that are parked, which are so from now on: to be
-        stopped, without an await in between.
+        """The runs at work in a session. Suspended ones are resumed, so that they can be stopped.
+
+        Nothing is awaited in between.
         """
         services = self.services
-        if services.parking is not None:
-            for one in tuple(services.table.parked.get(session, {}).values()):
-                services.parking.stopped(one)
+        if services.suspended_runs is not None:
+            for one in tuple(services.table.suspended.get(session, {}).values()):
+                services.suspended_runs.resume_to_stop(one)
         return self._at_work(session)
 
     def _at_work(self, session: str) -> list[Run]:
@@ -209,8 +210,8 @@ class Late:
 
 # Has a member of a room take its turn: a run like any other, paid by the round.
 #
-# Invariants: a turn's run has ended, with all that it started, or is parked, when its task goes on
-# (G1); a member acts for its room, never for the person who spoke last (G16).
+# Invariants: a turn's run has ended, with all that it started, or is suspended, when its task goes
+# on (G1); a member acts for its room, never for the person who spoke last (G16).
 
 
 CHOOSER = "room.selector"
@@ -357,11 +358,11 @@ class Speaker:
         await self._intake.deliver(entering)
 
     def live(self) -> tuple[Run, ...]:
-        """The runs of this room that have not ended, except those that are parked."""
+        """The runs of this room that have not ended, except those that are suspended."""
         return tuple(run for run in self._runs if run.result is None)
 
     def wake(self) -> tuple[Run, ...]:
-        """As :meth:`live`, with those that were parked, which are to be stopped."""
+        """As :meth:`live`, with those that were suspended, which are to be stopped."""
         woken = [run for one in self.members for run in self.late.wake(self.session(one.name))]
         return tuple(dict.fromkeys((*self.live(), *woken)))
 

@@ -1,7 +1,7 @@
 """The way of a call past a person: on record, shown, answered, and only then begun (G10).
 
 Everything that goes wrong on it means that the call is not run. Cancelling leaves the approval on
-record: whoever ends the run withdraws it, and a run that is parked finds it again.
+record: whoever ends the run withdraws it, and a run that is suspended finds it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.runs.pending_approvals import Desk, Standing
+from motet.actors.runs.pending_approvals import PendingApprovals, Standing
 from motet.actors.tools.arguments import preview
 from motet.protocols.approvals import (
     LATER,
@@ -61,12 +61,12 @@ class ApprovalGate:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: PendingApprovals,
         store: ActorRef[ApprovalProtocol],
         table: RunTable,
         config: ApprovalsConfig,
     ) -> None:
-        self.desk = desk
+        self.pending_approvals = desk
         self._store = store
         self._table = table
         self.config = config
@@ -74,13 +74,13 @@ class ApprovalGate:
     @property
     def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]:
         """The time-outs of running calls, by (run, call); waits for a person pause them."""
-        return self.desk.timed
+        return self.pending_approvals.timed
 
     async def authorize(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> Permission:
         """Wait until the call may begin, or may not. Never raises but for a cancellation."""
-        standing = self.desk.standings.get(request.run_id)
+        standing = self.pending_approvals.standings.get(request.run_id)
         try:
             open_ones = asked and await self._without_grants(request, asked)
             if not open_ones:
@@ -118,11 +118,11 @@ class ApprovalGate:
     ) -> ApprovalInfo:
         """The approval when it is settled, or when it was waited for long enough."""
         run, new = standing.run, self._new(standing, request, args, asked)
-        with self.desk.awaiting(new.id) as waiter:
+        with self.pending_approvals.awaiting(new.id) as waiter:
             # Before it is on record, so that whoever begins meanwhile is marked.
             standing.hold(request.call.id, new.id)
             # So is the clock stopped: the answer may be there before this task looks again.
-            with self.desk.pausing(self._above(run)):
+            with self.pending_approvals.pausing(self._above(run)):
                 info = await self._request(standing, new)
                 hold = self.config.hold
                 while info.state == "pending":
@@ -164,8 +164,8 @@ class ApprovalGate:
             settled = await self._store.ask(RequestApproval(new, suspended, standing.marks()))
             info = settled.info
             if settled.fresh:
-                self.desk.expect(info, self.config.expires)
-                await self.desk.emit(standing.run, requested(info))
+                self.pending_approvals.expect(info, self.config.expires)
+                await self.pending_approvals.emit(standing.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
 
@@ -181,7 +181,7 @@ class ApprovalGate:
 
     def _later(self, standing: Standing, request: ExecuteCall) -> Permission:
         standing.leave(request.call.id)
-        return Permission("its run is parked until a person has decided", LATER)
+        return Permission("its run is suspended until a person has decided", LATER)
 
     # Beginning
 

@@ -53,7 +53,7 @@ def terminal(
 
 async def conclude(runner: TurnRunner, finish: Finish) -> None:
     """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
-    run, turn, leaving = runner.run, runner.turn, runner.leaving
+    run, turn, leaving = runner.run, runner.turn, runner.suspension
     if runner.batch is not None:
         await runner.batch.tell_cut()
     runner.hearing.conclude()
@@ -101,7 +101,7 @@ def result_of(runner: TurnRunner, finish: Finish) -> RunResult[Any]:
         error=runner.failure,
         errors=tuple([result for result in turn.results if result.outcome == "failed"]),
         rows=tuple(turn.rows),
-        approvals=runner.leaving.approvals,
+        approvals=runner.suspension.approvals,
         structured=runner.output.declared,
         value=runner.output.value(finish),
     )

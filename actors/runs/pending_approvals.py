@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from motet.actors.transcript.grammar import gap
-from motet.protocols.approvals import ApprovalInfo, Mark, Suspended
+from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call
 from motet.protocols.events import AnyEvent
 
@@ -50,7 +50,7 @@ class Standing:
     calls: tuple[Call, ...]
     step: int
     in_order: bool
-    suspended: Callable[[], Suspended] | None
+    suspended: Callable[[], SuspendedState] | None
     asked: bool = False
     began: set[str] = attrs.field(factory=set[str])
     held: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -134,7 +134,7 @@ class Waiter:
     info: ApprovalInfo | None = None
 
 
-class Desk:
+class PendingApprovals:
     """All that waits in one host.
 
     Attributes:
@@ -156,7 +156,7 @@ class Desk:
         self._paused: dict[trio.CancelScope, tuple[int, float, float]] = {}
 
     def __repr__(self) -> str:
-        return f"<Desk waiting={len(self._waiters)} pending={len(self.deadlines)}>"
+        return f"<PendingApprovals waiting={len(self._waiters)} pending={len(self.deadlines)}>"
 
     @contextmanager
     def awaiting(self, approval: str) -> Generator[Waiter]:

@@ -39,7 +39,7 @@ class Voice:
         return self._message
 
     def go_on(self, messages: int) -> None:
-        """So many were told of before the run was parked."""
+        """So many were told of before the run was suspended."""
         self._message = messages
 
     async def emit(self, event: events.AnyEvent) -> None:

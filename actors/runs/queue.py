@@ -34,12 +34,12 @@ def most_runs(rules: QueueConfig, *, group: bool) -> int:
     return rules.concurrent if group else 1
 
 
-def limit(slot: Slot, rules: QueueConfig, parked: int) -> int:
-    """Runs of the session that may go on at once, beside those that are parked."""
+def limit(slot: Slot, rules: QueueConfig, suspended: int) -> int:
+    """Runs of the session that may go on at once, beside those that are suspended."""
     if not slot.group:
-        return 1 - parked
+        return 1 - suspended
     most = most_runs(rules, group=True)
-    return queueing.allowed(most, slot.tokens, slot.window, rules.throttle) - parked
+    return queueing.allowed(most, slot.tokens, slot.window, rules.throttle) - suspended
 
 
 def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:

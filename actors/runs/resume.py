@@ -16,17 +16,17 @@ from motet.actors.runs.publisher import Voice
 from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Decision, Turn
 from motet.actors.telemetry.tracer import RunTrace
-from motet.protocols.approvals import Mark, Resumption, Suspended
+from motet.protocols.approvals import Mark, Resumption, SuspendedState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage
 from motet.protocols.tools import CallResult
 
 
-def suspended(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Suspended:
+def suspended_state(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> SuspendedState:
     """All that the run needs to go on, beside its rows, while the calls of its last row run."""
     step = len(turn.rows) - 1
     row = turn.rows[step]
     assert isinstance(row, AssistantMessage)
-    return Suspended(
+    return SuspendedState(
         rows=tuple(turn.rows),
         step=step,
         last=step + len(row.calls),
@@ -56,7 +56,7 @@ def fresh_budget(run: Run) -> Budget:
     return budget
 
 
-def take_up(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> Decision:
+def resume_turn(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> Decision:
     """Make a fresh turn go on where the run was left. No await: a stop finds it whole."""
     left = resumption.suspended
     voice.go_on(left.messages)

@@ -185,7 +185,7 @@ class Run:
         generation: higher than that of every run admitted before it.
         extra: what its system prompt says beside its agent's instructions.
         durable: it is nobody's, so that another host may go on with it.
-        resumption: where it was left, if it was parked, or if its host has ended.
+        resumption: where it was left, if it was suspended, or if its host has ended.
         heard: whether its start was told; None: its host is the first one.
         asked: an approval of it is on record; ``missed``: one was answered when its call had left.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.

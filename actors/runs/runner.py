@@ -25,11 +25,11 @@ from motet.actors.runs.output import RunOutput
 from motet.actors.runs.publisher import Voice
 from motet.actors.runs.queue import Slot
 from motet.actors.runs.recall import recall_of_turn as recall
-from motet.actors.runs.resume import counted, fresh_budget, take_up
+from motet.actors.runs.resume import counted, fresh_budget, resume_turn
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.suspend import Leaving
-from motet.actors.runs.tool_step import Batch
+from motet.actors.runs.suspend import Suspension
+from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.transcript.loops import Loops
 from motet.protocols import events
@@ -80,15 +80,15 @@ class TurnRunner:
         self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice, self.output)
         self.hearing = Hearing(run, slot, self.turn, self.voice)
         self.steering = Steering(run, slot, services, self.hooks, self.turn)
-        self.leaving = Leaving(run, services, self.turn, self.voice, self.trace)
+        self.suspension = Suspension(run, services, self.turn, self.voice, self.trace)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
-        self.batch: Batch | None = None
+        self.batch: ToolStep | None = None
         self._next: Decision | None = None
         self._ended_beside = 0
         if (left := run.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
-            self._next = take_up(self.turn, self.voice, self.trace, left)
+            self._next = resume_turn(self.turn, self.voice, self.trace, left)
             if isinstance(self._next, RunCalls):
                 self.batch = self._new_batch(self._next)
             run.resumption = None
@@ -114,22 +114,22 @@ class TurnRunner:
                     await self.hearing.end()
             deadline = trio.current_time() + FINISH_BUDGET
             finish = finish or self._stop()
-            if finish.status == "waiting" and not await self.leaving.leave(self.batch):
+            if finish.status == "waiting" and not await self.suspension.suspend(self.batch):
                 finish = self._stop()  # also what was stopped while it was leaving
                 deadline = trio.current_time() + FINISH_BUDGET
             with trio.CancelScope(shield=True, deadline=deadline):
                 if finish.status == "interrupted":
-                    await self.leaving.hand_on()
-                if not self.leaving.done:
+                    await self.suspension.keep_for_next_host()
+                if not self.suspension.done:
                     await conclude(self, finish)
-            if self.hooks.watch_end and not self.leaving.done:
+            if self.hooks.watch_end and not self.suspension.done:
                 # Those who watch have a budget of their own, so that they cost no transcript.
                 with trio.CancelScope(shield=True):
                     await tell_end(self, finish)
             end_trace(self, finish)
             result = result_of(self, finish)
             self.services.table.finish(self.run, result)
-            self.leaving.left()
+            self.suspension.publish()
         return result
 
     async def _bounded(self) -> Finish:
@@ -146,7 +146,7 @@ class TurnRunner:
 
     def _stop(self) -> Finish:
         """End the turn at once, and say in its last row who or what has ended it."""
-        if self.leaving.is_due(self.batch):
+        if self.suspension.is_due(self.batch):
             return Finish("waiting")
         if self.run.is_for_the_next and self.turn.state != "ended":
             return Finish("interrupted", detail=self._why)
@@ -202,7 +202,7 @@ class TurnRunner:
         return decision
 
     async def _tell_start(self, *, again: bool) -> None:
-        """``again``: after another host, or after it was parked."""
+        """``again``: after another host, or after it was suspended."""
         run = self.run
         if run.heard is False or not again:
             await self.voice.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
@@ -365,9 +365,9 @@ class TurnRunner:
                 await self.services.note(self.run, step, self.turn.rows[step])
         return decision
 
-    def _new_batch(self, decision: RunCalls) -> Batch:
-        batch = Batch(self.run, self.services, decision.calls, len(self.turn.rows) - 1)
-        return self.leaving.batch(batch)
+    def _new_batch(self, decision: RunCalls) -> ToolStep:
+        batch = ToolStep(self.run, self.services, decision.calls, len(self.turn.rows) - 1)
+        return self.suspension.batch(batch)
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
         """Its results; the batch stays when some of them are for later."""

@@ -16,7 +16,7 @@ from motet.actors.agents.workspace import Workbench
 from motet.actors.errors.log import Logger, logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
-from motet.actors.runs.pending_approvals import Desk
+from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.runs.turn import Turn
@@ -47,7 +47,7 @@ from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.hosting.wiring import Equipment
-    from motet.actors.runs.suspend import Parking
+    from motet.actors.runs.suspend import SuspendedRuns
 
 
 @attrs.define
@@ -55,8 +55,8 @@ class Services:
     """Refs stay valid across restarts of what they point to.
 
     Attributes:
-        desk: what waits for a person in this process.
-        parking: where runs go that wait for long; None: nowhere.
+        pending_approvals: what waits for a person in this process.
+        suspended_runs: where runs go that wait for long; None: nowhere.
         dropped: events that there was no event bus for.
         today: for the system prompt.
         shell: how commands are run, for the system prompt.
@@ -79,8 +79,8 @@ class Services:
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
     policy: PolicyDesk = attrs.field(factory=PolicyDesk)
-    desk: Desk = attrs.field(factory=Desk)
-    parking: Parking | None = None
+    pending_approvals: PendingApprovals = attrs.field(factory=PendingApprovals)
+    suspended_runs: SuspendedRuns | None = None
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: date.fromtimestamp(wall_time())

@@ -14,13 +14,13 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
-from motet.actors.runs.pending_approvals import Desk
+from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import Voice
-from motet.actors.runs.resume import suspended
+from motet.actors.runs.resume import suspended_state
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
-from motet.actors.runs.tool_step import Batch
+from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
 from motet.protocols import events
@@ -29,12 +29,12 @@ from motet.protocols.approvals import (
     ApprovalInfo,
     ApprovalProtocol,
     ListApprovals,
-    ListParked,
+    ListSuspended,
     Mark,
-    ParkRun,
     ResumeRun,
     Resumption,
-    Suspended,
+    SuspendedState,
+    SuspendRun,
 )
 from motet.protocols.errors import MotetError
 from motet.protocols.events import ApprovalResolved
@@ -44,14 +44,14 @@ from motet.runtime import ActorRef
 if TYPE_CHECKING:
     from motet.actors.agents.registry import Resolver
     from motet.actors.telemetry.subscription import EventJournal
-    from motet.protocols.approvals import ParkedRun
+    from motet.protocols.approvals import StoredSuspendedRun
 
 
 LEAVE_BUDGET = 5.0
 
 
-class Leaving:
-    """Of one run. ``done``: it is parked on disk; ``approvals``: what it waits for."""
+class Suspension:
+    """Of one run. ``done``: it is suspended on disk; ``approvals``: what it waits for."""
 
     def __init__(
         self, run: Run, services: Services, turn: Turn, voice: Voice, trace: RunTrace
@@ -64,15 +64,15 @@ class Leaving:
         self._voice = voice
         self._trace = trace
         self._failed = False
-        self._handed_on = False
+        self._kept_for_next_host = False
 
-    def batch(self, calls: Batch) -> Batch:
+    def batch(self, calls: ToolStep) -> ToolStep:
         """Let it be left, unless it is a part of another run, which needs its result now."""
-        if self._services.parking is not None and self._run.caller is None:
+        if self._services.suspended_runs is not None and self._run.caller is None:
             calls.standing.suspended = self._suspended
         return calls
 
-    def is_due(self, batch: Batch | None) -> bool:
+    def is_due(self, batch: ToolStep | None) -> bool:
         """Whether a run that is cut off now is left, not ended."""
         run = self._run
         if batch is None or batch.standing.suspended is None or self._failed:
@@ -86,54 +86,56 @@ class Leaving:
         """Whether nobody wants its end."""
         return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
 
-    async def leave(self, batch: Batch | None) -> bool:
+    async def suspend(self, batch: ToolStep | None) -> bool:
         """Put all of it on disk and say so; False: it must be ended. Shielded, with a budget."""
         assert batch is not None
         deadline = trio.current_time() + LEAVE_BUDGET
         with trio.CancelScope(shield=True, deadline=deadline):
             try:
-                self.done = await self._leave(batch)
+                self.done = await self._store(batch)
                 self.done = self.done and self._is_free
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.warn(self._run, "approvals", message)
         if not self.done:
             self._failed = True
-            self._run.stop_reason = self._run.stop_reason or "it could not be parked"
+            self._run.stop_reason = self._run.stop_reason or "it could not be suspended"
         return self.done
 
-    async def hand_on(self) -> None:
+    async def keep_for_next_host(self) -> None:
         """Leave the run to the next host, with all that is journalled of it on disk. Shield it."""
-        self.done = self._handed_on = True
+        self.done = self._kept_for_next_host = True
         try:
             await self._services.store.ask(EnterRun(self._run.id, 0, (), ()))
         except Exception as error:  # then it is what is there that the next host goes on from
             message = f"the last rows of a run for the next host are not on disk: {error}"
             await self._services.warn(self._run, "transcript", message)
 
-    async def _leave(self, batch: Batch) -> bool:
-        parking, run = self._services.parking, self._run
-        assert parking is not None
+    async def _store(self, batch: ToolStep) -> bool:
+        suspended_runs, run = self._services.suspended_runs, self._run
+        assert suspended_runs is not None
         rows = await batch.leave()
-        if not await parking.store(run.id, self._suspended(), rows):
+        if not await suspended_runs.store(run.id, self._suspended(), rows):
             return False
-        waiting = await parking.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
+        waiting = await suspended_runs.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
         self.approvals = tuple(one.id for one in reversed(waiting))
         await self._voice.emit(events.RunWaiting(self.approvals))
         return True
 
-    def left(self) -> None:
-        """Its task ends here, without an await in between: what waits for it finds it parked."""
-        if self.done and not self._handed_on and self._services.parking is not None:
-            self._services.parking.left(self._run)
+    def publish(self) -> None:
+        """Its task ends here, without an await in between: what waits for it finds it suspended."""
+        if self.done and not self._kept_for_next_host and self._services.suspended_runs is not None:
+            self._services.suspended_runs.add(self._run)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
         """What nobody has answered yet of a run that ends; for :meth:`withdrawn`."""
-        parking = self._services.parking
-        if not self._run.asked or parking is None:
+        suspended_runs = self._services.suspended_runs
+        if not self._run.asked or suspended_runs is None:
             return ()
         try:
-            return await parking.approvals.ask(ListApprovals(run_id=self._run.id, state="pending"))
+            return await suspended_runs.approvals.ask(
+                ListApprovals(run_id=self._run.id, state="pending")
+            )
         except Exception as error:
             await self._services.warn(self._run, "approvals", f"not told of: {error}", grave=False)
             return ()
@@ -141,18 +143,18 @@ class Leaving:
     async def withdrawn(self, pending: tuple[ApprovalInfo, ...]) -> None:
         """Tell that nobody needs to answer these any more."""
         for info in pending:
-            self._services.desk.deadlines.pop(info.id, None)
+            self._services.pending_approvals.deadlines.pop(info.id, None)
             await self._voice.emit(events.ApprovalResolved(info.id, "cancelled", ""))
 
-    def _suspended(self) -> Suspended:
-        return suspended(self._run, self._turn, self._voice, self._trace)
+    def _suspended(self) -> SuspendedState:
+        return suspended_state(self._run, self._turn, self._voice, self._trace)
 
 
 # A run that waits for a person outside of any task: what is kept of it in memory.
 
 
 @attrs.define(eq=False)
-class Parked:
+class SuspendedRun:
     """All the rest is on disk.
 
     Attributes:
@@ -176,7 +178,7 @@ class Parked:
     warned: str = ""
 
     @classmethod
-    def stored(cls, run: ParkedRun) -> Parked:
+    def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
         return cls(
             run.run_id,
             run.session,
@@ -188,63 +190,62 @@ class Parked:
         )
 
 
-# Where runs go that wait for long, and how they go on: by their answer, or by a stop.
-#
-# Plain data and short steps; the :class:`Keeper` has the tasks. Invariants: who takes a run up has
-# taken it out of the table in the same step; what cannot be taken up now stays parked and says why.
-
-
 MOST_RESUMED = 3
 """Times in a row that a run is taken up by itself; if nothing came of it, a person has to (G14)."""
 
 
 @attrs.define(eq=False)
-class Parking:
-    """The parked runs of one host.
+class SuspendedRuns:
+    """The suspended runs of one host: plain data and short steps. The ``Resumer`` has the tasks.
+
+    Invariants: a run leaves the table of suspended runs in the step that resumes it; a run that
+    cannot be resumed now stays suspended and says why.
 
     Attributes:
         due: ids of runs to be looked at; ``news`` is set when there are some.
         answering: ids of approvals that are being answered in this process.
-        revived: runs that were taken out of the table and wait for their rows.
+        resuming: runs that were taken out of the table and wait for their rows.
         opened: set when the block of the host begins: none goes on before, so that hooks are there.
     """
 
     approvals: ActorRef[ApprovalProtocol]
-    desk: Desk
+    pending_approvals: PendingApprovals
     table: RunTable
     resolver: Resolver
     journal: EventJournal
     services: Services
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
-    revived: deque[tuple[Run, Parked]] = attrs.field(factory=deque[tuple[Run, Parked]])
+    resuming: deque[tuple[Run, SuspendedRun]] = attrs.field(factory=deque[tuple[Run, SuspendedRun]])
     news: trio.Event = attrs.field(factory=trio.Event)
     opened: trio.Event = attrs.field(factory=trio.Event)
 
     # Leaving
 
-    async def store(self, run_id: str, suspended: Suspended, rows: tuple[Mark, ...]) -> bool:
-        return await self.approvals.ask(ParkRun(run_id, suspended, rows))
+    async def store(self, run_id: str, suspended: SuspendedState, rows: tuple[Mark, ...]) -> bool:
+        return await self.approvals.ask(SuspendRun(run_id, suspended, rows))
 
-    def left(self, run: Run) -> None:
+    def add(self, run: Run) -> None:
         """A run has left its task; it goes on at once if it has an answer already."""
         agent = run.agent
         user = run.principal.user
-        self.table.park(Parked(run.id, run.session, agent.name, user, run.text, agent, run.deps))
+        self.table.suspend(
+            SuspendedRun(run.id, run.session, agent.name, user, run.text, agent, run.deps)
+        )
         if run.missed:
             self.wake(run.id)
 
     async def load(self) -> None:
-        """Once, before runs are recovered: what the last host left parked or waiting."""
-        for run in await self.approvals.ask(ListParked()):
-            self.table.park(Parked.stored(run))
+        """Once, before runs are recovered: what the last host left suspended or waiting."""
+        for run in await self.approvals.ask(ListSuspended()):
+            self.table.suspend(SuspendedRun.stored(run))
             if run.due:
                 self.wake(run.run_id)
 
     # Going on
 
-    def find(self, run_id: str) -> Parked | None:
-        return next((one for one in self.table.all_parked() if one.run_id == run_id), None)
+    def find(self, run_id: str) -> SuspendedRun | None:
+        return next((one for one in self.table.all_suspended() if one.run_id == run_id), None)
 
     async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
         """Put an answer on record, tell of it, and have its run go on. Shield it."""
@@ -253,11 +254,11 @@ class Parking:
             settled = await self.approvals.ask(request)
             if settled.fresh:
                 await self.tell(settled.info)
-            parked = self.find(settled.info.run_id)
-            if parked is not None:
-                parked.resumed = 0
-                parked.deps = deps if deps is not None else parked.deps
-                await self.agent(parked)
+            suspended = self.find(settled.info.run_id)
+            if suspended is not None:
+                suspended.resumed = 0
+                suspended.deps = deps if deps is not None else suspended.deps
+                await self.agent(suspended)
             info = self.blocked(settled.info)
             self.settled(settled.info)
             return info
@@ -265,11 +266,11 @@ class Parking:
             self.answering.discard(request.id)
 
     def settled(self, info: ApprovalInfo) -> None:
-        """Pass an answer on to whoever waits for it: a call that runs, or a parked run.
+        """Pass an answer on to whoever waits for it: a call that runs, or a suspended run.
 
         A run that is leaving just now will find that it was answered.
         """
-        if self.desk.settled(info):
+        if self.pending_approvals.settled(info):
             return
         run = self.table.runs.get(info.run_id)
         if run is not None:
@@ -281,73 +282,73 @@ class Parking:
         await self.services.publish(info.session, resolved(info), info.run_id)
 
     def wake(self, run_id: str) -> None:
-        """Have a run go on that has an answer, if it is parked and can."""
-        parked = self.find(run_id)
-        if parked is not None:
-            parked.due = True
+        """Have a run go on that has an answer, if it is suspended and can."""
+        suspended = self.find(run_id)
+        if suspended is not None:
+            suspended.due = True
             self.due.append(run_id)
             self.news.set()
 
     def agent_known(self, name: str) -> None:
         """Runs that only waited for this agent can go on now."""
-        for parked in self.table.all_parked():
-            if parked.due and (parked.blocked or parked.agent == name):
-                self.wake(parked.run_id)
+        for suspended in self.table.all_suspended():
+            if suspended.due and (suspended.blocked or suspended.agent == name):
+                self.wake(suspended.run_id)
 
-    async def agent(self, parked: Parked) -> AnyAgent | None:
+    async def agent(self, suspended: SuspendedRun) -> AnyAgent | None:
         """The agent that it goes on with; None, and it says why, when it cannot."""
         try:
-            agent = parked.code or await self.resolver.resolve(parked.agent)
+            agent = suspended.code or await self.resolver.resolve(suspended.agent)
         except MotetError as error:
-            parked.blocked = f"{error}: it goes on when host.add(...) makes the agent known"
+            suspended.blocked = f"{error}: it goes on when host.add(...) makes the agent known"
             return None
-        if agent.deps_type is not None and parked.deps is None:
-            parked.blocked = (
+        if agent.deps_type is not None and suspended.deps is None:
+            suspended.blocked = (
                 f"the agent {agent.name!r} needs deps, which are not stored: "
                 "give them with host.approve(id, decision, deps=...)"
             )
             return None
-        if parked.resumed >= MOST_RESUMED:
-            parked.blocked = (
-                f"it was taken up {parked.resumed} times and each time the host ended: "
+        if suspended.resumed >= MOST_RESUMED:
+            suspended.blocked = (
+                f"it was taken up {suspended.resumed} times and each time the host ended: "
                 "answer again to have it tried once more, or stop it"
             )
             return None
-        parked.blocked = ""
+        suspended.blocked = ""
         return agent
 
-    def revive(self, parked: Parked, agent: AnyAgent) -> Run:
-        """A parked run as a live one, whose rows are not there yet. Nothing may be awaited before.
+    def resume(self, suspended: SuspendedRun, agent: AnyAgent) -> Run:
+        """A live run in its place, which has no rows yet: the ``Resumer`` loads them.
 
-        The keeper goes on with it.
+        The caller awaits nothing between finding the suspended run and this.
         """
         run = Run(
-            parked.run_id,
-            parked.session,
+            suspended.run_id,
+            suspended.session,
             agent,
-            Principal(parked.user),
-            parked.text,
+            Principal(suspended.user),
+            suspended.text,
             agent.limits,
-            parked.deps,
+            suspended.deps,
         )
-        self.table.revive(run)
-        self.revived.append((run, parked))
+        self.table.resume(run)
+        self.resuming.append((run, suspended))
         self.news.set()
         return run
 
-    def stopped(self, parked: Parked) -> Run:
-        """Revive a parked run so that it can be stopped; no agent is needed."""
-        known = self.resolver.known(parked.agent)
-        return self.revive(parked, parked.code or known or AgentSpec(parked.agent))
+    def resume_to_stop(self, suspended: SuspendedRun) -> Run:
+        """Revive a suspended run so that it can be stopped; no agent is needed."""
+        known = self.resolver.known(suspended.agent)
+        return self.resume(suspended, suspended.code or known or AgentSpec(suspended.agent))
 
-    async def rows(self, run: Run, parked: Parked) -> Resumption | None:
-        """Give a revived run what it was left with; None when it is not parked on disk any more."""
+    async def rows(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
+        """Load the stored state into a resumed run; None: it is no longer suspended on disk."""
         await self.journal.settle()  # what has been told of it is there to be read
         found = await self.approvals.ask(ResumeRun(run.id))
         if found is not None:
             left = found.suspended
             run.resumption, run.limits, run.asked = found, left.limits, True
-            run.principal = Principal(parked.user, left.role)
+            run.principal = Principal(suspended.user, left.role)
             run.found, run.extra, run.lineage = set(left.found), left.extra, left.lineage
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
@@ -355,8 +356,8 @@ class Parking:
 
     def blocked(self, info: ApprovalInfo) -> ApprovalInfo:
         """The approval, with what keeps its run from going on."""
-        parked = self.find(info.run_id)
-        return info if parked is None else replace(info, blocked=parked.blocked)
+        suspended = self.find(info.run_id)
+        return info if suspended is None else replace(info, blocked=suspended.blocked)
 
 
 def resolved(info: ApprovalInfo) -> ApprovalResolved:

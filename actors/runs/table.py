@@ -29,7 +29,7 @@ from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 if TYPE_CHECKING:
     from motet.actors.hosting.wiring import Equipment
     from motet.actors.runs.queue_rules import Way
-    from motet.actors.runs.suspend import Parked
+    from motet.actors.runs.suspend import SuspendedRun
     from motet.protocols.sessions import SessionMessage
     from motet.runtime import ActorRef
 
@@ -80,9 +80,9 @@ QUEUE_CAPACITY = QUEUE.capacity
 
 
 class RunTable:
-    """All live runs of one host, and by session those that are parked.
+    """All live runs of one host, and by session those that are suspended.
 
-    What is queued behind a parked run waits for its end; sessions that are ``held`` wait for the
+    What is queued behind a suspended run waits for its end; sessions that are ``held`` wait for the
     agents of what is in their queues. ``opener`` is set while sessions have somebody to begin them.
     """
 
@@ -92,7 +92,7 @@ class RunTable:
         self.models: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
         self.slots = OrderedDict[str, Slot]()  # the one first that was used least lately
-        self.parked: dict[str, dict[str, Parked]] = {}
+        self.suspended: dict[str, dict[str, SuspendedRun]] = {}
         self.held: set[str] = set()
         self.draining = trio.Event()
         self.arrivals = Arrivals()
@@ -168,7 +168,7 @@ class RunTable:
         if self.draining.is_set() and not _is_part(run):
             raise ShuttingDown("the host is shutting down: try again when it is back")
         slot = self.slot(run.session)
-        waits = run.session in self.parked or run.session in self.held
+        waits = run.session in self.suspended or run.session in self.held
         busy = bool(slot.queue or slot.running or slot.arriving) or waits
         lineup.check(slot, run, self.rules, busy=busy)
         self._admitted += 1
@@ -223,8 +223,8 @@ class RunTable:
                 self._nudge(run)
 
     def _most(self, slot: Slot) -> int:
-        """Runs that may go on at once; one that is parked has its place."""
-        return lineup.limit(slot, self.rules, len(self.parked.get(slot.session, ())))
+        """Runs that may go on at once; one that is suspended has its place."""
+        return lineup.limit(slot, self.rules, len(self.suspended.get(slot.session, ())))
 
     def _nudge(self, run: Run) -> None:
         """Have the run that an input is to enter look at it, if it waits for its children."""
@@ -259,18 +259,18 @@ class RunTable:
         self.slot(run.session).queue.append(run)
         self.runs[run.id] = run
 
-    def park(self, parked: Parked) -> None:
+    def suspend(self, suspended: SuspendedRun) -> None:
         """Keep what is left of a run that waits; nothing else starts in its session meanwhile."""
-        self.parked.setdefault(parked.session, {})[parked.run_id] = parked
+        self.suspended.setdefault(suspended.session, {})[suspended.run_id] = suspended
 
-    def all_parked(self) -> list[Parked]:
-        return [one for ours in self.parked.values() for one in ours.values()]
+    def all_suspended(self) -> list[SuspendedRun]:
+        return [one for ours in self.suspended.values() for one in ours.values()]
 
-    def revive(self, run: Run) -> None:
-        """Take a parked run up again: from here on a stop finds it as a live one."""
-        del self.parked[run.session][run.id]
-        if not self.parked[run.session]:
-            del self.parked[run.session]
+    def resume(self, run: Run) -> None:
+        """Take a suspended run up again: from here on a stop finds it as a live one."""
+        del self.suspended[run.session][run.id]
+        if not self.suspended[run.session]:
+            del self.suspended[run.session]
         slot = self.slot(run.session)
         self._admitted += 1
         run.generation = self._admitted

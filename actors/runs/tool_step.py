@@ -19,7 +19,7 @@ from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import input_guard as guard
 from motet.protocols import events
-from motet.protocols.approvals import LATER, Mark, Suspended
+from motet.protocols.approvals import LATER, Mark, SuspendedState
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -29,7 +29,7 @@ PREVIEW = 1_000
 ARGUMENT_PREVIEW = 500
 
 
-class Batch:
+class ToolStep:
     """The calls of one assistant row. ``step`` is that row's place among the rows of its run.
 
     ``record`` holds one result per call at every moment, also when the batch has been cut.
@@ -42,7 +42,7 @@ class Batch:
         services: Services,
         calls: tuple[Call, ...],
         step: int,
-        suspended: Callable[[], Suspended] | None = None,
+        suspended: Callable[[], SuspendedState] | None = None,
     ) -> None:
         self.run = run
         self.services = services
@@ -78,7 +78,11 @@ class Batch:
         The calls are on disk before the first one starts: a crash then shows as ``unknown``.
         """
         await self._store_intent(intent)
-        run, standing, standings = self.run, self.standing, self.services.desk.standings
+        run, standing, standings = (
+            self.run,
+            self.standing,
+            self.services.pending_approvals.standings,
+        )
         limit, may_begin = run.limits.parallel, None
         if standing.in_order:
             limit, may_begin = len(self.calls), standing.may_begin
@@ -102,7 +106,7 @@ class Batch:
     async def tell_cut(self) -> None:
         """Tell the end of calls that were cut; part of a run's clean-up.
 
-        What a run that was parked had announced has an end too.
+        What a run that was suspended had announced has an end too.
         """
         results = self.results
         for index in sorted(self._open):

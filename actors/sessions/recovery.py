@@ -19,7 +19,7 @@ from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.recovery_plan import (
-    Retelling,
+    Republisher,
     completed,
     has_begun,
     has_started,
@@ -117,11 +117,11 @@ class Recovery:
         return [one.left for kept in self._kept.values() for one in kept]
 
     @property
-    def retelling(self) -> Retelling:
+    def republisher(self) -> Republisher:
         """What the last host could not tell any more."""
-        parking = self.services.parking
-        assert parking is not None
-        return Retelling(self.readers, parking.approvals, self.services.publish)
+        suspended_runs = self.services.suspended_runs
+        assert suspended_runs is not None
+        return Republisher(self.readers, suspended_runs.approvals, self.services.publish)
 
     async def _left(self) -> list[LeftRun]:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
@@ -255,7 +255,7 @@ class Recovery:
             fit = begins[session] = await self._fit(session)
             if fit:
                 statements += rows.take_up(map(self._refreshed, fit))
-            if fit and session not in self.table.parked:  # what is behind a parked run waits
+            if fit and session not in self.table.suspended:  # what is behind a suspended run waits
                 statements.append(Statement(rows.TRY, (session,)))
         await self._count(statements)
         for session, fit in begins.items():
@@ -314,7 +314,7 @@ class Recovery:
             if ended:
                 if (feed := self.services.fanout.feed) is not None:
                     await feed.settle()
-                await self.retelling.end(run.session, run.id, RunInterrupted(why))
+                await self.republisher.end(run.session, run.id, RunInterrupted(why))
         except Exception as error:
             log.error("an input is not on record as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))

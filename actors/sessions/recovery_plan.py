@@ -31,7 +31,7 @@ from motet.protocols.approvals import (
     ApprovalProtocol,
     GetApproval,
     Resumption,
-    Suspended,
+    SuspendedState,
     TurnState,
 )
 from motet.protocols.chat import (
@@ -115,7 +115,7 @@ def resumption(
     batch = said[-1].calls if step is not None else ()
     announced, told = _heard(left, before, batch)
     return Resumption(
-        Suspended(
+        SuspendedState(
             rows=before,
             step=len(before) - 1,
             last=len(before) - 1 + len(batch),
@@ -236,7 +236,7 @@ APPROVALS = _APPROVALS.format(
 )
 
 MOST = 1_000
-"""Parked runs of which is looked whether something is to be told."""
+"""The most suspended runs that are checked for events to republish."""
 
 log = logger(__name__)
 
@@ -344,7 +344,7 @@ def _take(texts: Counter[tuple[str, str]], one: tuple[str, str]) -> bool:
 
 
 @attrs.frozen(eq=False)
-class Retelling:
+class Republisher:
     """Of one host, when it starts. Never fails it: what cannot be read is not told again."""
 
     readers: Readers
@@ -356,7 +356,7 @@ class Retelling:
         try:
             going = list(kept)
             await self._inputs([left.info for left in going])
-            for left in (*going, *await self._parked()):
+            for left in (*going, *await self._suspended()):
                 for event in left.late:
                     await self.tell(left.info.session, event, left.info.run_id)
             await self._approvals(await self.readers.read(APPROVALS))
@@ -387,7 +387,7 @@ class Retelling:
         key = str(found[0][0]) if found else None
         await self.tell(info.session, ev.InputAccepted(info.text, info.user, key), info.run_id)
 
-    async def _parked(self) -> list[LeftRun]:
+    async def _suspended(self) -> list[LeftRun]:
         found = await self.readers.read(*stored.runs(ListRuns(status="waiting", limit=MOST)))
         return [await self._left(stored.run_info(row)) for row in found]
 

@@ -1,4 +1,4 @@
-"""The tasks behind approvals: they expire in time, and parked runs go on when they can."""
+"""The tasks behind approvals: they expire in time, and suspended runs go on when they can."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
-from motet.actors.runs.suspend import Parked, Parking
+from motet.actors.runs.suspend import SuspendedRun, SuspendedRuns
 from motet.actors.sessions.session import wake
 from motet.protocols.approvals import (
     ApprovalProtocol,
@@ -43,11 +43,13 @@ class PendingCount(Request[int], frozen=True, tag="approvals.pending"):
     """How many approvals are pending in this host."""
 
 
-class Keeper(Actor[PendingCount]):
+class Resumer(Actor[PendingCount]):
     """``clock`` gives Unix seconds, by which approvals of before are known to expire."""
 
-    def __init__(self, parking: Parking, clock: Callable[[], float] = wall_time) -> None:
-        self._parking = parking
+    def __init__(
+        self, suspended_runs: SuspendedRuns, clock: Callable[[], float] = wall_time
+    ) -> None:
+        self._suspended_runs = suspended_runs
         self._clock = clock
 
     async def on_start(self) -> None:
@@ -57,13 +59,13 @@ class Keeper(Actor[PendingCount]):
 
     @handles(PendingCount)
     async def pending(self, _: PendingCount) -> int:
-        return len(self._parking.desk.deadlines)
+        return len(self._suspended_runs.pending_approvals.deadlines)
 
     # Expiring
 
     async def _expire(self) -> None:
         await self._remember()
-        desk = self._parking.desk
+        desk = self._suspended_runs.pending_approvals
         while True:
             first = min(desk.deadlines, key=desk.deadlines.__getitem__, default=None)
             with trio.move_on_at(inf if first is None else desk.deadlines[first]):
@@ -74,10 +76,12 @@ class Keeper(Actor[PendingCount]):
 
     async def _remember(self) -> None:
         """What a host before has left pending."""
-        desk = self._parking.desk
+        desk = self._suspended_runs.pending_approvals
         while True:
             try:
-                left = await self._parking.approvals.ask(ListApprovals(state="pending", limit=ALL))
+                left = await self._suspended_runs.approvals.ask(
+                    ListApprovals(state="pending", limit=ALL)
+                )
             except Exception as error:
                 log.warning("approvals not read", why=str(error))
                 await trio.sleep(AGAIN)
@@ -88,23 +92,23 @@ class Keeper(Actor[PendingCount]):
             return
 
     async def _end(self, approval: str) -> None:
-        desk = self._parking.desk
+        desk = self._suspended_runs.pending_approvals
         del desk.deadlines[approval]  # so that nobody else tells of it
         try:
-            settled = await self._parking.approvals.ask(ExpireApproval(approval))
+            settled = await self._suspended_runs.approvals.ask(ExpireApproval(approval))
         except Exception as error:
             log.warning("approval not expired", approval=approval, why=str(error))
             desk.deadlines[approval] = trio.current_time() + AGAIN
             return
         if settled.info.state == "expired":
-            await self._parking.tell(settled.info)
-        self._parking.settled(settled.info)
+            await self._suspended_runs.tell(settled.info)
+        self._suspended_runs.settled(settled.info)
 
     # Answers by another process
 
     async def _watch(self) -> None:
         """While something is pending, look whether somebody answered it on disk."""
-        desk = self._parking.desk
+        desk = self._suspended_runs.pending_approvals
         while True:
             while not desk.deadlines:
                 await desk.asked.wait()
@@ -115,94 +119,102 @@ class Keeper(Actor[PendingCount]):
                 await self._look()
 
     async def _look(self) -> None:
-        parking, known = self._parking, set(self._parking.desk.deadlines)
+        suspended_runs, known = (
+            self._suspended_runs,
+            set(self._suspended_runs.pending_approvals.deadlines),
+        )
         try:
-            left = await parking.approvals.ask(ListApprovals(state="pending", limit=ALL))
+            left = await suspended_runs.approvals.ask(ListApprovals(state="pending", limit=ALL))
             for approval in known - {info.id for info in left} if len(left) < ALL else ():
-                info = await parking.approvals.ask(GetApproval(approval))
-                mine = approval in parking.answering or approval not in parking.desk.deadlines
+                info = await suspended_runs.approvals.ask(GetApproval(approval))
+                mine = (
+                    approval in suspended_runs.answering
+                    or approval not in suspended_runs.pending_approvals.deadlines
+                )
                 if info is not None and info.state != "pending" and not mine:
-                    parking.desk.deadlines.pop(approval)
-                    await parking.tell(info)
-                    parking.settled(info)
+                    suspended_runs.pending_approvals.deadlines.pop(approval)
+                    await suspended_runs.tell(info)
+                    suspended_runs.settled(info)
         except Exception as error:
             log.warning("approvals not looked at", why=str(error))
 
     # Going on
 
     async def _attend(self) -> None:
-        parking = self._parking
-        await parking.opened.wait()
+        suspended_runs = self._suspended_runs
+        await suspended_runs.opened.wait()
         while True:
-            await parking.news.wait()
-            parking.news = trio.Event()
-            while parking.revived:
-                self.start_soon(self._go_on, *parking.revived.popleft())
-            while parking.due:
-                self.start_soon(self._look_at, parking.due.popleft())
+            await suspended_runs.news.wait()
+            suspended_runs.news = trio.Event()
+            while suspended_runs.resuming:
+                self.start_soon(self._go_on, *suspended_runs.resuming.popleft())
+            while suspended_runs.due:
+                self.start_soon(self._look_at, suspended_runs.due.popleft())
 
     async def _look_at(self, run_id: str) -> None:
         """Take a run up again, if its agent and all it needs are there."""
-        parking = self._parking
-        parked = parking.find(run_id)
-        if parked is None:
+        suspended_runs = self._suspended_runs
+        suspended = suspended_runs.find(run_id)
+        if suspended is None:
             return
-        agent = await parking.agent(parked)
-        if parking.find(run_id) is not parked:
+        agent = await suspended_runs.agent(suspended)
+        if suspended_runs.find(run_id) is not suspended:
             return  # somebody else was faster
         if agent is not None:
-            parking.revive(parked, agent)
-        elif parked.blocked != parked.warned:
-            parked.warned = parked.blocked
-            log.warning("a parked run cannot go on", run=run_id, why=parked.blocked)
-            warned = Warned("approvals", f"the run is answered and waits: {parked.blocked}")
-            await parking.services.announce(parked.session, warned, run_id)
+            suspended_runs.resume(suspended, agent)
+        elif suspended.blocked != suspended.warned:
+            suspended.warned = suspended.blocked
+            log.warning("a suspended run cannot go on", run=run_id, why=suspended.blocked)
+            warned = Warned("approvals", f"the run is answered and waits: {suspended.blocked}")
+            await suspended_runs.services.announce(suspended.session, warned, run_id)
 
-    async def _go_on(self, run: Run, parked: Parked) -> None:
-        """Give a revived run its rows, and its session the run."""
-        if not run.stop_reason and await self._parking.agent(parked) is None:
-            self._back(run, parked)  # it was revived to be stopped, and then was not
+    async def _go_on(self, run: Run, suspended: SuspendedRun) -> None:
+        """Give a resuming run its rows, and its session the run."""
+        if not run.stop_reason and await self._suspended_runs.agent(suspended) is None:
+            self._back(run, suspended)  # it was resuming to be stopped, and then was not
             return
         try:
-            found = await self._parking.rows(run, parked)
+            found = await self._suspended_runs.rows(run, suspended)
         except Exception as error:
-            log.error("a parked run cannot be read", run=run.id, why=str(error))
-            parked.blocked = f"what is stored of it cannot be read: {error}"
-            self._back(run, parked)
+            log.error("a suspended run cannot be read", run=run.id, why=str(error))
+            suspended.blocked = f"what is stored of it cannot be read: {error}"
+            self._back(run, suspended)
             return
-        table = self._parking.table
+        table = self._suspended_runs.table
         if found is None:
-            table.finish(run, run.ends_as("dropped", "it is not parked any more"))
+            table.finish(run, run.ends_as("dropped", "it is not suspended any more"))
         else:
             table.slot(run.session).starting.append(run)
         wake(table, run.session)
 
-    def _back(self, run: Run, parked: Parked) -> None:
-        """It stays parked."""
-        table = self._parking.table
-        table.finish(run, run.ends_as("waiting", parked.blocked))
-        table.park(parked)
+    def _back(self, run: Run, suspended: SuspendedRun) -> None:
+        """It stays suspended."""
+        table = self._suspended_runs.table
+        table.finish(run, run.ends_as("waiting", suspended.blocked))
+        table.suspend(suspended)
 
 
 # Starts what a host needs for approvals, and takes up what the last host left of them.
 
 
-async def load_parking(
+async def load_suspended(
     approvals: ActorRef[ApprovalProtocol],
     resolver: Resolver,
     journal: EventJournal,
     services: Services,
-) -> Parking:
+) -> SuspendedRuns:
     """To be called before runs are recovered: those that wait are none of them."""
-    services.desk.emit = services.emit
-    parking = Parking(approvals, services.desk, services.table, resolver, journal, services)
-    services.parking = parking
-    await parking.load()
-    return parking
+    services.pending_approvals.emit = services.emit
+    suspended_runs = SuspendedRuns(
+        approvals, services.pending_approvals, services.table, resolver, journal, services
+    )
+    services.suspended_runs = suspended_runs
+    await suspended_runs.load()
+    return suspended_runs
 
 
-async def start_keeper(system: System, parking: Parking) -> None:
-    """To be called when runs have been recovered: parked ones may go on from now on."""
-    for info in await parking.approvals.ask(WithdrawLeft()):
-        await parking.tell(info)
-    await system.start(lambda: Keeper(parking), name="approvals-keeper")
+async def start_resumer(system: System, suspended_runs: SuspendedRuns) -> None:
+    """To be called when runs have been recovered: suspended ones may go on from now on."""
+    for info in await suspended_runs.approvals.ask(WithdrawLeft()):
+        await suspended_runs.tell(info)
+    await system.start(lambda: Resumer(suspended_runs), name="approvals-keeper")

@@ -1,8 +1,8 @@
-"""Approvals and parked runs as they are written and read: pure functions, statements and rows.
+"""Approvals and suspended runs as they are written and read: pure functions, statements and rows.
 
 Nothing branches inside a transaction: what must hold is said by how many rows a statement returns.
 Invariants: an approval leaves ``pending`` once; it is used once, and only when it was allowed for
-these very arguments; a run is parked, and taken up, with all of it or not at all.
+these very arguments; a run is suspended, and taken up, with all of it or not at all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from motet.protocols.approvals import (
     ListGrants,
     Mark,
     NewApproval,
-    ParkedRun,
     Resumption,
     RevokeGrant,
-    Suspended,
+    StoredSuspendedRun,
+    SuspendedState,
 )
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.storage import Row, Statement, storable
@@ -87,12 +87,12 @@ UPDATE approvals SET used = ?4
 WHERE id = ?1 AND run_id = ?2 AND args_hash = ?3 AND state = 'allowed' AND used IS NULL
 RETURNING 1"""
 
-PARK = """
+SUSPEND = """
 UPDATE runs SET status = 'waiting', usage = ?2, updated = ?3
 WHERE run_id = ?1 AND status IN ('queued', 'running')
 RETURNING 1"""
 
-TAKE_UP = """
+RESUME = """
 UPDATE runs SET status = 'running', updated = ?2
 WHERE run_id = ?1 AND status IN ('waiting', 'running')
 RETURNING 1"""
@@ -110,7 +110,7 @@ WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
   AND run_id = ?1 AND event IN ('tool.call', 'tool.result')"""
 
 # A run whose journal has gone on behind the calls that waited was not waiting when its host ended.
-PARK_LEFT = f"""
+SUSPEND_LEFT = f"""
 UPDATE runs SET status = 'waiting'
 WHERE status = 'running' AND EXISTS (
     SELECT 1 FROM steps AS state
@@ -118,7 +118,7 @@ WHERE status = 'running' AND EXISTS (
       AND NOT EXISTS (SELECT 1 FROM steps AS later WHERE later.run_id = runs.run_id
                       AND later.step > json_extract(state.body, '$.last')))"""
 
-PARKED = f"""
+SUSPENDED = f"""
 SELECT run_id, session, agent, user, text,
        coalesce((SELECT json_extract(body, '$.resumed') FROM steps
                  WHERE steps.run_id = runs.run_id AND step = {STATE_STEP}), 0),
@@ -146,11 +146,11 @@ _FIELDS = ApprovalInfo.__struct_fields__[:-1]
 _GRANTS = "SELECT id, agent, tool, user, asker, by, created, approval FROM approval_grants"
 REVOKE = "DELETE FROM approval_grants WHERE id = ?1 AND (?2 IS NULL OR user = ?2) RETURNING 1"
 
-_suspended = msgspec.json.Decoder(Suspended)
+_suspended = msgspec.json.Decoder(SuspendedState)
 
 
 def request(
-    new: NewApproval, suspended: Suspended | None, began: Sequence[Mark], now: float
+    new: NewApproval, suspended: SuspendedState | None, began: Sequence[Mark], now: float
 ) -> tuple[Statement, ...]:
     """To be run behind the journal of the run; the first fails when the run has ended."""
     run_id = new.run_id
@@ -200,8 +200,8 @@ def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
     return (Statement(CLAIM, given, expect=1), *mark_begun(request.run_id, request.mark))
 
 
-def park(
-    run_id: str, suspended: Suspended, rows: Sequence[Mark], now: float
+def suspend(
+    run_id: str, suspended: SuspendedState, rows: Sequence[Mark], now: float
 ) -> tuple[Statement, ...]:
     """To be run behind the journal of the run; fails when the run has ended.
 
@@ -212,17 +212,17 @@ def park(
     return (
         *_kept(run_id, suspended),
         *(Statement(_RESULT, given) for given in results),
-        Statement(PARK, (run_id, usage, now), expect=1),
+        Statement(SUSPEND, (run_id, usage, now), expect=1),
     )
 
 
 _RESULT = BEGUN.replace("DO NOTHING", "DO UPDATE SET body = excluded.body")
 
 
-def take_up(run_id: str, now: float) -> tuple[Statement, ...]:
-    """The first fails when it is not parked, the second when nobody knows how it goes on."""
+def resume(run_id: str, now: float) -> tuple[Statement, ...]:
+    """The first fails when it is not suspended, the second when nobody knows how it goes on."""
     return (
-        Statement(TAKE_UP, (run_id, now), expect=1),
+        Statement(RESUME, (run_id, now), expect=1),
         Statement(COUNT_RESUMED, (run_id,), expect=1),
         Statement(JOURNAL, (run_id,)),
         Statement(HEARD, (run_id,)),
@@ -230,7 +230,7 @@ def take_up(run_id: str, now: float) -> tuple[Statement, ...]:
 
 
 def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
-    """What :func:`take_up` has read. Raises ``msgspec.MsgspecError`` for a broken journal."""
+    """What :func:`resume` has read. Raises ``msgspec.MsgspecError`` for a broken journal."""
     _, ((body,),), journal, heard = found
     suspended = _suspended.decode(str(body))
     rows = {int(step or 0): decode(text) for step, text in journal}
@@ -244,9 +244,11 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
     )
 
 
-def parked(row: Row) -> ParkedRun:
+def suspended(row: Row) -> StoredSuspendedRun:
     return msgspec.convert(
-        dict(zip(ParkedRun.__struct_fields__, row, strict=True)), ParkedRun, strict=False
+        dict(zip(StoredSuspendedRun.__struct_fields__, row, strict=True)),
+        StoredSuspendedRun,
+        strict=False,
     )
 
 
@@ -291,7 +293,7 @@ def revoke(request: RevokeGrant) -> Statement:
     return Statement(REVOKE, (request.id, request.user))
 
 
-def _kept(run_id: str, suspended: Suspended) -> tuple[Statement, ...]:
+def _kept(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
     """The rows and the rest; the first fails when the run has ended."""
     rows = tuple((run_id, at, encode(row)) for at, row in enumerate(suspended.rows))
     state = _text(msgspec.structs.replace(suspended, rows=()))
@@ -301,7 +303,7 @@ def _kept(run_id: str, suspended: Suspended) -> tuple[Statement, ...]:
     )
 
 
-def _text(suspended: Suspended) -> str:
+def _text(suspended: SuspendedState) -> str:
     try:
         return msgspec.json.encode(suspended).decode()
     except UnicodeEncodeError:  # half a surrogate pair in a message that waits
@@ -309,7 +311,7 @@ def _text(suspended: Suspended) -> str:
         return plain.decode()
 
 
-def _scrubbed(suspended: Suspended) -> Suspended:
+def _scrubbed(suspended: SuspendedState) -> SuspendedState:
     replace = msgspec.structs.replace
     waiting = tuple(replace(one, text=storable(one.text)) for one in suspended.turn.waiting)
     not_run = {k: replace(v, text=storable(v.text)) for k, v in suspended.turn.not_run.items()}

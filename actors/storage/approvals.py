@@ -28,15 +28,15 @@ from motet.protocols.approvals import (
     Grant,
     ListApprovals,
     ListGrants,
-    ListParked,
+    ListSuspended,
     MarkBegun,
-    ParkedRun,
-    ParkRun,
     RequestApproval,
     ResumeRun,
     Resumption,
     RevokeGrant,
     Settled,
+    StoredSuspendedRun,
+    SuspendRun,
     WithdrawLeft,
 )
 from motet.protocols.errors import NotFound
@@ -126,11 +126,11 @@ class ApprovalStore(Actor[ApprovalProtocol]):
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
 
-    # Parked runs
+    # SuspendedState runs
 
-    @handles(ParkRun, concurrent=AT_ONCE)
-    async def park(self, request: ParkRun) -> bool:
-        statements = rows.park(request.run_id, request.suspended, request.rows, self._clock())
+    @handles(SuspendRun, concurrent=AT_ONCE)
+    async def suspend(self, request: SuspendRun) -> bool:
+        statements = rows.suspend(request.run_id, request.suspended, request.rows, self._clock())
         try:
             await self._with_journal(request.run_id, statements)
         except NotFound:
@@ -141,7 +141,7 @@ class ApprovalStore(Actor[ApprovalProtocol]):
     async def resume(self, request: ResumeRun) -> Resumption | None:
         """Raises ``StorageError`` when what was stored of the run cannot be read."""
         try:
-            found = await self._transact(rows.take_up(request.run_id, self._clock()))
+            found = await self._transact(rows.resume(request.run_id, self._clock()))
         except ExpectationFailed:
             return None
         try:
@@ -150,10 +150,10 @@ class ApprovalStore(Actor[ApprovalProtocol]):
             message = f"the journal of run {request.run_id!r} cannot be read: {error}"
             raise StorageError(message) from error
 
-    @handles(ListParked)
-    async def list_parked(self, _: ListParked) -> tuple[ParkedRun, ...]:
-        answer = await self._transact((Statement(rows.PARK_LEFT), Statement(rows.PARKED)))
-        return tuple(rows.parked(row) for row in answer[-1])
+    @handles(ListSuspended)
+    async def list_suspended(self, _: ListSuspended) -> tuple[StoredSuspendedRun, ...]:
+        answer = await self._transact((Statement(rows.SUSPEND_LEFT), Statement(rows.SUSPENDED)))
+        return tuple(rows.suspended(row) for row in answer[-1])
 
     @handles(WithdrawLeft)
     async def withdraw_left(self, _: WithdrawLeft) -> tuple[ApprovalInfo, ...]:

@@ -53,7 +53,7 @@ def run_once(setup: Setup, agent: str, text: str, *, session: str | None, json: 
         raise InputValidation("the text is empty: say something")
     log_to_stderr(logging.ERROR)
     screen = Screen.standard()
-    # Nobody can answer this process: a run that waits for a person is parked at once.
+    # Nobody can answer this process: a run that waits for a person is suspended at once.
     approvals = attrs.evolve(setup.config.approvals, hold=0.0)
     setup = attrs.evolve(setup, config=attrs.evolve(setup.config, approvals=approvals))
     result = trio.run(partial(_answer, setup, agent, text, session, screen, quiet=json))

@@ -15,7 +15,7 @@ from motet.actors.storage.tokens import new_token
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.rooms import RoomPlan
-from tests.actors.runs.ops import ended, parked, pending
+from tests.actors.runs.ops import ended, pending, suspended
 from tests.scripted import Scripted, call, say
 
 SECRET = "amaryllis"
@@ -99,7 +99,7 @@ async def alices() -> AsyncGenerator[World]:
         await host.approve((await pending(host))[0].id, "allow-always", principal=ALICE)
         await ended(host, first.run_id)
         waits = await host.submit(SECRET, session="al:ask", agent="asking", principal=ALICE)
-        await parked(host, waits.run_id)
+        await suspended(host, waits.run_id)
         made = await host.new_token("alice", label=SECRET)
         plan = RoomPlan(("helper",), speakers=("mentions",))
         room = (await host.rooms.create("al", plan, principal=ALICE)).name

@@ -164,7 +164,7 @@ async def test_an_approved_call_is_not_one_too_many_because_it_had_to_wait() -> 
 
 
 async def test_who_takes_over_is_bound_after_a_restart_as_well(tmp_path: Path) -> None:
-    """A run that was handed over, then parked, then found by another host has its lineage."""
+    """A run that was handed over, then suspended, then found by another host has its lineage."""
     asked, second = call(("look", {})), Scripted(name="second")
     second.then(asked)
     rules = (

@@ -19,7 +19,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.host import Expected
 from motet.protocols.sessions import StopReport
 from motet.protocols.storage import StorageError
-from tests.actors.runs.ops import parked, pending, tree_of
+from tests.actors.runs.ops import pending, suspended, tree_of
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say
 
@@ -116,9 +116,9 @@ async def _waiting_for_a_person(cast: Cast) -> None:
     await pending(cast.host)
 
 
-async def _parked(cast: Cast) -> None:
+async def _suspended(cast: Cast) -> None:
     await cast.go(call(("wipe", {})))
-    await parked(cast.host, cast.ids[0])
+    await suspended(cast.host, cast.ids[0])
 
 
 async def _with_children(cast: Cast) -> None:
@@ -186,7 +186,7 @@ STATES: dict[str, State] = {
         _in_a_tool,
         _cleaning_up,
         _waiting_for_a_person,
-        _parked,
+        _suspended,
         _with_children,
         _on_its_way_to_disk,
         _not_registered,
@@ -214,7 +214,7 @@ async def test_a_stop_ends_it_and_names_it(
 ) -> None:
     disk = Disk()
     disk.between(monkeypatch)
-    hold = 0.0 if state is _parked else 3_600.0
+    hold = 0.0 if state is _suspended else 3_600.0
     config = HostConfig(approvals=ApprovalsConfig(hold=hold))
     async with motet.open_host(config=config) as host, trio.open_nursery() as nursery:
         cast = Cast(host, nursery, disk)

@@ -26,7 +26,7 @@ PAID = [("alice", "@ann pay"), ("ann", "@ben it is paid"), ("ben", "I am ben")]
 
 
 async def pending(host: motet.Host) -> str:
-    """The approval that a member waits for, when its run is parked."""
+    """The approval that a member waits for, when its run is suspended."""
     with trio.fail_after(10):
         while not await host.runs(status="waiting"):
             await trio.sleep(0.002)

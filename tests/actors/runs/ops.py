@@ -18,7 +18,7 @@ from tests.scripted import Scripted, Step
 ALICE = motet.Principal("alice")
 BOB = motet.Principal("bob")
 AT_ONCE = HostConfig(approvals=ApprovalsConfig(hold=0))
-"""Runs are parked as soon as they wait."""
+"""Runs are suspended as soon as they wait."""
 PATIENT = HostConfig(approvals=ApprovalsConfig(hold=3_600))
 
 
@@ -72,8 +72,8 @@ async def ended(host: motet.Host, run_id: str) -> RunInfo:
             await trio.sleep(0.002)
 
 
-async def parked(host: motet.Host, run_id: str) -> None:
-    """Wait until a run is parked."""
+async def suspended(host: motet.Host, run_id: str) -> None:
+    """Wait until a run is suspended."""
     with trio.fail_after(10):
         while not any(
             run.run_id == run_id and run.status == "waiting" for run in await host.runs()

@@ -53,7 +53,7 @@ async def outcomes(host: motet.Host) -> list[str]:
     return [row.outcome for row in stored if isinstance(row, ToolMessage)]
 
 
-@pytest.mark.parametrize("moment", ["waiting", "parked"])
+@pytest.mark.parametrize("moment", ["waiting", "suspended"])
 async def test_killed_while_it_waits(moment: str, tmp_path: Path) -> None:
     state, marks = tmp_path / "state", tmp_path / "marks"
     run_id = killed(state, marks, moment)

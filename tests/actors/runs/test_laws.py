@@ -73,7 +73,7 @@ class World:
             case "allow" | "deny":
                 await self.answer(host, info, allow=step.what == "allow")
             case "expire":
-                desk = tree_of(host).services.desk  # no clock here can be moved on
+                desk = tree_of(host).services.pending_approvals  # no clock here can be moved on
                 if info.id in desk.deadlines:
                     desk.deadlines[info.id] = trio.current_time()
                     desk.news.set()

@@ -1,4 +1,4 @@
-"""A run that waits for long is parked, and goes on when it is answered: later, or elsewhere."""
+"""A run that waits for long is suspended, and goes on when it is answered: later, or elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.protocols.approvals import (
     ApprovalAnswered,
     ApprovalDecision,
     ApprovalsConfig,
-    ListParked,
+    ListSuspended,
     ResumeRun,
 )
 from motet.protocols.chat import AssistantMessage, ToolMessage
@@ -27,10 +27,10 @@ from tests.actors.runs.ops import (
     PATIENT,
     ended,
     ops,
-    parked,
     pending,
     rows,
     state,
+    suspended,
     told,
     tree_of,
 )
@@ -70,7 +70,7 @@ async def test_inputs_behind_a_parked_run_wait_for_its_end() -> None:
     own = ops(call(("wipe", {"disk": "a"})), say("first"), say("second"))
     async with motet.open_host(config=AT_ONCE) as host:
         first = await started(host, own.agent)
-        await parked(host, first.run_id)
+        await suspended(host, first.run_id)
         second = await host.submit("and?", session="s")
         assert (second.status, second.position) == ("queued", 1)
         (info,) = await host.approvals()
@@ -87,7 +87,7 @@ async def test_a_stop_ends_a_parked_run_properly() -> None:
     own = ops(call(("look", {}), ("wipe", {"disk": "a"})))
     async with motet.open_host(config=AT_ONCE) as host:
         ack = await started(host, own.agent)
-        await parked(host, ack.run_id)
+        await suspended(host, ack.run_id)
         behind = await host.submit("and?", session="s")
         report = await host.stop(session="s")
         assert report.stopped == [ack.run_id]
@@ -158,7 +158,7 @@ async def test_a_parked_run_goes_on_when_its_approval_expires() -> None:
     config = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.2))
     async with motet.open_host(config=config) as host:
         ack = await started(host, own.agent)
-        await parked(host, ack.run_id)
+        await suspended(host, ack.run_id)
         await ended(host, ack.run_id)
         stored = [item.row for item in await rows(host, "s")]
         assert [info.state for info in await host.approvals()] == ["expired"]
@@ -186,12 +186,12 @@ async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: 
         result = await host.run(before.agent, "go", session="s", check=False)
     async with motet.open_host(state(tmp_path)) as host:
         # As if three hosts had ended while they took it up.
-        parking = tree_of(host).services.parking
-        assert parking is not None
+        suspended_runs = tree_of(host).services.suspended_runs
+        assert suspended_runs is not None
         await host.approve(result.approvals[0], "allow-once")
         for _ in range(MOST_RESUMED):
-            assert await parking.approvals.ask(ResumeRun(result.run_id)) is not None
-            await parking.approvals.ask(ListParked())
+            assert await suspended_runs.approvals.ask(ResumeRun(result.run_id)) is not None
+            await suspended_runs.approvals.ask(ListSuspended())
     after = ops(say("done"))
     async with motet.open_host(state(tmp_path), agents=[after.agent]) as host:
         with trio.fail_after(10):
@@ -283,7 +283,7 @@ async def test_a_gate_that_changes_the_arguments_meanwhile_has_them_approved_aga
     own = ops(call(("wipe", {"disk": "a"})), say("done"))
     async with motet.open_host(config=AT_ONCE) as host:
         ack = await started(host, own.agent)
-        await parked(host, ack.run_id)
+        await suspended(host, ack.run_id)
         (info,) = await host.approvals()
 
         @host.on("before_tool", name="elsewhere")
@@ -303,7 +303,7 @@ async def test_an_answer_to_one_of_many_has_the_run_go_on_as_far_as_it_can() -> 
     own = ops(*disks, say("done"))
     async with motet.open_host(config=AT_ONCE) as host:
         ack = await started(host, own.agent)
-        await parked(host, ack.run_id)
+        await suspended(host, ack.run_id)
         for info in await pending(host, 3):
             await host.approve(info.id, "deny" if info.args == {"disk": "b"} else "allow-once")
         assert (await ended(host, ack.run_id)).status == "completed"

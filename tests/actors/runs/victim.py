@@ -10,7 +10,7 @@ from pathlib import Path
 import trio
 
 import motet
-from motet.actors.runs.suspend import Parking
+from motet.actors.runs.suspend import SuspendedRuns
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.config import HostConfig
 from tests.scripted import Scripted, call
@@ -20,7 +20,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settled(self: Parking, info: ApprovalInfo) -> None:
+def settled(self: SuspendedRuns, info: ApprovalInfo) -> None:
     """In place of what comes of an answer that is on disk."""
     die()
 
@@ -43,15 +43,15 @@ async def main(state: str, marks: Path, moment: str) -> None:
             file.write("n")
         return "noted"
 
-    hold = 0 if moment == "parked" else 3_600
+    hold = 0 if moment == "suspended" else 3_600
     config = HostConfig(approvals=ApprovalsConfig(hold=hold))
     async with motet.open_host(state, config=config, agents=[agent]) as host:
         if moment == "answered":
-            Parking.settled = settled  # type: ignore[method-assign]  # the moment to die at
+            SuspendedRuns.settled = settled  # type: ignore[method-assign]  # the moment to die at
         ack = await host.submit("go", session="s", agent="ops")
         while len(found := await host.approvals(state="pending")) < 2 or "n" not in read(marks):
             await trio.sleep(0.005)
-        if moment == "parked":
+        if moment == "suspended":
             while (await host.runs())[0].status != "waiting":
                 await trio.sleep(0.005)
         print(ack.run_id, flush=True)

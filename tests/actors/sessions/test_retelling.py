@@ -16,7 +16,7 @@ from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import Row
-from tests.actors.runs.ops import AT_ONCE, ops, parked
+from tests.actors.runs.ops import AT_ONCE, ops, suspended
 from tests.actors.runs.ops import told as of_session
 from tests.scripted import Scripted, call, say
 
@@ -110,7 +110,7 @@ async def test_what_a_parked_run_has_asked_is_told_once(tmp_path: Path) -> None:
     own = ops(call(("restart", {"unit": "ssh"}), text="I restart it."), say("done"))
     async with motet.open_host(tmp_path, config=AT_ONCE, agents=[own.agent]) as host:
         ack = await host.submit("go", session="s", agent="ops")
-        await parked(host, ack.run_id)
+        await suspended(host, ack.run_id)
         before = await of_session(host, "s")
     lost = ("message", "tool.call", "approval.requested")
     with journal(tmp_path) as db:

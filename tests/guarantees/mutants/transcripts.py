@@ -13,7 +13,7 @@ import trio
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import TurnRunner
 from motet.actors.runs.services import Services
-from motet.actors.runs.tool_step import Batch
+from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import (
     session_rows as store_rows,
 )
@@ -38,10 +38,10 @@ __all__ = ["MUTANTS"]
 def _begin_unwritten() -> list[Patch]:
     """Calls start before it is on disk that they were asked for."""
 
-    async def store_intent(batch: Batch, intent: AssistantMessage) -> None:
+    async def store_intent(batch: ToolStep, intent: AssistantMessage) -> None:
         await batch.services.note(batch.run, batch.step, intent)
 
-    return [(Batch, "_store_intent", store_intent)]
+    return [(ToolStep, "_store_intent", store_intent)]
 
 
 def _forget_outcomes() -> list[Patch]:
