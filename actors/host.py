@@ -20,8 +20,9 @@ from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_command
 from motet.actors.hooks.registry import HookOptions, On
 from motet.actors.hosting.config import Origin
-from motet.actors.hosting.inputs import Receiving, RunStream, Serving
+from motet.actors.hosting.inputs import Receiving, Serving
 from motet.actors.hosting.reload import Reloading, check_policy
+from motet.actors.hosting.run_stream import RunStream
 from motet.actors.hosting.stop import Durable, Stopping
 from motet.actors.hosting.tree import Tree, grow
 from motet.actors.rooms.api import RoomDesk

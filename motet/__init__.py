@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from motet.actors.agents.spec import Handoff
     from motet.actors.agents.teams import Team
     from motet.actors.host import Agent, Host, open_host
-    from motet.actors.hosting.inputs import RunStream
     from motet.actors.hosting.replay import Replay
+    from motet.actors.hosting.run_stream import RunStream
     from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
     from motet.actors.rooms.opening import OpenRoom
     from motet.actors.rooms.selection import handoff, mentions, round_robin, selector
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     )
     from motet.client import Client, connect
     from motet.embed.asyncio_host import AsyncioHost, guest
-    from motet.embed.life import HostClosed, StartedRun
-    from motet.embed.thread import HostThread
+    from motet.embed.portal import HostClosed
+    from motet.embed.thread import HostThread, StartedRun
     from motet.protocols.approvals import (
         ApprovalAnswered,
         ApprovalInfo,
@@ -138,7 +138,7 @@ _HOMES = {
     "motet.actors.agents.spec": ("Handoff",),
     "motet.actors.agents.teams": ("Team",),
     "motet.actors.host": ("Agent", "Host", "open_host"),
-    "motet.actors.hosting.inputs": ("RunStream",),
+    "motet.actors.hosting.run_stream": ("RunStream",),
     "motet.actors.hosting.replay": ("Replay",),
     "motet.actors.rooms.definition": ("Elapsed", "MaxTurns", "Member", "Room", "TextMention"),
     "motet.actors.rooms.opening": ("OpenRoom",),
@@ -157,8 +157,8 @@ _HOMES = {
     ),
     "motet.client": ("Client", "connect"),
     "motet.embed.asyncio_host": ("AsyncioHost", "guest"),
-    "motet.embed.life": ("HostClosed", "StartedRun"),
-    "motet.embed.thread": ("HostThread",),
+    "motet.embed.portal": ("HostClosed",),
+    "motet.embed.thread": ("HostThread", "StartedRun"),
     "motet.protocols.approvals": (
         "ApprovalAnswered",
         "ApprovalInfo",

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Generic, Literal, Self
+from typing import Literal
 
 import trio
-from typing_extensions import TypeVar
 
 from motet.actors.hosting.answers import Answering
 from motet.actors.hosting.config_schema import view_of
 from motet.actors.runs.run import Run
 from motet.actors.sessions.intake import body_hash
-from motet.actors.telemetry.subscription import Subscription
 from motet.actors.transcript import input_guard as guard
 from motet.actors.transcript.history import front, named
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
-from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, RunWaiting, Terminal
+from motet.protocols.events import EventRecord, MessageAdded
 from motet.protocols.host import Expected
 from motet.protocols.host_records import ConfigView, LogLine
 from motet.protocols.queueing import MODES, QueueMode, SetQueueMode
-from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_chat, is_group
 from motet.protocols.sessions import (
     FINAL,
@@ -37,87 +34,6 @@ from motet.protocols.sessions import (
 from motet.protocols.storage import storable
 from motet.protocols.tokens import NewToken, TokenInfo
 from motet.runtime.outside import fresh_hex
-
-# How long the terminal event may lag behind the run's end before the stream closes without it:
-# the bus first tries to journal it, and a locked database is waited for, twice over.
-_LAG = 15.0
-
-O_co = TypeVar("O_co", covariant=True, default=str)
-
-
-class RunStream(Generic[O_co]):
-    """Iterate its events; the last one is terminal, or says that the run waits for a person.
-
-    Only this run's events are seen.
-
-    Leaving the ``async with`` block early cancels the run and waits until it has ended.
-    """
-
-    def __init__(self, run: Run, subscription: Subscription) -> None:
-        self._run = run
-        self._subscription = subscription
-        self._over = False
-
-    def __repr__(self) -> str:
-        return f"<RunStream {self.id} {self._run.state}>"
-
-    @property
-    def id(self) -> str:
-        return self._run.id
-
-    @property
-    def session(self) -> str:
-        return self._run.session
-
-    @property
-    def result(self) -> RunResult[O_co]:
-        """The result. Raises ``RuntimeError`` while the run goes on."""
-        if self._run.result is None:
-            raise RuntimeError(f"run {self.id} has not ended: await wait() first")
-        return self._run.result
-
-    async def wait(self) -> RunResult[O_co]:
-        """Wait until the run and all it started have ended. Cancelling the wait leaves the run."""
-        await self._run.ended.wait()
-        return self.result
-
-    def cancel(self, mode: Literal["now", "after_turn"] = "now") -> None:
-        """Ask the run to end: at once, or before its next model request. It is a request only."""
-        if mode == "after_turn":
-            self._run.soft_stop = True
-        else:
-            self._run.cancel("cancelled by the caller", by_user=True)
-
-    def events(self) -> Self:
-        """Itself: ``async for event in run.events()`` is ``async for event in run``."""
-        return self
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> AnyEvent:
-        event = None if self._over else await self._next()
-        if event is None:
-            raise StopAsyncIteration
-        self._over = isinstance(event, Terminal)
-        if isinstance(event, RunWaiting):
-            # Whoever leaves the block now must not cancel what is being suspended.
-            await self._run.ended.wait()
-            self._over = self.result.status == "waiting"
-        return event
-
-    async def _next(self) -> AnyEvent | None:
-        """The run's next event; None when the bus has lost the end of a run that has ended."""
-        while True:
-            over = self._run.ended.is_set()
-            with trio.move_on_after(_LAG):
-                record = await anext(self._subscription)
-                if record.run_id == self.id:
-                    return record.event
-                continue
-            if over:
-                return None
-
 
 # The part of a host that takes inputs of people and programs, and says what becomes of them.
 

@@ -16,8 +16,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Generic,
-    Literal,
     ParamSpec,
     Self,
     Unpack,
@@ -29,24 +27,24 @@ import trio
 from typing_extensions import TypeVar
 
 from motet.actors.host import open_host
-from motet.embed.life import (
-    Asked,
+from motet.embed.portal import (
+    CheckedRunOptions,
     HostClosed,
+    HostOptions,
+    HostPortal,
     Job,
     OpenHost,
-    Opening,
-    Portal,
-    failed_before,
-    portal_into,
+    PortalStream,
+    StopOptions,
+    open_portal,
 )
 from motet.protocols.config import HostConfig
 from motet.protocols.run import RunOptions
-from motet.protocols.sessions import LOCAL, Principal, StopReport
+from motet.protocols.sessions import StopReport
 
 if TYPE_CHECKING:
     from motet.actors.agents.spec import AgentSpec, AnyAgent
     from motet.actors.host import Host
-    from motet.actors.hosting.inputs import RunStream
     from motet.protocols.events import AnyEvent
     from motet.protocols.run import RunResult
 
@@ -58,45 +56,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncioStream(Generic[O_co]):
+class AsyncioStream(PortalStream[O_co]):
     """``async for`` over the events of a run, in asyncio; see :class:`motet.RunStream`."""
-
-    def __init__(self, portal: Portal, run: RunStream[O_co]) -> None:
-        self._portal = portal
-        self._run = run
-
-    @property
-    def id(self) -> str:
-        return self._run.id
-
-    @property
-    def session(self) -> str:
-        return self._run.session
-
-    @property
-    def result(self) -> RunResult[O_co]:
-        """The result. Raises ``RuntimeError`` while the run goes on."""
-        return self._run.result
 
     async def wait(self) -> RunResult[O_co]:
         """Wait until the run has ended. Cancelling the wait leaves the run."""
-        return await settled(self._portal.start(lambda _: self._run.wait()))
-
-    def cancel(self, mode: Literal["now", "after_turn"] = "now") -> None:
-        """Ask the run to end: at once, or before its next model request."""
-        self._portal.soon(self._run.cancel, mode)
+        return await _settled(self._waiting())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> AnyEvent:
-        event = await settled(self._portal.start(self._next))
+        event = await _settled(self._next())
         if event is None:
             raise StopAsyncIteration
         return event
-
-    async def _next(self, _: Host) -> AnyEvent | None:
-        return await anext(self._run, None)
 
 
 class AsyncioHost:
@@ -106,36 +80,42 @@ class AsyncioHost:
     They raise what those of the host raise, and ``HostClosed``.
     """
 
-    def __init__(self, portal: Portal) -> None:
+    def __init__(self, portal: HostPortal) -> None:
         self._portal = portal
 
     @overload
     async def run(
-        self, agent: AgentSpec[None, R], text: str, *, deps: None = None, **options: Unpack[Asked]
+        self,
+        agent: AgentSpec[None, R],
+        text: str,
+        *,
+        deps: None = None,
+        **options: Unpack[CheckedRunOptions],
     ) -> RunResult[R]: ...
 
     @overload
     async def run(
-        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[Asked]
+        self, agent: AgentSpec[D, R], text: str, *, deps: D, **options: Unpack[CheckedRunOptions]
     ) -> RunResult[R]: ...
 
     @overload
     async def run(
-        self, agent: str, text: str, *, deps: object = None, **options: Unpack[Asked]
+        self, agent: str, text: str, *, deps: object = None, **options: Unpack[CheckedRunOptions]
     ) -> RunResult[Any]: ...
 
     async def run(
-        self, agent: AnyAgent | str, text: str, *, deps: object = None, **options: Unpack[Asked]
+        self,
+        agent: AnyAgent | str,
+        text: str,
+        *,
+        deps: object = None,
+        **options: Unpack[CheckedRunOptions],
     ) -> RunResult[Any]:
         """Answer one input and wait for it; see :meth:`motet.Host.run`.
 
         Time-outs are asyncio's: ``async with asyncio.timeout(30): await host.run(...)``.
         """
-
-        async def work(host: Host) -> RunResult[Any]:
-            return await host.run(agent, text, deps=deps, **options)
-
-        return await settled(self._portal.start(work))
+        return await _settled(self._portal.run(agent, text, deps, options))
 
     @overload
     def stream(
@@ -170,15 +150,7 @@ class AsyncioHost:
 
         Leaving the block early cancels the run and waits until all it started has ended.
         """
-        begun: Future[RunStream[Any]] = Future()
-
-        async def hold(host: Host) -> None:
-            async with host.stream(agent, text, deps=deps, **options) as run:
-                begun.set_result(run)
-                await trio.sleep_forever()
-
-        job = self._portal.start(hold)
-        job.future.add_done_callback(partial(failed_before, begun))
+        job, begun = self._portal.stream(agent, text, deps, options)
         try:
             await asyncio.wait([_watched(begun)])
             yield AsyncioStream(self._portal, begun.result())
@@ -186,27 +158,9 @@ class AsyncioHost:
             job.cancel()
             await _over(job)
 
-    async def stop(
-        self,
-        *,
-        run_id: str | None = None,
-        session: str | None = None,
-        everything: bool = False,
-        principal: Principal = LOCAL,
-        grace: float = 5.0,
-    ) -> StopReport:
+    async def stop(self, **which: Unpack[StopOptions]) -> StopReport:
         """Stop runs and wait for their clean-up; see :meth:`motet.Host.stop`."""
-
-        async def work(host: Host) -> StopReport:
-            return await host.stop(
-                run_id=run_id,
-                session=session,
-                everything=everything,
-                principal=principal,
-                grace=grace,
-            )
-
-        return await settled(self._portal.start(work))
+        return await _settled(self._portal.stop(which))
 
     async def call(
         self,
@@ -220,14 +174,10 @@ class AsyncioHost:
         Or any function of one's own, which takes the host first, is written for Trio, and runs
         in the host's loop.
         """
-
-        async def work(host: Host) -> T:
-            return await function(host, *args, **kwargs)
-
-        return await settled(self._portal.start(work))
+        return await _settled(self._portal.call(function, *args, **kwargs))
 
 
-async def settled(job: Job[T]) -> T:
+async def _settled(job: Job[T]) -> T:
     """The outcome of a job; see the invariant of this module."""
     await _over(job)
     return job.future.result()
@@ -262,7 +212,7 @@ def _watched(future: Future[T]) -> asyncio.Future[T]:
 
 @asynccontextmanager
 async def guest(
-    config: str | Path | HostConfig | None = None, **opening: Unpack[Opening]
+    config: str | Path | HostConfig | None = None, **opening: Unpack[HostOptions]
 ) -> AsyncGenerator[AsyncioHost]:
     """A host for the length of an ``async with`` block of asyncio, in the thread of its loop.
 
@@ -275,21 +225,21 @@ async def guest(
         raise RuntimeError(
             "guest() was called inside trio: use `async with motet.open_host(...)` there"
         )
-    trip = _Trip(asyncio.get_running_loop())
-    trip.start(partial(open_host, config=config, **opening))
+    guest_run = _GuestRun(asyncio.get_running_loop())
+    guest_run.start(partial(open_host, config=config, **opening))
     try:
-        yield AsyncioHost(await trip.portal())
+        yield AsyncioHost(await guest_run.portal())
     finally:
-        await trip.end()
+        await guest_run.end()
 
 
-class _Trip:
+class _GuestRun:
     """One run of Trio inside of an asyncio loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._scope = trio.CancelScope()
-        self._ready: asyncio.Future[Portal] = loop.create_future()
+        self._ready: asyncio.Future[HostPortal] = loop.create_future()
         self._over: asyncio.Future[outcome.Outcome[None]] = loop.create_future()
         self._told = False
 
@@ -309,7 +259,7 @@ class _Trip:
             ) from error
         self._token = trio.lowlevel.current_trio_token()
 
-    async def portal(self) -> Portal:
+    async def portal(self) -> HostPortal:
         """The way into the host, when it is open. Raises what kept it from opening."""
         either: list[asyncio.Future[Any]] = [self._ready, self._over]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -335,6 +285,6 @@ class _Trip:
 
     async def _live(self, opening: OpenHost) -> None:
         with self._scope:
-            async with portal_into(opening) as portal:
+            async with open_portal(opening) as portal:
                 self._ready.set_result(portal)
                 await trio.sleep_forever()
