@@ -16,7 +16,7 @@ from motet.actors.errors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS, ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.mcp.tool_search import MCP_SEARCH
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.tool import Tool
 from motet.protocols.agents import AgentRecord, AgentSource
 from motet.protocols.errors import ConfigError, UnknownName
@@ -42,12 +42,12 @@ class AgentRegistry:
         models: ModelCatalog,
         builtin: Mapping[str, Tool],
         groups: Mapping[str, tuple[str, ...]],
-        policy: PolicyDesk | None = None,
+        policy: PolicyEngine | None = None,
         shelf: Shelf | None = None,
         offered: Iterable[str] = (),
     ) -> None:
         self._catalog = catalog
-        self._policy = policy or PolicyDesk(catalog)
+        self._policy = policy or PolicyEngine(catalog)
         self._shelf = shelf or Shelf()
         self._models = models
         self._offered = tuple(offered)

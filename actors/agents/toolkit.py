@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from motet.actors.tools.catalog import ToolCatalog
     from motet.actors.tools.mcp.directory import McpDirectory
-    from motet.actors.tools.policy.engine import PolicyDesk
+    from motet.actors.tools.policy.engine import PolicyEngine
     from motet.protocols.config import ShellConfig
 
 
@@ -25,7 +25,7 @@ class Kit(Protocol):
     def catalog(self) -> ToolCatalog: ...
 
     @property
-    def policy(self) -> PolicyDesk: ...
+    def policy(self) -> PolicyEngine: ...
 
     @property
     def mcp(self) -> McpDirectory: ...

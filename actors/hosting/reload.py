@@ -27,7 +27,7 @@ from motet.actors.hosting.generations import Retire, Retiring
 from motet.actors.hosting.wiring import Equipment
 from motet.actors.models.catalog import ModelCatalog, providers_of
 from motet.actors.rooms.api import Renewal, renewals
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import HOST_STREAM, ConfigChanged, Publish, Warned
@@ -164,7 +164,7 @@ class Prepared:
 
 
 async def check_policy(
-    policy: PolicyDesk, registry: AgentRegistry, resolver: Resolver, config: HostConfig
+    policy: PolicyEngine, registry: AgentRegistry, resolver: Resolver, config: HostConfig
 ) -> None:
     """Raises ``ConfigError`` for rules on tools and agents that nobody knows."""
     stored = await resolver.records() if config.policy else ()

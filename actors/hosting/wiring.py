@@ -43,7 +43,7 @@ from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.directory import McpDirectory
-from motet.actors.tools.policy.engine import PolicyDesk, desk_of
+from motet.actors.tools.policy.engine import PolicyEngine, build_policy
 from motet.actors.tools.policy.rules import RESULTS, grouped
 from motet.actors.tools.result_pages import result_page, tool_result_tools
 from motet.actors.tools.tool import Tool
@@ -187,7 +187,7 @@ class Equipment:
     catalog: ToolCatalog
     mcp: McpDirectory
     shelf: Shelf
-    policy: PolicyDesk
+    policy: PolicyEngine
     registry: AgentRegistry
     models: ModelCatalog
     shell: ShellConfig
@@ -210,7 +210,9 @@ def equipped(
     shelf = Shelf(tuple(map(Path, config.skills or ())))
     skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
     builtin = _builtin(config, stores, children, skills) | mcp.tools()
-    policy = mcp.policy = desk_of(config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine)
+    policy = mcp.policy = build_policy(
+        config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine
+    )
     offered = config.models.offered
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
     shell = config.tools.shell

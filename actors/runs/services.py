@@ -30,7 +30,7 @@ from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.mcp.directory import McpDirectory
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.transcript.history import estimate, estimate_text, usage_of
 from motet.actors.transcript.input_guard import Finding
 from motet.protocols.chat import ChatMessage
@@ -78,7 +78,7 @@ class Services:
     errors: ErrorChannel
     hooks: HooksClient
     breakers: Breakers = attrs.field(factory=Breakers)
-    policy: PolicyDesk = attrs.field(factory=PolicyDesk)
+    policy: PolicyEngine = attrs.field(factory=PolicyEngine)
     pending_approvals: PendingApprovals = attrs.field(factory=PendingApprovals)
     suspended_runs: SuspendedRuns | None = None
     memory: Memory | None = None

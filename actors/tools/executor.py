@@ -23,7 +23,7 @@ from motet.actors.tools.arguments import ArgumentError
 from motet.actors.tools.breakers import Attempt, Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.results import INLINE_LIMIT, inline, readable
 from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, asked_by_tool
 from motet.protocols.approvals import LATER, Asking, NeedsApproval, Permission
@@ -55,7 +55,7 @@ class Rules(Protocol):
     @property
     def catalog(self) -> ToolCatalog: ...
     @property
-    def policy(self) -> PolicyDesk: ...
+    def policy(self) -> PolicyEngine: ...
 
 
 RulesOf: TypeAlias = Callable[[str], Rules | None]
@@ -139,7 +139,7 @@ class _Work(msgspec.Struct):
     request: ExecuteCall
     context: Context[object]
     catalog: ToolCatalog
-    policy: PolicyDesk
+    policy: PolicyEngine
     subjects: tuple[Subject, ...]
     started: float
     args: JsonObject = {}
@@ -190,7 +190,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         results: ActorRef[ResultProtocol] | None = None,
         breakers: Breakers | None = None,
         warn: Warn | None = None,
-        policy: PolicyDesk | None = None,
+        policy: PolicyEngine | None = None,
         approvals: Approver | None = None,
         rules_of: RulesOf | None = None,
     ) -> None:
@@ -202,7 +202,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         self._results = results
         self._breakers = breakers or Breakers()
         self._warn = warn or _tell_nobody
-        self._policy = policy or PolicyDesk(catalog)
+        self._policy = policy or PolicyEngine(catalog)
         self._approvals = approvals
         self._timed = approvals.call_scopes if approvals is not None else {}
 

@@ -13,7 +13,7 @@ from motet.actors.gateway.auth import may
 from motet.actors.gateway.method import Caller, Refusal
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.policy.engine import CallRates, PolicyDesk, desk_of
+from motet.actors.tools.policy.engine import CallRates, PolicyEngine, build_policy
 from motet.actors.tools.policy.rules import PROFILES, stripped
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
@@ -96,11 +96,11 @@ def rate(given: Given) -> Facts:
     return {MAIN: [rates.take(user, "tool", limit, 0.0) == 0 for user in given.texts("calls")]}
 
 
-def _desk(given: Given) -> PolicyDesk:
+def _desk(given: Given) -> PolicyEngine:
     names = given.texts("all_tools")
     tools = [_tool(name) for name in names]
     config = parse_config(_config(given))
-    desk = desk_of(config, ToolCatalog(), names, (*GROUPS, COMPOSITE), None)
+    desk = build_policy(config, ToolCatalog(), names, (*GROUPS, COMPOSITE), None)
     desk.rules.profiles = THEIRS
     desk.names = attrs.evolve(desk.names, aliases={})
     desk.set_agent(AGENT, config.agents[AGENT].policy, names)

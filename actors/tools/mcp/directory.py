@@ -27,7 +27,7 @@ from motet.actors.tools.mcp.tool_search import (
     search,
     shown,
 )
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import BUILTIN, RESULTS
 from motet.actors.tools.tool import Length, Range, Runner, Tool, ToolFailure, tool
 from motet.protocols.chat import ChatMessage, JsonObject
@@ -189,7 +189,7 @@ class McpDirectory:
         self.servers = dict(servers or {})
         self._catalog = catalog or ToolCatalog()
         self._found = found or defaultdict[str, set[str]](set).__getitem__
-        self.policy = PolicyDesk(self._catalog)
+        self.policy = PolicyEngine(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
         self._shared: dict[str, _Shared] = {}
         self._shown: dict[str, tuple[Specs, frozenset[str], Specs]] = {}
@@ -304,9 +304,8 @@ class McpDirectory:
             return specs
         if not is_small(foreign(specs)):
             found |= called(history)
-        before = self._shown.get(agent)
-        if before is None or before[0] is not specs or before[1] != found:
-            names = frozenset(found)
+        before, names = self._shown.get(agent), frozenset(found)
+        if before is None or before[0] is not specs or before[1] != names:
             before = self._shown[agent] = (specs, names, shown(specs, names))
         return before[2]
 

@@ -322,7 +322,7 @@ class McpClient(Actor[McpProtocol]):
 # The actors of MCP servers, one for each, and what they say that theirs offers.
 
 
-Offer_of_servers: TypeAlias = Callable[[str, tuple[McpTool, ...]], None]
+OfferFrom: TypeAlias = Callable[[str, tuple[McpTool, ...]], None]
 """Called with the name of a server and its tools, whenever they change."""
 
 
@@ -337,7 +337,7 @@ class McpServers(Actor[GetServer]):
 
     supervision = Supervision(intensity=5, period=60.0, backoff=0.5)
 
-    def __init__(self, servers: Mapping[str, McpServer], offer: Offer_of_servers) -> None:
+    def __init__(self, servers: Mapping[str, McpServer], offer: OfferFrom) -> None:
         self._servers = servers
         self._offer = offer
         self._closing = trio.Event()

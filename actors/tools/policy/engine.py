@@ -98,7 +98,7 @@ class CallRates:
 # fails denies.
 
 
-KEPT_of_desk = 4_096
+CACHED = 4_096
 """Rulings and lists that are remembered."""
 
 K = TypeVar("K")
@@ -107,7 +107,7 @@ _log = logger("motet.policy")
 
 
 @attrs.define(eq=False)
-class PolicyDesk:
+class PolicyEngine:
     """The policy of one host. Everything here returns at once.
 
     A run is asked about as its subjects: those it is below, outermost first, and itself.
@@ -222,7 +222,7 @@ class PolicyDesk:
         if self.rules.agents.pop(agent, None):
             self.forget()
 
-    def adopt(self, other: PolicyDesk) -> None:
+    def adopt(self, other: PolicyEngine) -> None:
         """Rule as ``other`` does, on the tools and by the agents' definitions that are here."""
         self.rules.rules, self.rules.profile = other.rules.rules, other.rules.profile
         self.engines, self.rates, self.names = other.engines, other.rates, other.names
@@ -286,13 +286,13 @@ class PolicyDesk:
 _OPEN = Ruling("allow", "default")
 
 
-def desk_of(
+def build_policy(
     config: HostConfig,
     catalog: ToolCatalog,
     builtin: Iterable[str],
     groups: Iterable[str],
     engine: Policy | None,
-) -> PolicyDesk:
+) -> PolicyEngine:
     """The policy of a configuration, and of an engine beside it.
 
     ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers. Raises
@@ -306,7 +306,7 @@ def desk_of(
     engines = [] if engine is None else [engine]
     if config.tools.cedar is not None:
         engines.append(CedarPolicy.from_file(config.tools.cedar))
-    return PolicyDesk(catalog, rules, engines, rates, names, known, tuple(builtin))
+    return PolicyEngine(catalog, rules, engines, rates, names, known, tuple(builtin))
 
 
 def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
@@ -343,5 +343,5 @@ def _too_often(tool: str, limit: int, seconds: float) -> str:
 
 def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
     kept[key] = value
-    if len(kept) > KEPT_of_desk:
+    if len(kept) > CACHED:
         kept.popitem(last=False)

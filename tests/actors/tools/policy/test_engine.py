@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.policy.engine import PolicyDesk
+from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.tools.policy.rules import Rules, configured
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
@@ -66,7 +66,7 @@ engines = st.lists(
 )
 
 
-def callable_(desk: PolicyDesk, who: tuple[Subject, ...]) -> set[str]:
+def callable_(desk: PolicyEngine, who: tuple[Subject, ...]) -> set[str]:
     tools = desk.catalog.tools(who[-1].agent)
     return {tool.name for tool in tools if desk.ruling(who, tool).effect != "deny"}
 
@@ -76,7 +76,7 @@ def test_what_is_listed_is_what_may_be_called(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """For every policy and lineage: a tool is offered exactly when its call is not denied."""
-    desk = PolicyDesk(CATALOG, policy, engine)
+    desk = PolicyEngine(CATALOG, policy, engine)
     specs = CATALOG.specs(who[-1].agent)
     offered = [spec.name for spec in desk.offered(who, specs)]
     assert set(offered) == callable_(desk, who) == set(desk.allowed_names(who))
@@ -91,7 +91,7 @@ def test_a_child_never_gains_a_tool(
     policy: Rules, engine: list[Policy], who: tuple[Subject, ...]
 ) -> None:
     """A run may call what it may alone, as far as each of those above it may call it too."""
-    desk = PolicyDesk(CATALOG, policy, engine)
+    desk = PolicyEngine(CATALOG, policy, engine)
     alone = [callable_(desk, (subject,)) for subject in who]
     assert callable_(desk, who) == {tool.name for tool in TOOLS}.intersection(*alone)
     for tool in CATALOG.tools(who[-1].agent):
@@ -101,7 +101,7 @@ def test_a_child_never_gains_a_tool(
 
 
 def test_an_engine_that_fails_denies() -> None:
-    desk = PolicyDesk(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
+    desk = PolicyEngine(CATALOG, Rules(), [Fixed({"shell": None, "deploy": "ask"})])
     assert not desk.is_open
     assert desk.allowed_names((whom(),)) == tuple(
         name for name in CATALOG.names("lead") if name != "shell"
@@ -116,13 +116,13 @@ def test_an_answer_that_is_no_ruling_denies(said: object) -> None:
         def decide(self, _subject: Subject, _tool: ToolFacts) -> Ruling:
             return said  # type: ignore[return-value]  # that is what is odd
 
-    desk = PolicyDesk(CATALOG, Rules(), [Odd()])
+    desk = PolicyEngine(CATALOG, Rules(), [Odd()])
     assert desk.allowed_names((whom(),)) == ()
 
 
 def test_a_ruling_is_asked_for_once_until_the_rules_are_others() -> None:
     engine = Fixed({})
-    desk = PolicyDesk(CATALOG, Rules(), [engine])
+    desk = PolicyEngine(CATALOG, Rules(), [engine])
     for _ in range(3):
         desk.allowed_names((whom(),))
     assert engine.asked == len(TOOLS)
@@ -134,7 +134,7 @@ def test_a_ruling_is_asked_for_once_until_the_rules_are_others() -> None:
 
 def test_a_list_follows_the_tools_of_its_agent() -> None:
     made = catalog()
-    desk = PolicyDesk(made, Rules(configured([rule("shell")])))
+    desk = PolicyEngine(made, Rules(configured([rule("shell")])))
     assert "deploy" in [spec.name for spec in desk.offered((whom(),), made.specs("lead"))]
     made.put("lead", [made.get("lead", "shell"), made.get("lead", "read_file")])
     left = desk.offered((whom(),), made.specs("lead"))
@@ -142,13 +142,13 @@ def test_a_list_follows_the_tools_of_its_agent() -> None:
 
 
 def test_who_is_above_is_named_in_the_ruling() -> None:
-    desk = PolicyDesk(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
+    desk = PolicyEngine(CATALOG, Rules(agents={"lead": ToolRules(deny=("shell",))}))
     ruling = desk.ruling((whom(), whom("coder")), CATALOG.get("coder", "shell"))
     assert ruling.rule == "agents.lead.policy: deny shell (of lead, which it works for)"
 
 
 def test_calls_get_the_names_of_the_tools_they_mean() -> None:
-    desk = PolicyDesk(CATALOG)
+    desk = PolicyEngine(CATALOG)
     calls = (Call("1", "functions.Bash"), Call("2", "deploy"), Call("3", "rm"))
     assert [call.name for call in desk.called("lead", calls)] == ["shell", "deploy", "rm"]
     assert desk.called("lead", calls[1:2]) is not None
@@ -162,7 +162,7 @@ def test_all_wrong_names_of_a_configuration_are_told_at_once() -> None:
         rule("group:own"),
         PolicyRule(tool="*", effect="ask", agents=("led", "c*", "clerk")),
     )
-    desk = PolicyDesk(CATALOG, Rules(configured(some)), groups=("group:own",))
+    desk = PolicyEngine(CATALOG, Rules(configured(some)), groups=("group:own",))
     desk.rates.limits = {"read_fil": 3}
     desk.names = type(desk.names)(aliases={"sh": "shellx"})
     with pytest.raises(ConfigError) as raised:
