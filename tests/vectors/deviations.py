@@ -1,30 +1,25 @@
-"""Where the specification decides otherwise than a vector: one table of rules.
+"""The table of deviations: where the specification decides otherwise than a vector.
 
-A rule looks at the form of an input and at what the code has shown, never at the name of a case.
-It is asked only when a case is not as expected.
+A rule is asked only when a case is not as expected.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from typing import cast
+from collections.abc import Callable
 
-from tests.vectors import (
-    deviations_children,
-    deviations_commands,
-    deviations_compaction,
-    deviations_gateway,
-    deviations_history,
-    deviations_loop,
-    deviations_policy,
-    deviations_prompt,
-    deviations_queues,
-    deviations_text,
-    deviations_turn,
-)
-from tests.vectors.cases import MAIN, Case, Facts, Given
-from tests.vectors.rules import Rule
+import attrs
+
+from tests.vectors import predicates
+from tests.vectors.cases import Case, Facts
+
+
+@attrs.frozen
+class Rule:
+    """``decided`` quotes the line of the specification; ``applies`` sees the case and the facts."""
+
+    area: str
+    decided: str
+    applies: Callable[[Case, Facts], bool]
 
 
 def decision(case: Case, facts: Facts) -> str | None:
@@ -32,176 +27,308 @@ def decision(case: Case, facts: Facts) -> str | None:
     return next((r.decided for r in RULES if r.area == case.area and r.applies(case, facts)), None)
 
 
-def _wraps_other_json(case: Case, facts: Facts) -> bool:
-    try:
-        value: object = json.loads(str(case.given.get("raw_error_text")), parse_constant=_refused)
-    except ValueError:
-        return False
-    return not isinstance(value, dict) and str(facts.get("stored_as")).startswith("wrapped")
-
-
-def _refused(constant: str) -> object:
-    raise ValueError(constant)
-
-
-def _runs_every_call(case: Case, facts: Facts) -> bool:
-    return "calls" in case.given and facts.get("executed") == facts.get("calls")
-
-
-def _counts_what_is_missing(case: Case, facts: Facts) -> bool:
-    """A cut text that says how many characters of the error are really missing."""
-    text, error = str(facts.get("text")), str(case.given.get("error"))
-    cut = re.fullmatch(r"(Error: .*)\.\.\. \[truncated (\d+) chars\]", text, re.DOTALL)
-    if cut is None or len(text) > 500:
-        return False
-    return len(cut[1]) + int(cut[2]) == len("Error: " + error)
-
-
-def _advertises_always(_case: Case, facts: Facts) -> bool:
-    found = [value for key, value in facts.items() if key.startswith("advertised_")]
-    return bool(found) and all(found)
-
-
-def _other_threshold(case: Case, facts: Facts) -> bool:
-    return case.given.get("threshold", 16_384) != 16_384 and "inline" in facts
-
-
-def _does_not_count(_case: Case, facts: Facts) -> bool:
-    never_ran = facts.get("outcome") in ("denied", "cancelled_while_running")
-    return never_ran and facts.get("counted") is False
-
-
-def _higher_cap(case: Case, facts: Facts) -> bool:
-    """As expected but for the highest delay: the cap is another."""
-    if "opens" not in case.given:
-        return False
-    expected, got = cast("list[float]", case.expect), cast("list[float]", facts[MAIN])
-    cap = max(expected)
-    return len(expected) == len(got) and all(
-        a == b or (a == cap and a < b <= 600) for a, b in zip(expected, got, strict=True)
-    )
-
-
-def _in_three_lines(case: Case, facts: Facts) -> bool:
-    """The model gets the expected text as the summary of the three lines."""
-    expected = _output_error(case.expect)
-    text = str(facts.get("output_text"))
-    return bool(expected) and text.startswith("Tool '") and expected in text and "err_" in text
-
-
-def _lists_what_there_is(case: Case, facts: Facts) -> bool:
-    """An unknown name is refused with the names there are, in the words of the executor."""
-    given: Given = case.given
-    known = [*given.texts("available"), *given.texts("tools"), *given.texts("registered")]
-    text = str(facts.get("output_text"))
-    asked = repr(given.get("call")) in text
-    return bool(known) and asked and all(name.replace(".", "_") in text for name in known)
-
-
-def _output_error(expect: object) -> str:
-    fields = cast("dict[str, object]", expect) if isinstance(expect, dict) else {}
-    output = fields.get("output")
-    return (
-        str(cast("dict[str, object]", output).get("error", "")) if isinstance(output, dict) else ""
-    )
-
-
-def _other_words(case: Case, facts: Facts) -> bool:
-    """What has to be in a text is; how long it is, is free."""
-    expect = case.expect
-    expected = cast("dict[str, object]", expect) if isinstance(expect, dict) else {}
-    return "lengths" in expected and all(
-        facts.get(key) == value for key, value in expected.items() if key != "lengths"
-    )
-
-
-def _many_are_no_loop(case: Case, facts: Facts) -> bool:
-    """As expected, but that a row of reads is not critical while most of them are different."""
-    expected = cast("dict[str, dict[str, object]]", case.expect)
-    last = cast("dict[str, object]", facts["last"])
-    many = int(str(last["unique"])) > 0.6 * int(str(last["streak"]))
-    levels = {**expected.get("highest", {}), **expected["last"]}
-    got = {**cast("dict[str, object]", facts["highest"]), **last}
-    return many and got == levels | {"read_only": "warning"} and levels["read_only"] == "critical"
-
-
-def _in_the_order_of_their_ends(case: Case, facts: Facts) -> bool:
-    """The call that takes longer ends behind the other, and is told then."""
-    times = [case.given.seconds(f"{name}_tool_ms") or 0.0 for name in ("first", "second")]
-    return times[0] > times[1] and facts.get("results_end") == ["2", "1"]
-
-
 RULES = (
     Rule(
         "error store store/get/list filters",
         'errors.md 2: "raw_error is valid JSON: an object as it is, anything else wrapped once"',
-        _wraps_other_json,
+        predicates.wraps_other_json,
     ),
     Rule(
         "tool result formatting",
         'guarantees.md G8: "index i holds the outcome of call i"; '
         'errors.md 4: a repeated failing call "adds advice to the result"',
-        _runs_every_call,
+        predicates.runs_every_call,
     ),
     Rule(
         "tool result formatting",
         'errors.md 2: "the text cut at 500 code points in all"',
-        _counts_what_is_missing,
+        predicates.counts_what_is_missing,
     ),
     Rule(
         "get_error_detail errors",
         'errors.md 2: get_error_detail is "advertised from the start (a stable tool list ...)"',
-        _advertises_always,
+        predicates.advertises_always,
     ),
     Rule(
         "shared memory/get_tool_result",
         'errors.md 3: "a result over 16,384 bytes of UTF-8 is stored"',
-        _other_threshold,
+        predicates.other_threshold,
     ),
     Rule(
         "error tracker escalation",
         'errors.md 4: "Denials and gate skips do not count; cancelled calls do not count"',
-        _does_not_count,
+        predicates.does_not_count,
     ),
     Rule(
         "extra: circuit breaker",
         'errors.md 4: "30 s doubling to 10 min"',
-        _higher_cap,
+        predicates.higher_cap,
     ),
     Rule(
         "error strategy table",
         "errors.md 2: three lines for the model, `Tool 'X' failed: <summary>` first",
-        _in_three_lines,
+        predicates.in_three_lines,
     ),
     Rule(
         "error strategy table",
         'errors.md 1: "not found lists the available tools"',
-        _lists_what_there_is,
+        predicates.lists_what_there_is,
     ),
     Rule(
         "event_order",
         'agent-loop.md 13: "`tool.result` comes when that tool ends"',
-        _in_the_order_of_their_ends,
+        predicates.in_the_order_of_their_ends,
     ),
-    *deviations_compaction.RULES,
-    *deviations_text.RULES,
-    *deviations_turn.RULES,
-    *deviations_loop.RULES,
-    *deviations_history.RULES,
-    *deviations_prompt.RULES,
-    *deviations_policy.RULES,
-    *deviations_children.RULES,
-    *deviations_queues.RULES,
-    *deviations_commands.RULES,
-    *deviations_gateway.RULES,
+    Rule(
+        "context compaction",
+        'errors.md 1: "Context-too-long: compact, retry once"; agent-loop.md 6: 0.75 of the '
+        "window, about 30 % kept",
+        predicates.same_marks,
+    ),
+    Rule(
+        "context compaction",
+        'agent-loop.md 5: cleared "when the prunable results sum to 50,000 characters or more"',
+        predicates.little_to_clear,
+    ),
+    Rule(
+        "extra: segmented memory",
+        'agent-loop.md 4: "A summary is injected as a user row"',
+        predicates.summary_of_a_user,
+    ),
+    Rule(
+        "extra: segmented memory",
+        'agent-loop.md 6: "more than 50 messages or more than 0.75 of the window"',
+        predicates.short,
+    ),
+    *(
+        Rule(area, predicates.REASONING_GOES, predicates.hides_reasoning)
+        for area in ("sanitize", "sanitize_steps")
+    ),
+    *(
+        Rule(area, predicates.GARBLED, predicates.only_calls)
+        for area in ("sanitize", "sanitize_steps")
+    ),
+    *(
+        Rule(area, predicates.CODE_STAYS, predicates.keeps_code)
+        for area in ("sanitize", "sanitize_steps")
+    ),
+    *(
+        Rule(area, predicates.EIGHT, predicates.only_trims)
+        for area in ("message_directives_later", "config_leak")
+    ),
+    Rule(
+        "silent_reply",
+        'agent-loop.md 3: "silent when the whole reply, decorations peeled off, is the token, '
+        'without case"',
+        predicates.decorated,
+    ),
+    Rule(
+        "silent_reply",
+        'agent-loop.md 3: "silent when the whole reply ... is the token ...; a real answer that '
+        'mentions it is delivered"',
+        predicates.more_than_the_token,
+    ),
+    Rule(
+        "input_guard_action",
+        'agent-loop.md 2: "an unknown word is a configuration error"',
+        predicates.refuses_the_word,
+    ),
+    Rule(
+        "input_guard_action",
+        'agent-loop.md 2: "the sender is told why"',
+        predicates.tells_the_sender,
+    ),
+    Rule(
+        "input_guard_action",
+        'agent-loop.md 2: "A blocked message\'s text is not broadcast, and the sender is told why"',
+        predicates.says_nothing_of_it,
+    ),
+    Rule(
+        "preview_limits",
+        'agent-loop.md 13: "Previews: argument strings 500, results 1,000 characters"',
+        predicates.cuts_every_result,
+    ),
+    Rule(
+        "message_truncation",
+        'agent-loop.md 1: "truncation at `max_message_chars` = 32,768 **code points** with a '
+        'notice after the kept part"',
+        predicates.counts_code_points,
+    ),
+    Rule(
+        "pipeline_later",
+        'agent-loop.md 1: every call has "exactly one result, whatever happens"',
+        predicates.answers_each_call,
+    ),
+    Rule(
+        "pipeline_later",
+        'agent-loop.md 9: "argument check against the schema before the call, all problems named"',
+        predicates.checks_arguments,
+    ),
+    Rule(
+        "pipeline_later",
+        'agent-loop.md 10: "tools are withdrawn and the model gets one closing turn"',
+        predicates.closes,
+    ),
+    Rule(
+        "pipeline_later",
+        'agent-loop.md 6: "If the model fails, an extractive summary"',
+        predicates.sums_up_without_a_model,
+    ),
+    Rule(
+        "pipeline_later",
+        'agent-loop.md 6: "when prompt tokens reach 0.75 of the window"',
+        predicates.compacts_early,
+    ),
+    Rule("pipeline_later", 'agent-loop.md 5: "Below 0.3: nothing"', predicates.prunes_early),
+    Rule(
+        "abort_scenarios",
+        'agent-loop.md 1: "The slot is free only when the run has ended"',
+        predicates.waits_for_its_end,
+    ),
+    Rule(
+        "ownership_fence",
+        'agent-loop.md 1: "The slot is free only when the run has ended"',
+        predicates.owns_until_it_ends,
+    ),
+    Rule(
+        "event_order",
+        'agent-loop.md 2: "A blocked message\'s text is not broadcast, and the sender is told why"',
+        predicates.tells_the_sender_only,
+    ),
+    Rule(
+        "prune",
+        "agent-loop.md 5: the ratio alone decides; no mode switches it on",
+        predicates.any_mode,
+    ),
+    Rule("prune", 'agent-loop.md 5: "only if that makes them shorter"', predicates.would_grow),
+    Rule(
+        "prune", 'agent-loop.md 5: an important tail "gets 70 % of the room"', predicates.important
+    ),
+    Rule(
+        "prune",
+        "agent-loop.md 9: what is unknown in it is a configuration error",
+        predicates.refused_history,
+    ),
+    Rule(
+        "cache_ttl_parse",
+        "agent-loop.md 9: as in all configuration, an error",
+        predicates.refused_history,
+    ),
+    Rule(
+        "memory_flush",
+        'agent-loop.md 6: "once per compaction cycle (the first cycle included)"',
+        predicates.first_cycle,
+    ),
+    Rule(
+        "post_run_compaction",
+        'agent-loop.md 6: "rows that arrived meanwhile are never lost"',
+        predicates.keeps_what_came,
+    ),
+    Rule(
+        "mid_loop_split",
+        'agent-loop.md 6: "if nothing is left to summarise, cut inside the current turn"',
+        predicates.at_a_batch,
+    ),
+    Rule(
+        "virtual_compaction",
+        'agent-loop.md 6: "a split never separates a call from its results (walk back ...)"',
+        predicates.walks_back,
+    ),
+    Rule(
+        "sanitize_history",
+        "guarantees.md G8: results by call index, whatever came first",
+        predicates.by_call_index,
+    ),
+    Rule(
+        "estimate_tokens", 'agent-loop.md 5: "call arguments included"', predicates.with_arguments
+    ),
+    Rule("truncate_str", "agent-loop.md 1: lengths are code points", predicates.in_code_points),
+    Rule(
+        "path_segment",
+        'agent-loop.md 11: "folders from a reversible escape, never a lossy one"',
+        predicates.reads_back,
+    ),
+    Rule(
+        "seeding_and_bootstrap",
+        'agent-loop.md 1: "done means written, not row inserted: a failed seeding is tried again"',
+        predicates.is_good,
+    ),
+    Rule(
+        "tool_policy",
+        'agent-loop.md 9: "an unknown name is a configuration error with the nearest known one"',
+        predicates.refuses_unknown_names,
+    ),
+    Rule(
+        "tool_policy", 'agent-loop.md 9: "`deny` wins over everything"', predicates.only_takes_away
+    ),
+    Rule(
+        "rbac",
+        'gateway.md 1: "unknown method -> `unknown_method`", for every role; 3: the methods',
+        predicates.is_nobodys,
+    ),
+    Rule(
+        "rbac",
+        'gateway.md 2: "roles `viewer|operator|admin`, bound to one user"',
+        predicates.has_a_role,
+    ),
+    Rule(
+        "subagents",
+        'agent-loop.md 9: "Sub-agents inherit the parent\'s denials"',
+        predicates.has_what_its_caller_has,
+    ),
+    Rule(
+        "subagents", 'agent-loop.md 12: "depth 1 by default (at most 5)"', predicates.starts_no_more
+    ),
+    Rule(
+        "subagents",
+        'agent-loop.md 12: "results announced once, in order, survive a restart"',
+        predicates.tells,
+    ),
+    Rule(
+        "scheduler_scenarios",
+        'agent-loop.md 11: "Debounce per sender 1,000 ms, emptied by `/stopall`"; "works while a '
+        'run is stuck"; guarantees.md G1: who cancels waits for the clean-up',
+        predicates.is_good_queues,
+    ),
+    Rule(
+        "scheduler_scenarios",
+        'agent-loop.md 11: "Capacity 10, policy declared", "Debounce per sender 1,000 ms", and no '
+        "lanes: the order belongs to the session",
+        predicates.has_other_defaults,
+    ),
+    Rule("intent_quick", predicates.BARE, predicates.says_more),
+    Rule("intent_quick", predicates.QUEUE, predicates.is_a_question),
+    Rule("intent_exact_cancel_later", predicates.BARE, predicates.has_a_full_stop),
+    Rule(
+        "stop_commands",
+        'agent-loop.md 11: "`/stop` (own newest run; in a group only one\'s own unless operator)"',
+        predicates.own_newest,
+    ),
+    Rule(
+        "stop_commands",
+        'agent-loop.md 12: "Children are runs under the parent\'s scope and budget"',
+        predicates.ends_children,
+    ),
+    Rule(
+        "gateway_frames",
+        'gateway.md 2: "refuses a non-loopback listen address without any token": without one it '
+        "is the person at this machine, who is its admin",
+        predicates.is_this_machines,
+    ),
+    Rule(
+        "gateway_frames",
+        'gateway.md 2: "roles ... bound to **one user**"; 6: "`connect` failures": a wrong token '
+        "is nobody's, and no viewer's",
+        predicates.lets_nobody_in,
+    ),
     Rule(
         "tool_loop",
         'agent-loop.md 10: "3 = warning to the model", "5 = critical": the words are ours',
-        _other_words,
+        predicates.other_words,
     ),
     Rule(
         "tool_loop_later",
         'agent-loop.md 10: "A streak of reads with few distinct targets 8 / 12"',
-        _many_are_no_loop,
+        predicates.many_are_no_loop,
     ),
 )
