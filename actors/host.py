@@ -369,8 +369,7 @@ async def hosted(
         tree.described = frozenset(agent.name for agent in described)
         await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
         tree.interrupted += await tree.recovery.sift()
-        if tree.services.suspended_runs is not None:
-            tree.services.suspended_runs.opened.set()
+        tree.suspended_runs.opened.set()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
         yield host

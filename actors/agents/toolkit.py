@@ -1,37 +1,34 @@
-"""What a run works with, and keeps as long as it goes on, whatever the configuration becomes.
+"""The tools, servers, skills, rules and models of one configuration, as one object.
 
-Invariant: a run looks its tools, servers and model up in its own kit only, so that a change of the
-configuration never takes away under it what its model has been told of.
+Invariant: a run looks its tools, servers and model up in its own toolkit only, so that a change of
+the configuration never takes away under it what its model has been told of.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import attrs
 
-if TYPE_CHECKING:
-    from motet.actors.tools.catalog import ToolCatalog
-    from motet.actors.tools.mcp.directory import McpDirectory
-    from motet.actors.tools.policy.engine import PolicyEngine
-    from motet.protocols.config import ShellConfig
+from motet.actors.agents.registry import AgentRegistry
+from motet.actors.agents.skills import Shelf
+from motet.actors.models.catalog import ModelCatalog
+from motet.actors.tools.catalog import ToolCatalog
+from motet.actors.tools.mcp.directory import McpDirectory
+from motet.actors.tools.policy.engine import PolicyEngine
+from motet.protocols.config import ShellConfig
 
 
-class Kit(Protocol):
-    """The plain objects behind one configuration.
+@attrs.frozen(eq=False)
+class Toolkit:
+    """The plain objects that agents, sessions and the tool executor share.
 
-    ``generation``: which of the configurations of models it is that says how each is reached.
+    ``generation``: of the configuration of models that says how each is reached.
     """
 
-    @property
-    def catalog(self) -> ToolCatalog: ...
-
-    @property
-    def policy(self) -> PolicyEngine: ...
-
-    @property
-    def mcp(self) -> McpDirectory: ...
-
-    @property
-    def shell(self) -> ShellConfig | None: ...
-
-    @property
-    def generation(self) -> int: ...
+    catalog: ToolCatalog
+    mcp: McpDirectory
+    shelf: Shelf
+    policy: PolicyEngine
+    registry: AgentRegistry
+    models: ModelCatalog
+    shell: ShellConfig
+    generation: int = 0

@@ -36,7 +36,7 @@ from motet.protocols.sessions import LOCAL, GetRun, Principal
 from motet.protocols.storage import storable
 
 if TYPE_CHECKING:
-    from motet.actors.runs.suspend import SuspendedRun
+    from motet.actors.runs.table import SuspendedRun
 
 
 DECISIONS: tuple[ApprovalDecision, ...] = ("allow-once", "allow-always", "deny")
@@ -113,9 +113,7 @@ class Approving(Records):
 
     @property
     def _suspended_runs(self) -> SuspendedRuns:
-        suspended_runs = self._tree.services.suspended_runs
-        assert suspended_runs is not None
-        return suspended_runs
+        return self._tree.suspended_runs
 
     async def _owned_approval(self, approval: str, principal: Principal) -> ApprovalInfo:
         info = await self._suspended_runs.approvals.ask(GetApproval(approval))

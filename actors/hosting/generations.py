@@ -1,7 +1,7 @@
-"""What stays of a host whatever its configuration becomes, and the kits that it has been given.
+"""What stays of a host whatever its configuration becomes, and the toolkits it has been given.
 
-Invariant: what a kit needs, such as the connections of its models, is there as long as a run works
-with it.
+Invariant: what a toolkit needs, such as the connections of its models, is there as long as a run
+works with it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 import attrs
 import trio
 
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.hooks.registry import Hook
 from motet.actors.hosting.config import Origin
-from motet.actors.hosting.wiring import Equipment
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.services import Services
@@ -28,7 +28,7 @@ from motet.runtime import Actor, handles
 
 
 class Equip(Protocol):
-    """Makes a kit of a configuration; the rest of what it is made of stays the same."""
+    """Makes a toolkit of a configuration; the rest of what it is made of stays the same."""
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class Equip(Protocol):
         models: ModelCatalog,
         engine: Policy | None,
         generation: int,
-    ) -> Equipment: ...
+    ) -> Toolkit: ...
 
 
 @attrs.define(eq=False)
@@ -48,7 +48,7 @@ class Ground:
         secrets: what keeps the secrets of all configurations out of errors and logs.
         models: the connections of now; ``generation``: their number.
         hooks: those that the configuration names.
-        kits: that of now last, and before it those that runs may still work with.
+        toolkits: that of now last, and before it those that runs may still work with.
         finders: how the models of each generation are found by name.
         reloads: how many there were.
     """
@@ -58,7 +58,7 @@ class Ground:
     models: ModelCatalog
     generation: int = 0
     hooks: tuple[Hook, ...] = ()
-    kits: list[Equipment] = attrs.field(factory=list[Equipment])
+    toolkits: list[Toolkit] = attrs.field(factory=list[Toolkit])
     finders: dict[int, Callable[[str], Model]] = attrs.field(
         factory=dict[int, Callable[[str], Model]]
     )
@@ -76,24 +76,24 @@ class Ground:
     def gate(self, gate: ApprovalGate) -> None:
         self._gate = gate
 
-    def begin(self, equip: Equip, config: HostConfig) -> Equipment:
-        """The first kit. Raises as :func:`~motet.actors.hosting.wiring.equipped` does."""
+    def begin(self, equip: Equip, config: HostConfig) -> Toolkit:
+        """The first toolkit. Raises as :func:`~motet.actors.hosting.wiring.build_toolkit` does."""
         self._equip = equip
-        kit = self.kit(config, self.models, self.generation)
-        self.adopt(kit)
-        return kit
+        toolkit = self.toolkit(config, self.models, self.generation)
+        self.adopt(toolkit)
+        return toolkit
 
-    def kit(self, config: HostConfig, models: ModelCatalog, generation: int) -> Equipment:
-        """A kit that nobody works with yet."""
+    def toolkit(self, config: HostConfig, models: ModelCatalog, generation: int) -> Toolkit:
+        """A toolkit that nobody works with yet."""
         assert self._equip is not None
         engine = self.origin.engine
         return self._equip(config, models=models, engine=engine, generation=generation)
 
-    def adopt(self, kit: Equipment) -> None:
-        """The kit of now is another one."""
-        self.kits.append(kit)
-        self.models, self.generation = kit.models, kit.generation
-        self.finders[kit.generation] = kit.registry.model
+    def adopt(self, toolkit: Toolkit) -> None:
+        """The toolkit of now is another one."""
+        self.toolkits.append(toolkit)
+        self.models, self.generation = toolkit.models, toolkit.generation
+        self.finders[toolkit.generation] = toolkit.registry.model
 
     def find(self, model: str) -> Model:
         """A model as it is configured now."""
@@ -101,7 +101,7 @@ class Ground:
 
     async def aclose(self) -> None:
         """Close the connections of all models. Each has its own deadline for it."""
-        for models in dict.fromkeys(kit.models for kit in self.kits) or (self.models,):
+        for models in dict.fromkeys(toolkit.models for toolkit in self.toolkits) or (self.models,):
             await models.aclose()
 
 
@@ -113,7 +113,7 @@ CLOSING = 5.0
 
 
 class Retire(Message, frozen=True, tag="reload.retire"):
-    """There is a newer kit than before."""
+    """There is a newer toolkit than before."""
 
 
 class Retiring(Actor[Retire]):
@@ -127,28 +127,30 @@ class Retiring(Actor[Retire]):
 
     @handles(Retire)
     async def retire(self, _message: Retire) -> None:
-        for kit in self._ground.kits[:-1]:
-            if id(kit) not in self._watched:
-                self._watched.add(id(kit))
-                self.start_soon(self._watch, kit)
+        for toolkit in self._ground.toolkits[:-1]:
+            if id(toolkit) not in self._watched:
+                self._watched.add(id(toolkit))
+                self.start_soon(self._watch, toolkit)
 
-    async def _watch(self, kit: Equipment) -> None:
-        while (ended := self._user(kit)) is not None:
+    async def _watch(self, toolkit: Toolkit) -> None:
+        while (ended := self._user(toolkit)) is not None:
             await ended.wait()
-        self._ground.kits.remove(kit)
-        self._watched.discard(id(kit))
-        await kit.mcp.leave()
-        if all(other.generation != kit.generation for other in self._ground.kits):
-            await self._close(kit)
+        self._ground.toolkits.remove(toolkit)
+        self._watched.discard(id(toolkit))
+        await toolkit.mcp.leave()
+        if all(other.generation != toolkit.generation for other in self._ground.toolkits):
+            await self._close(toolkit)
 
-    def _user(self, kit: Equipment) -> trio.Event | None:
+    def _user(self, toolkit: Toolkit) -> trio.Event | None:
         """The end of a run that works with it."""
         runs = self._table.runs.values()
-        return next((run.ended for run in runs if run.kit is kit and not run.ended.is_set()), None)
+        return next(
+            (run.ended for run in runs if run.toolkit is toolkit and not run.ended.is_set()), None
+        )
 
-    async def _close(self, kit: Equipment) -> None:
+    async def _close(self, toolkit: Toolkit) -> None:
         """Nobody asks these models any more. Awaits while being cancelled: sockets are closed."""
-        await self._services.forget_models(kit.generation)
-        self._ground.finders.pop(kit.generation, None)
+        await self._services.forget_models(toolkit.generation)
+        self._ground.finders.pop(toolkit.generation, None)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
-            await kit.models.aclose()
+            await toolkit.models.aclose()

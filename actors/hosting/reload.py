@@ -16,6 +16,7 @@ import trio
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import hiding
 from motet.actors.hooks.programs import add_configured
@@ -24,7 +25,6 @@ from motet.actors.hosting.answers import Answering
 from motet.actors.hosting.config import keep_teams, load_config
 from motet.actors.hosting.config_schema import config_hash
 from motet.actors.hosting.generations import Retire, Retiring
-from motet.actors.hosting.wiring import Equipment
 from motet.actors.models.catalog import ModelCatalog, providers_of
 from motet.actors.rooms.api import Renewal, renewals
 from motet.actors.tools.policy.engine import PolicyEngine
@@ -156,7 +156,7 @@ class Prepared:
     """All that a configuration needs, made and checked, with nothing of it in use."""
 
     config: HostConfig
-    kit: Equipment
+    toolkit: Toolkit
     hooks: HookSet
     described: tuple[AnyAgent, ...]
     gateway: Settings | None
@@ -179,10 +179,10 @@ async def change(tree: Tree, config: HostConfig) -> None:
     """
     ground = tree.ground
     new = await _prepared(tree, config)
-    new.kit.mcp.share(ground.kits[-1].mcp)
+    new.toolkit.mcp.share(ground.toolkits[-1].mcp)
     ground.reloads += 1
     try:
-        await new.kit.mcp.start(tree.system, f"mcp-{ground.reloads}")
+        await new.toolkit.mcp.start(tree.system, f"mcp-{ground.reloads}")
         retiring = tree.system.find("/host/retiring")
         if retiring is None:
             retiring = await tree.system.start(
@@ -192,7 +192,7 @@ async def change(tree: Tree, config: HostConfig) -> None:
     except BaseException:
         # Awaits while being cancelled: nobody else would ever end its servers.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-            await new.kit.mcp.leave()
+            await new.toolkit.mcp.leave()
         raise
     _commit(tree, new)
     with suppress(ActorDead, MailboxFull):  # the next reload tells it as well
@@ -206,10 +206,10 @@ async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
     models, generation = ground.models, ground.generation
     if config.models != before.models:
         models, generation = ModelCatalog(providers_of(config.models)), generation + 1
-    kit = ground.kit(config, models, generation)
+    toolkit = ground.toolkit(config, models, generation)
     for agent in (*own, *described):
-        kit.registry.add(agent)
-    await check_policy(kit.policy, kit.registry, tree.resolver, config)
+        toolkit.registry.add(agent)
+    await check_policy(toolkit.policy, toolkit.registry, tree.resolver, config)
     hooks = HookSet()
     add_configured(hooks, config.hooks, tree.workspace)
     gateway = None if tree.gateway is None else tree.gateway.prepared(config.gateway)
@@ -217,18 +217,18 @@ async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
         tree.places,
         tree.rooms_store,
         tree.resolver,
-        kit.registry,
+        toolkit.registry,
         tree.config.rooms,
         config.rooms,
     )
-    return Prepared(config, kit, hooks, described, gateway, rooms)
+    return Prepared(config, toolkit, hooks, described, gateway, rooms)
 
 
 def _add_new_ones(tree: Tree, new: Prepared) -> None:
     """Agents of the program that became known meanwhile. Raises ``ConfigError``."""
     for agent in tree.registry.own_agents():
         if agent.name not in tree.described:
-            new.kit.registry.add(agent)
+            new.toolkit.registry.add(agent)
 
 
 def _commit(tree: Tree, new: Prepared) -> None:
@@ -237,18 +237,18 @@ def _commit(tree: Tree, new: Prepared) -> None:
 
     ground, services, config = tree.ground, tree.services, new.config
     ground.secrets.enter_context(hiding(secrets_of(config)))
-    new.kit.policy.rates.go_on(ground.kits[-1].policy.rates)
-    for kit in ground.kits:
-        kit.policy.adopt(new.kit.policy)  # what guards counts for all
+    new.toolkit.policy.rates.go_on(ground.toolkits[-1].policy.rates)
+    for toolkit in ground.toolkits:
+        toolkit.policy.adopt(new.toolkit.policy)  # what guards counts for all
     hooks = new.hooks.all()
     tree.hooks.swap(ground.hooks, hooks)
     ground.hooks, ground.gate.config = hooks, config.approvals
-    ground.adopt(new.kit)
-    services.adopt(new.kit)
+    ground.adopt(new.toolkit)
+    services.adopt(new.toolkit)
     services.guard, services.table.rules = config.guard, config.queue
-    tree.config, tree.registry = config, new.kit.registry
+    tree.config, tree.registry = config, new.toolkit.registry
     tree.described = frozenset(agent.name for agent in new.described)
-    tree.resolver.adopt(new.kit.registry, config.limits)
+    tree.resolver.adopt(new.toolkit.registry, config.limits)
     if tree.gateway is not None and new.gateway is not None:
         tree.gateway.adopt(new.gateway)
     for room in new.rooms:

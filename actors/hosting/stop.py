@@ -24,7 +24,7 @@ from motet.protocols.recovery import Quarantined
 from motet.protocols.sessions import LOCAL, RESEND, Ack, GetRun, Principal, RunInfo, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.runs.suspend import SuspendedRun
+    from motet.actors.runs.table import SuspendedRun
 
 
 AGAIN = ("interrupted", "dropped")

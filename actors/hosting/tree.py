@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Workbench
 from motet.actors.errors.log import LogTail, redact_logs
 from motet.actors.errors.redact import hiding
@@ -24,13 +25,14 @@ from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
 from motet.actors.hosting.config import Origin
 from motet.actors.hosting.generations import Ground
-from motet.actors.hosting.wiring import Equipment, Stores, equipped, start_stores
+from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
 from motet.actors.models.provider import Models
 from motet.actors.rooms.opening import Open, Places, Rooms
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.services import Services
+from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children
 from motet.actors.sessions.recovery import Recovery, start_recoverer
@@ -94,6 +96,7 @@ class Tree:
     readers: Readers
     tokens: TokenBook
     recovery: Recovery
+    suspended_runs: SuspendedRuns
     ground: Ground
     described: frozenset[str] = frozenset()
     gateway: Served | None = None
@@ -206,18 +209,20 @@ async def _plant(
     stores = await start_stores(system, location, readers, config, memory)
     hooks = await _start_hooks(system, stores.bus, workspace, config)
     children, ground.hooks = Children(table, hooks), hooks.hooks.all()
-    equip = partial(equipped, stores=stores, children=children, table=table)
-    kit = ground.begin(equip, config)
+    equip = partial(build_toolkit, stores=stores, children=children, table=table)
+    toolkit = ground.begin(equip, config)
     context = partial(_context, table, workspace, children)
     ground.gate = ApprovalGate(PendingApprovals(), stores.approvals, table, config.approvals)
-    services = await _attend(system, ground, stores, kit, hooks, table, context)
+    services = await _attend(system, ground, stores, toolkit, hooks, table, context)
     services.workbench, services.guard = Workbench(workspace), config.guard
-    services.adopt(kit)
+    services.adopt(toolkit)
     children.services = services
     router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
     places = Places()
     rooms = await system.start(lambda: Rooms(places), name="rooms")
-    resolver = Resolver(kit.registry, StoredAgents(stores.agents), limits=config.limits)
+    resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
+    journal = EventJournal(readers, stores.fanout)
+    suspended_runs = await load_suspended(stores.approvals, resolver, journal, services)
     recovery = Recovery(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
     )
@@ -227,11 +232,11 @@ async def _plant(
         location=location,
         workspace=workspace,
         table=table,
-        registry=kit.registry,
+        registry=toolkit.registry,
         children=children,
         resolver=resolver,
         hooks=hooks.hooks,
-        journal=EventJournal(readers, stores.fanout),
+        journal=journal,
         fanout=stores.fanout,
         services=services,
         store=stores.sessions,
@@ -244,9 +249,9 @@ async def _plant(
         readers=readers,
         tokens=stores.tokens,
         recovery=recovery,
+        suspended_runs=suspended_runs,
         ground=ground,
     )
-    suspended_runs = await load_suspended(stores.approvals, tree.resolver, tree.journal, services)
     await _choices(table, stores)
     tree.interrupted = await _recover(tree.recovery, stores.traces)
     await start_recoverer(system, tree.recovery)
@@ -264,27 +269,38 @@ async def _attend(
     system: System,
     ground: Ground,
     stores: Stores,
-    kit: Equipment,
+    toolkit: Toolkit,
     hooks: HooksClient,
     table: RunTable,
     context: Callable[[ExecuteCall], Context[object]],
 ) -> Services:
     """Start what works for sessions: models, MCP servers, the executor of tools."""
     directory = await system.start(lambda: Models(ground.find, ground.finders), name="models")
-    await kit.mcp.start(system)
+    await toolkit.mcp.start(system)
     gate, breakers, warn = ground.gate, Breakers(), partial(_publish, stores.bus, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
-    executor = partial(ToolExecutor, kit.catalog, hooks, channel, context, policy=kit.policy)
-    executor = partial(executor, rules_of=table.kit_of)
+    executor = partial(
+        ToolExecutor, toolkit.catalog, hooks, channel, context, policy=toolkit.policy
+    )
+    executor = partial(executor, rules_of=table.toolkit_of)
     asking = partial(executor, results=stores.results, breakers=breakers, approvals=gate, warn=warn)
     tools = await system.start(asking, name="tools")
     services = Services(
-        table, kit.catalog, stores.sessions, stores.bus, directory, tools, channel, hooks, breakers
+        table,
+        toolkit.catalog,
+        stores.sessions,
+        stores.bus,
+        directory,
+        tools,
+        channel,
+        hooks,
+        breakers,
+        toolkit=toolkit,
     )
     services.pending_approvals, services.policy, services.mcp = (
         gate.pending_approvals,
-        kit.policy,
-        kit.mcp,
+        toolkit.policy,
+        toolkit.mcp,
     )
     services.memory, services.tracer = stores.memory, stores.tracer
     services.fanout, services.journal = stores.fanout, stores.journal

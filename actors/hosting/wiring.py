@@ -16,6 +16,7 @@ from motet.actors.agents.skills import GROUP as SKILLS_GROUP
 from motet.actors.agents.skills import Shelf, skill_tools
 from motet.actors.agents.teams import GROUP as TASKS_GROUP
 from motet.actors.agents.teams import task_tools
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.rooms.member import GROUP as ROOMS_GROUP
 from motet.actors.rooms.member import floor_tool
@@ -43,7 +44,7 @@ from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.directory import McpDirectory
-from motet.actors.tools.policy.engine import PolicyEngine, build_policy
+from motet.actors.tools.policy.engine import build_policy
 from motet.actors.tools.policy.rules import RESULTS, grouped
 from motet.actors.tools.result_pages import result_page, tool_result_tools
 from motet.actors.tools.tool import Tool
@@ -51,7 +52,7 @@ from motet.actors.transcript.grammar import GROUP as AGENTS_GROUP
 from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
-from motet.protocols.config import HostConfig, ShellConfig, TracingConfig
+from motet.protocols.config import HostConfig, TracingConfig
 from motet.protocols.errors import ErrorProtocol
 from motet.protocols.events import Publish
 from motet.protocols.memory import Memory
@@ -180,21 +181,7 @@ ALL_GROUPS = {
 }
 
 
-@attrs.frozen(eq=False)
-class Equipment:
-    """The plain objects that agents, sessions and the executor of tools share: a ``Kit``."""
-
-    catalog: ToolCatalog
-    mcp: McpDirectory
-    shelf: Shelf
-    policy: PolicyEngine
-    registry: AgentRegistry
-    models: ModelCatalog
-    shell: ShellConfig
-    generation: int = 0
-
-
-def equipped(
+def build_toolkit(
     config: HostConfig,
     *,
     stores: Stores,
@@ -203,7 +190,7 @@ def equipped(
     models: ModelCatalog,
     engine: Policy | None,
     generation: int = 0,
-) -> Equipment:
+) -> Toolkit:
     """All of it, with nothing started yet. Raises ``ConfigError``, ``MissingExtra``."""
     catalog = ToolCatalog()
     mcp = McpDirectory(config.mcp, catalog, found=lambda run_id: table.runs[run_id].found)
@@ -216,7 +203,7 @@ def equipped(
     offered = config.models.offered
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
     shell = config.tools.shell
-    return Equipment(catalog, mcp, shelf, policy, registry, models, shell, generation)
+    return Toolkit(catalog, mcp, shelf, policy, registry, models, shell, generation)
 
 
 def _builtin(

@@ -204,7 +204,7 @@ class Thinker:
     def _system(self, tools: tuple[ToolSpec, ...]) -> str:
         """The system prompt, made anew only when other tools are offered."""
         if self._prompt is None or self._prompt.tools is not tools:
-            run, agent, kit = self._run, self._run.agent, self._kit
+            run, agent, toolkit = self._run, self._run.agent, self._kit
             occasion = Occasion(
                 agent=agent.name,
                 instructions=agent.instructions,
@@ -218,8 +218,8 @@ class Thinker:
                 memory=agent.memory,
                 recalled=self.recalled,
                 extra=run.extra,
-                shell=kit.shell,
-                mcp=kit.mcp.listed(agent.name, run.subjects),
+                shell=toolkit.shell,
+                mcp=toolkit.mcp.listed(agent.name, run.subjects),
             )
             self._prompt = self._services.prompts.write(prompt_input(occasion), tools)
         self.around = self._prompt.around
@@ -229,9 +229,9 @@ class Thinker:
         """The tools the model may call, and a line for each that is taken out for a while."""
         name = self._run.agent.name
         out = self._services.breakers.taken_out(name)
-        kit = self._kit
-        specs = kit.policy.offered(self._run.subjects, kit.catalog.specs(name))
-        specs = kit.mcp.shown(name, specs, self._run.found, self.view.history)
+        toolkit = self._kit
+        specs = toolkit.policy.offered(self._run.subjects, toolkit.catalog.specs(name))
+        specs = toolkit.mcp.shown(name, specs, self._run.found, self.view.history)
         if self._turn.budget.too_deep():
             specs = self._alone(specs)
         if not out:

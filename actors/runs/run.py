@@ -27,7 +27,7 @@ from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
 
 if TYPE_CHECKING:
-    from motet.actors.hosting.wiring import Equipment
+    from motet.actors.agents.toolkit import Toolkit
     from motet.actors.runs.queue_rules import Burst
     from motet.protocols.approvals import Resumption
 
@@ -191,7 +191,7 @@ class Run:
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
         by_user: whether a person asked for it, and not the end of who waits, or of the host.
         arrival: its input before it was admitted.
-        kit: what it works with; None: whatever its host has.
+        toolkit: what it works with; None: whatever its host has.
         model: that was chosen for its session; empty: its agent's own.
     """
 
@@ -229,7 +229,7 @@ class Run:
     missed: bool = False
     arrival: Arrival | None = attrs.field(default=None, repr=False)
     progress: Progress = attrs.field(factory=Progress, repr=False)
-    kit: Equipment | None = attrs.field(default=None, repr=False)
+    toolkit: Toolkit | None = attrs.field(default=None, repr=False)
     model: str = ""
     generation: int = 0
     state: Literal["arriving", "queued", "running", "ended"] = "arriving"

@@ -17,7 +17,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.tracker import Failures, failures_before
 from motet.actors.runs.budget import OverBudget
-from motet.actors.runs.finish import conclude, end_trace, result_of, tell_end
+from motet.actors.runs.finish import Outcome, learn, store
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.inbox import Hearing, Steering
 from motet.actors.runs.model_step import Thinker
@@ -58,13 +58,13 @@ class TurnRunner:
         self.run = run
         self.slot = slot
         self.services = services
-        self.kit = services.of(run)
+        self.toolkit = services.of(run)
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
             budget=run.budget or fresh_budget(run),
-            loops=Loops(self.kit.catalog.kinds(run.agent.name)),
+            loops=Loops(self.toolkit.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
@@ -108,29 +108,71 @@ class TurnRunner:
         except Exception as error:
             finish = self._failed(await self._internal(error))
         finally:
-            if self.run.family is not None:
-                # Awaits while being cancelled: shielded, and without limit, as G1 wants it.
-                with trio.CancelScope(shield=True):
-                    await self.hearing.end()
-            deadline = trio.current_time() + FINISH_BUDGET
-            finish = finish or self._stop()
-            if finish.status == "waiting" and not await self.suspension.suspend(self.batch):
-                finish = self._stop()  # also what was stopped while it was leaving
-                deadline = trio.current_time() + FINISH_BUDGET
-            with trio.CancelScope(shield=True, deadline=deadline):
-                if finish.status == "interrupted":
-                    await self.suspension.keep_for_next_host()
-                if not self.suspension.done:
-                    await conclude(self, finish)
-            if self.hooks.watch_end and not self.suspension.done:
-                # Those who watch have a budget of their own, so that they cost no transcript.
-                with trio.CancelScope(shield=True):
-                    await tell_end(self, finish)
-            end_trace(self, finish)
-            result = result_of(self, finish)
-            self.services.table.finish(self.run, result)
-            self.suspension.publish()
+            # Cancelled from outside, there is no finish. The end awaits all the same, shielded.
+            result = await self._end(finish)
         return result
+
+    async def _end(self, finish: Finish | None) -> RunResult[Any]:
+        """End the run in one of three ways: it is suspended, left to the next host, or over."""
+        if self.run.family is not None:
+            with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
+                await self.hearing.end()
+        finish = finish or self._stop()
+        if finish.status == "waiting" and not await self.suspension.suspend(self.batch):
+            # Either it could not be stored, or a stop came meanwhile: it is over after all.
+            finish = self._stop()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + FINISH_BUDGET):
+            if finish.status == "interrupted":
+                await self.suspension.keep_for_next_host()
+            if not self.suspension.done:
+                await self._conclude(finish)
+        outcome = self._outcome(finish)
+        if self.hooks.watch_end and not self.suspension.done:
+            # Those who watch have a budget of their own, so that they cost no transcript.
+            with trio.CancelScope(shield=True):
+                if outcome.failure is not None:
+                    await self.hooks.failed(outcome.failed_as, finish.detail, outcome.error_id)
+                await self.hooks.end(finish.status, finish.output, finish.detail, outcome.usage)
+        self.trace.finish(
+            finish.status, finish.output, error=outcome.failed_as, error_id=outcome.error_id
+        )
+        result = outcome.result()
+        # From here on nothing waits: who is woken by the end finds the run suspended already.
+        self.services.table.finish(self.run, result)
+        self.suspension.publish()
+        return result
+
+    async def _conclude(self, finish: Finish) -> None:
+        """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
+        run, turn, suspension = self.run, self.turn, self.suspension
+        if self.batch is not None:
+            await self.batch.tell_cut()
+        self.hearing.conclude()
+        last = turn.rows[-1] if turn.rows else None
+        if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
+            await self.voice.say("assistant", run.agent.name, last.text)
+        pending = await suspension.pending() if run.asked else ()
+        outcome = self._outcome(finish)
+        await store(outcome, self.slot, self.services)
+        if pending:
+            await suspension.withdrawn(pending)
+        if finish.status == "completed":
+            await learn(outcome, self.services)
+        await self.voice.emit(outcome.terminal())
+
+    def _outcome(self, finish: Finish) -> Outcome:
+        return Outcome(
+            run=self.run,
+            finish=finish,
+            rows=tuple(self.turn.rows),
+            usage=self.turn.spent,
+            results=self.turn.results,
+            failure=self.failure,
+            error_id=self.error_id,
+            approvals=self.suspension.approvals,
+            structured=self.output.declared,
+            value=self.output.value(finish),
+        )
 
     async def _bounded(self) -> Finish:
         """The turn under its scope, which a stop cancels, and the wall time if it has one."""
@@ -236,7 +278,7 @@ class TurnRunner:
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
             await self.services.warn(run, "bootstrap", problem, grave=False)
-        for problem in await self.kit.mcp.prepare(run.agent.name):
+        for problem in await self.toolkit.mcp.prepare(run.agent.name):
             await self.services.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
@@ -348,7 +390,7 @@ class TurnRunner:
         except Exception as error:
             message = f"that {agent.name!r} takes over is not on disk: {error}"
             await self.services.warn(run, "transcript", message)
-        self.turn.loops.kinds = self.kit.catalog.kinds(agent.name)
+        self.turn.loops.kinds = self.toolkit.catalog.kinds(agent.name)
         self.output.change_agent()
         self.thinker.change_agent()
         await self._prepare()

@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import attrs
 
 from motet.actors.agents.prompt import Prompts
-from motet.actors.agents.toolkit import Kit
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Workbench
 from motet.actors.errors.log import Logger, logger
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.run import Run
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.runs.turn import Turn
 from motet.actors.runs.watchdog import hear
 from motet.actors.storage import session_sql as sql
@@ -33,6 +33,7 @@ from motet.actors.tools.mcp.directory import McpDirectory
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.actors.transcript.history import estimate, estimate_text, usage_of
 from motet.actors.transcript.input_guard import Finding
+from motet.protocols.approvals import ApprovalProtocol, Mark, SuspendedState
 from motet.protocols.chat import ChatMessage
 from motet.protocols.config import GuardAction, ShellConfig
 from motet.protocols.events import AnyEvent, Publish, Warned
@@ -45,9 +46,18 @@ from motet.protocols.tools import ExecuteCall
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import wall_time
 
-if TYPE_CHECKING:
-    from motet.actors.hosting.wiring import Equipment
-    from motet.actors.runs.suspend import SuspendedRuns
+
+class Suspending(Protocol):
+    """Where runs go that wait for a person, and how they come back."""
+
+    @property
+    def approvals(self) -> ActorRef[ApprovalProtocol]: ...
+    async def store(
+        self, run_id: str, suspended: SuspendedState, rows: tuple[Mark, ...]
+    ) -> bool: ...
+    def add(self, run: Run) -> None: ...
+    def resume_to_stop(self, suspended: SuspendedRun) -> Run: ...
+    def agent_known(self, name: str) -> None: ...
 
 
 @attrs.define
@@ -65,7 +75,7 @@ class Services:
         contexts: of sessions that were used lately; read only.
         find_model: by the name that an agent has it by, to know what it can do.
         guard: what happens to a text that looks like an attempt to take the agent over.
-        kit: what is configured now; None: nothing that could change. Its parts are here, too.
+        toolkit: what is configured now. Its parts are here, too.
         generation: of the models' configuration.
     """
 
@@ -80,7 +90,7 @@ class Services:
     breakers: Breakers = attrs.field(factory=Breakers)
     policy: PolicyEngine = attrs.field(factory=PolicyEngine)
     pending_approvals: PendingApprovals = attrs.field(factory=PendingApprovals)
-    suspended_runs: SuspendedRuns | None = None
+    suspended_runs: Suspending | None = None
     memory: Memory | None = None
     tracer: Tracer = attrs.field(factory=Tracer)
     today: Callable[[], date] = lambda: date.fromtimestamp(wall_time())
@@ -95,41 +105,41 @@ class Services:
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: Logger = attrs.field(factory=lambda: logger("motet.run"))
-    kit: Equipment | None = None
+    toolkit: Toolkit = attrs.field(kw_only=True)
     generation: int = 0
     _providers: dict[tuple[str, int], ActorRef[Generate]] = attrs.field(
         factory=dict["tuple[str, int]", ActorRef[Generate]], init=False
     )
 
-    def of(self, run: Run) -> Kit:
+    def of(self, run: Run) -> Toolkit:
         """What the run works with."""
-        return run.kit or self
+        return run.toolkit or self.toolkit
 
     def refresh(self, run: Run) -> None:
         """Give a run that is about to start what is configured now; a child has its caller's."""
-        kit = self.kit
-        if kit is None or run.kit is kit or (run.kit is not None and run.caller is not None):
+        toolkit = self.toolkit
+        if run.toolkit is toolkit or (run.toolkit is not None and run.caller is not None):
             return
-        latest = kit.registry.own(run.agent.name)
+        latest = toolkit.registry.own(run.agent.name)
         if latest is not None and latest is not run.agent:
             if run.limits is run.agent.limits:
                 run.limits = latest.limits
             run.agent = latest
-        if latest is not None or run.kit is None:
-            run.kit = kit
+        if latest is not None or run.toolkit is None:
+            run.toolkit = toolkit
 
     def model_of(self, run: Run) -> str:
         """The model that was chosen for the session of a run; empty: none that there is now."""
         chosen = self.table.models.get(run.session, "")
-        known = self.kit.registry.models() if chosen and self.kit is not None else ()
+        known = self.toolkit.registry.models() if chosen else ()
         return chosen if chosen in known else ""
 
-    def adopt(self, kit: Equipment) -> None:
-        """Work with another kit from now on; runs keep theirs."""
-        self.kit, self.generation, self.shell = kit, kit.generation, kit.shell
-        self.catalog, self.policy, self.mcp = kit.catalog, kit.policy, kit.mcp
-        self.find_model = kit.registry.model
-        self.workbench = attrs.evolve(self.workbench, shelf=kit.shelf)
+    def adopt(self, toolkit: Toolkit) -> None:
+        """Work with another toolkit from now on; runs keep theirs."""
+        self.toolkit, self.generation, self.shell = toolkit, toolkit.generation, toolkit.shell
+        self.catalog, self.policy, self.mcp = toolkit.catalog, toolkit.policy, toolkit.mcp
+        self.find_model = toolkit.registry.model
+        self.workbench = attrs.evolve(self.workbench, shelf=toolkit.shelf)
 
     async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
         """Something degraded and the run goes on (seed 001): log it and say so.

@@ -19,7 +19,7 @@ from motet.actors.runs.publisher import Voice
 from motet.actors.runs.resume import suspended_state
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Run
 from motet.actors.runs.services import Services
-from motet.actors.runs.table import RunTable
+from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import Turn
 from motet.actors.telemetry.tracer import RunTrace
@@ -44,7 +44,6 @@ from motet.runtime import ActorRef
 if TYPE_CHECKING:
     from motet.actors.agents.registry import Resolver
     from motet.actors.telemetry.subscription import EventJournal
-    from motet.protocols.approvals import StoredSuspendedRun
 
 
 LEAVE_BUDGET = 5.0
@@ -148,46 +147,6 @@ class Suspension:
 
     def _suspended(self) -> SuspendedState:
         return suspended_state(self._run, self._turn, self._voice, self._trace)
-
-
-# A run that waits for a person outside of any task: what is kept of it in memory.
-
-
-@attrs.define(eq=False)
-class SuspendedRun:
-    """All the rest is on disk.
-
-    Attributes:
-        agent: its name; ``code``: the agent itself, if it ran in this process.
-        deps: what the program gave it; after a restart it has to give them again.
-        due: it has an answer that it has not made use of.
-        resumed: how often it was taken up and came to nothing.
-        blocked: what keeps it from going on, in words; ``warned``: what was told of that.
-    """
-
-    run_id: str
-    session: str
-    agent: str
-    user: str
-    text: str
-    code: AnyAgent | None = None
-    deps: object = None
-    due: bool = False
-    resumed: int = 0
-    blocked: str = ""
-    warned: str = ""
-
-    @classmethod
-    def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
-        return cls(
-            run.run_id,
-            run.session,
-            run.agent,
-            run.user,
-            run.text,
-            due=run.due,
-            resumed=run.resumed,
-        )
 
 
 MOST_RESUMED = 3

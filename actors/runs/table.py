@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import trio
 
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs import queue as lineup
 from motet.actors.runs.queue import Slot
 from motet.actors.runs.run import Arrivals, Run
 from motet.actors.tools.tool import held_by
+from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig, QueueMode
 from motet.protocols.run import RunResult
 from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import Principal, ShuttingDown, StopReport
 
 if TYPE_CHECKING:
-    from motet.actors.hosting.wiring import Equipment
+    from motet.actors.agents.toolkit import Toolkit
     from motet.actors.runs.queue_rules import Way
-    from motet.actors.runs.suspend import SuspendedRun
     from motet.protocols.sessions import SessionMessage
     from motet.runtime import ActorRef
 
@@ -69,6 +70,43 @@ class Stop:
             dropped_inputs=[*(run.id for run in never), *self.unheard],
             still_running=still_running,
             held_by=held_by(still_running),
+        )
+
+
+@attrs.define(eq=False)
+class SuspendedRun:
+    """A run that waits for a person outside of any task. All the rest of it is on disk.
+
+    Attributes:
+        agent: its name; ``code``: the agent itself, if it ran in this process.
+        deps: what the program gave it; after a restart it has to give them again.
+        due: it has an answer that it has not made use of.
+        resumed: how often it was taken up and came to nothing.
+        blocked: what keeps it from going on, in words; ``warned``: what was told of that.
+    """
+
+    run_id: str
+    session: str
+    agent: str
+    user: str
+    text: str
+    code: AnyAgent | None = None
+    deps: object = None
+    due: bool = False
+    resumed: int = 0
+    blocked: str = ""
+    warned: str = ""
+
+    @classmethod
+    def stored(cls, run: StoredSuspendedRun) -> SuspendedRun:
+        return cls(
+            run.run_id,
+            run.session,
+            run.agent,
+            run.user,
+            run.text,
+            due=run.due,
+            resumed=run.resumed,
         )
 
 
@@ -136,10 +174,10 @@ class RunTable:
         slot = self.slots.get(session)
         return lineup.target(slot, author) if slot is not None else None
 
-    def kit_of(self, run_id: str) -> Equipment | None:
+    def toolkit_of(self, run_id: str) -> Toolkit | None:
         """What a live run works with, if it has something of its own."""
         run = self.runs.get(run_id)
-        return run.kit if run is not None else None
+        return run.toolkit if run is not None else None
 
     def actor(self, session: str) -> ActorRef[SessionMessage] | None:
         """The session's actor if it is known and alive."""

@@ -5,15 +5,18 @@ Invariant: it ends nothing and waits for nothing but time; a run that it tells o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import trio
 
+from motet.actors.errors.log import Logger
+from motet.actors.runs.run import Run
+from motet.actors.runs.table import RunTable
 from motet.protocols.events import AnyEvent, RunStalled
 
-if TYPE_CHECKING:
-    from motet.actors.runs.services import Services
-    from motet.actors.runs.table import RunTable
+Announce: TypeAlias = Callable[[Run, AnyEvent], Awaitable[None]]
+"""Publishes an event of a run."""
 
 CHECKS = 10
 """Looks in the time after which a run is stalled."""
@@ -33,15 +36,15 @@ def hear(table: RunTable, run_id: str, event: AnyEvent) -> None:
             run.progress.heard(now)
 
 
-async def watch(services: Services, limit: float) -> None:
-    """Look after all runs of a host, for ever."""
+async def watch(table: RunTable, limit: float, announce: Announce, log: Logger) -> None:
+    """Announce each run of a host that has stalled for ``limit`` seconds. Runs for ever."""
     while True:
         await trio.sleep(min(max(limit / CHECKS, SOONEST), LATEST))
         now = trio.current_time()
-        for run in list(services.table.runs.values()):
+        for run in list(table.runs.values()):
             seconds = run.progress.stalled(now, limit) if run.state == "running" else None
             if seconds is not None:
                 run.progress.told = True
                 waits_on = run.progress.waits_on(stopping=bool(run.stop_reason))
-                services.log.warning("stalled", run=run.id, session=run.session, on=waits_on)
-                await services.emit(run, RunStalled(round(seconds, 1), waits_on))
+                log.warning("stalled", run=run.id, session=run.session, on=waits_on)
+                await announce(run, RunStalled(round(seconds, 1), waits_on))

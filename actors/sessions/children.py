@@ -148,7 +148,7 @@ class Children:
         assert parent.budget is not None
         await self._allowed(ctx, agent.name, text)
         run = await self._intake.new_run(
-            agent, text, deps=ctx.deps, principal=ctx.principal, kit=parent.kit
+            agent, text, deps=ctx.deps, principal=ctx.principal, toolkit=parent.toolkit
         )
         run.session = sub_agent_key(agent.name, run.id)
         run.caller = (ctx.run_id, ctx.call_id)
@@ -165,7 +165,7 @@ class Children:
         team = parent.agent.profile.team
         if team is not None and name not in (known := [member.name for member in team.members]):
             raise ToolRetry(f"Your team has no {name!r}. Its members: {', '.join(known)}")
-        if parent.kit is not None and (own := parent.kit.registry.own(name)) is not None:
+        if parent.toolkit is not None and (own := parent.toolkit.registry.own(name)) is not None:
             return own
         try:
             return await self._intake.agent(name)

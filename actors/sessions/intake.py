@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.hosting.wiring import Equipment
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs import queue as lineup
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Arrival, Run
@@ -86,21 +86,21 @@ class Intake:
         max_turns: int | None = None,
         *,
         where: guard.Where = "message",
-        kit: Equipment | None = None,
+        toolkit: Toolkit | None = None,
         arrival: Arrival | None = None,
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
         What an input is not made of, such as half a surrogate pair, is replaced. ``arrival``: what
-        was noted of the input when it came; ``kit``: what the run works with if the agent is its.
+        was noted of the input when it came; ``toolkit``: of the run, if the agent is in it.
         """
         arrival = self.expect(session, principal, arrival)
         try:
             if isinstance(agent, str):
-                agent, kit = await self.agent(agent), None
-            elif kit is None or not kit.registry.has(agent):
+                agent, toolkit = await self.agent(agent), None
+            elif toolkit is None or not toolkit.registry.has(agent):
                 self._registry().add(agent)
-                kit = None
+                toolkit = None
             if not text.strip():
                 raise InputValidation("the input is empty: send some text")
             run_id = arrival.run_id
@@ -111,7 +111,7 @@ class Intake:
             if max_turns is not None:
                 limits = replace(limits, turns=max_turns)
             run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-            run.arrival, run.kit = arrival, kit or self._services.kit
+            run.arrival, run.toolkit = arrival, toolkit or self._services.toolkit
             self._screen(run, where)
             return run
         except BaseException:
@@ -162,7 +162,7 @@ class Intake:
             target.principal,
             key,
             where="injected" if steers else "message",
-            kit=target.kit,
+            toolkit=target.toolkit,
             arrival=arrival,
         )
         run.steers, run.mode = steers, mode

@@ -10,7 +10,8 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
-from motet.actors.runs.suspend import SuspendedRun, SuspendedRuns
+from motet.actors.runs.suspend import SuspendedRuns
+from motet.actors.runs.table import SuspendedRun
 from motet.actors.sessions.session import wake
 from motet.protocols.approvals import (
     ApprovalProtocol,

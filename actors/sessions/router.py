@@ -60,7 +60,8 @@ class Router(Actor[RouterMessage]):
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
         if self.stalled:
-            self.start_soon(watch, self.services, self.stalled)
+            services = self.services
+            self.start_soon(watch, services.table, self.stalled, services.emit, services.log)
         self.services.table.opener = self._opened
         # After a crash: what was queued is still there, and perhaps nothing else will ever come.
         for key, slot in tuple(self.services.table.slots.items()):

@@ -132,7 +132,7 @@ async def test_former_models_and_kits_are_let_go() -> None:
     async with motet.open_host(config=agents(a="x")) as host:
         for text in "yz":
             await host.reload(agents(a=text))
-        await until(lambda: len(inside(host).ground.kits) == 1)
+        await until(lambda: len(inside(host).ground.toolkits) == 1)
 
 
 def inside(host: Host) -> Tree:
