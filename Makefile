@@ -23,7 +23,7 @@ run: $(VENV)/.runtime  ## chat with an agent in this terminal
 	@$(BIN)/motet chat $(ARGS)
 
 test: $(VENV)/.dev node_modules/.installed  ## run the test suite
-	@$(BIN)/pytest -n auto --maxprocesses=4 $(ARGS)
+	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal $(ARGS)
 
 guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for planted defects
 	@PYTHONPATH=. $(BIN)/python -m tests.guarantees.report $(ARGS)
@@ -31,11 +31,12 @@ guarantees: $(VENV)/.dev  ## search 10,000 schedules per guarantee, and for plan
 crash: $(VENV)/.dev  ## kill a busy host 1,000 times, and check what is left each time
 	@PYTHONPATH=. $(BIN)/python -m tests.crash $(ARGS)
 
-lint: $(VENV)/.dev  ## check format, style and the import layers
+lint: $(VENV)/.dev  ## check format, style, the import layers and circles
 	@failed=0; \
 	$(BIN)/ruff format --check || failed=1; \
 	$(BIN)/ruff check || failed=1; \
 	$(BIN)/lint-imports --no-logo || failed=1; \
+	$(BIN)/python tests/house_graph.py || failed=1; \
 	exit $$failed
 
 # The wrapper of pyright would otherwise ask the npm registry whether it is the newest.

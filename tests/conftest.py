@@ -1,4 +1,4 @@
-"""What every test shares: how hard Hypothesis tries, and where node is."""
+"""Shared by all tests: the effort of Hypothesis, the order of the tests, the node binary."""
 
 import os
 import shutil
@@ -17,6 +17,11 @@ settings.register_profile("long", _COMMON, max_examples=5_000)
 
 # `--hypothesis-profile=NAME` is read later than this and wins.
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the slow tests first: one that starts last keeps a single process busy at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

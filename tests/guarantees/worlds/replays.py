@@ -1,7 +1,8 @@
 """All other worlds once more: each plan is run twice, and the traces are the same byte for byte.
 
 As a program it prints the hash of each plan in a range of numbers, for another process to compare:
-``python -m tests.guarantees.worlds.replays FIRST END``.
+``python -m tests.guarantees.worlds.replays FIRST END [--both]``; ``--both``: once more, with a
+planted defect.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def _print_hashes(numbers: Iterable[int]) -> None:
 
 if __name__ == "__main__":
     numbers = range(int(sys.argv[1]), int(sys.argv[2]))
-    if sys.argv[3:] == ["--planted"]:
+    _print_hashes(numbers)
+    if sys.argv[3:] == ["--both"]:
+        print("planted")
         with planted(HASH_ORDER):
             _print_hashes(numbers)
-    else:
-        _print_hashes(numbers)
