@@ -11,7 +11,7 @@ import msgspec
 
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
-from motet.actors.transcript.grammar import GROUP as AGENTS
+from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS
 from motet.protocols.agents import Member
 from motet.protocols.agents import Team as Membership
 from motet.protocols.agents import Team as Team_in_tools

@@ -135,14 +135,14 @@ def _of_exception(error: BaseException, code: str) -> ErrorType:
         kinds: set[ErrorType] = {_of_exception(sole(member), code) for member in several}
         return kinds.pop() if len(kinds) == 1 else "unknown"
     return (
-        _said(error)
+        _declared_kind(error)
         or _STATUS.get(_status_of(error))
         or _of_class(error)
         or _of_words(f"{code} {type(error).__name__}", error_text(error))
     )
 
 
-def _said(error: BaseException) -> ErrorType | None:
+def _declared_kind(error: BaseException) -> ErrorType | None:
     """What the error itself says it is: those of tools and of model clients know."""
     kind = _attribute(error, "kind")
     return next((known for known in get_args(ErrorType) if known == kind), None)
@@ -330,7 +330,7 @@ def failure_text(tool: str, summary: str, error_id: str) -> str:
     )
 
 
-def told(text: str) -> tuple[str, str | None]:
+def parse_failure_text(text: str) -> tuple[str, str | None]:
     """What :func:`failure_text` was made of: the summary, and the id. Of another text, itself.
 
     A text of several lines is made one, since it has no id under which more could be found.

@@ -38,14 +38,14 @@ PART_LIMIT = 16_384
 _INTEGER_BITS = 1_024
 
 
-def raw_error(error: object, code: str = "") -> JsonObject:
+def serialize_error(error: object, code: str = "") -> JsonObject:
     """The error as a JSON object that any strict encoder takes."""
     if isinstance(error, BaseException):
         made = _exception(error)
     elif isinstance(error, str):
         made = _text(error)
     else:
-        value = plain(error)
+        value = to_json_types(error)
         made = cast("JsonObject", value) if isinstance(value, dict) else {"message": value}
     return {"code": well_formed(code), **made} if code and "code" not in made else made
 
@@ -102,12 +102,12 @@ def _beginning(part: str) -> str:
     return part if len(part) <= PART_LIMIT else shorten(part, PART_LIMIT) + "\n"
 
 
-def plain(value: object) -> object:
+def to_json_types(value: object) -> object:
     """The value in JSON's own types: dict with text keys, list, str, int, float, bool, None."""
-    return _Plain().convert(value, DEPTH_LIMIT)
+    return _JsonConverter().convert(value, DEPTH_LIMIT)
 
 
-class _Plain:
+class _JsonConverter:
     """One conversion; its budget of nodes bounds what shared and cyclic values can unfold to."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ def error_text(error: object) -> str:
     for key in ("message", "error", "detail"):
         if isinstance(text := inner.get(key), str) and text.strip():
             return well_formed(text)
-    return msgspec.json.encode(plain(inner or error)).decode() if error else ""
+    return msgspec.json.encode(to_json_types(inner or error)).decode() if error else ""
 
 
 def error_code(error: object) -> str:

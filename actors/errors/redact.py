@@ -95,7 +95,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 @contextmanager
-def hiding(values: Iterable[str | None]) -> Generator[None]:
+def registered_secrets(values: Iterable[str | None]) -> Generator[None]:
     """Redaction takes these values out, wherever they stand, until the block is left."""
     kept = [value for value in values if value and len(value) >= SHORTEST]
     _change(kept, 1)
@@ -105,7 +105,7 @@ def hiding(values: Iterable[str | None]) -> Generator[None]:
         _change(kept, -1)
 
 
-def hidden_values() -> re.Pattern[str] | None:
+def registered_secrets_pattern() -> re.Pattern[str] | None:
     """What matches them; None when there are none."""
     return _pattern
 
@@ -243,7 +243,7 @@ def _redacted(text: str, known: Mapping[str, str] | None) -> str:
 def _without_values(text: str, known: Mapping[str, str] | None) -> str:
     if known:
         text = _redact_known(text, known)
-    if hidden := hidden_values():
+    if hidden := registered_secrets_pattern():
         text = substitute(hidden, REDACTED, text)
     return text
 
@@ -447,21 +447,21 @@ def redacted_prefix(text: str, limit: int) -> str:
     return head[:limit]
 
 
-def clipped(value: object, limit: int = TEXT_LIMIT) -> object:
+def truncate_texts(value: object, limit: int = TEXT_LIMIT) -> object:
     """A JSON value in which no text is much longer than ``limit``; the rest is counted."""
     match value:
         case str():
-            return _clipped(value, limit)
+            return _truncated(value, limit)
         case list():
-            return [clipped(item, limit) for item in cast("list[object]", value)]
+            return [truncate_texts(item, limit) for item in cast("list[object]", value)]
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {_clipped(key, limit): clipped(item, limit) for key, item in items}
+            return {_truncated(key, limit): truncate_texts(item, limit) for key, item in items}
         case _:
             return value
 
 
-def _clipped(text: str, limit: int) -> str:
+def _truncated(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     head = _end(text, limit * 3 // 4)

@@ -20,7 +20,7 @@ from motet.actors.errors.classify import (
     classify,
     compact_summary,
     error_block,
-    told,
+    parse_failure_text,
 )
 from motet.protocols.chat import (
     AssistantMessage,
@@ -199,7 +199,7 @@ class Failures(msgspec.Struct, frozen=True):
 
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
     """The short form of a failed call, of the text that its result has in the transcript."""
-    message, _ = told(text)
+    message, _ = parse_failure_text(text)
     return compact_summary(tool, kind if _is_type(kind) else classify(message), message, now)
 
 
@@ -297,7 +297,7 @@ SENT_LIMIT = MESSAGE_LIMIT + 300
 """Of a block: message, name, suggestion, id and the words around them."""
 
 
-def as_sent(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+def with_error_blocks(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows of a request."""
     if not any_failed(rows):
         return tuple(rows)
@@ -319,7 +319,7 @@ def _texts(rows: Sequence[ChatMessage]) -> dict[int, str]:
             counts = counts_as(row.outcome)
             if counts == "error":
                 short = compacted_error(row.name, row.text)
-                context = context.failed(short, told(row.text)[1])
+                context = context.failed(short, parse_failure_text(row.text)[1])
                 places[context.last] = at
             elif counts == "success" and context.open:
                 context = context.succeeded(row.name)

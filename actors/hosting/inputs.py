@@ -12,7 +12,7 @@ from motet.actors.hosting.config_schema import view_of
 from motet.actors.runs.run import Run
 from motet.actors.sessions.intake import body_hash
 from motet.actors.transcript import input_guard as guard
-from motet.actors.transcript.history import front, named
+from motet.actors.transcript.history import author_prefix, with_author
 from motet.protocols.errors import InputValidation, NotFound, UnknownName
 from motet.protocols.events import EventRecord, MessageAdded
 from motet.protocols.host import Expected
@@ -236,12 +236,12 @@ def _said(text: str, session: str, sender: str) -> str:
             f"{sender[:80]!r} is no name of a sender: give 1 to 64 characters in one line, "
             "without square brackets"
         )
-    return named(sender, text) if sender and text.strip() and is_group(session) else text
+    return with_author(sender, text) if sender and text.strip() and is_group(session) else text
 
 
 def is_from(text: str, sender: str) -> bool:
     """Whether a text, as it is stored, was said by this one in a group."""
-    return text.startswith(front(sender))
+    return text.startswith(author_prefix(sender))
 
 
 # What a host does for those who reach it over a gateway: runs that are waited for, rows that are
@@ -303,9 +303,9 @@ class Serving(Answering):
         info = await self.session(session, principal=principal)
         if not text.strip():
             raise InputValidation("the text is empty")
-        finding = guard.find(text, self._tree.services.guard, "injected")
+        finding = guard.check(text, self._tree.services.guard, "injected")
         if finding is not None and finding.blocked:
-            raise InputValidation(finding.told)
+            raise InputValidation(finding.refusal)
         text, row_id = storable(text), f"inj_{fresh_hex(6)}"
         hashed = body_hash(session, role, text)
         rows = exchange(text, role)

@@ -18,7 +18,7 @@ from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import hiding
+from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
 from motet.actors.hosting.answers import Answering
@@ -236,7 +236,7 @@ def _commit(tree: Tree, new: Prepared) -> None:
     from motet.actors.hosting.tree import secrets_of
 
     ground, services, config = tree.ground, tree.services, new.config
-    ground.secrets.enter_context(hiding(secrets_of(config)))
+    ground.secrets.enter_context(registered_secrets(secrets_of(config)))
     new.toolkit.policy.rates.go_on(ground.toolkits[-1].policy.rates)
     for toolkit in ground.toolkits:
         toolkit.policy.adopt(new.toolkit.policy)  # what guards counts for all

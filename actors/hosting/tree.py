@@ -19,7 +19,7 @@ from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Workbench
 from motet.actors.errors.log import LogTail, redact_logs
-from motet.actors.errors.redact import hiding
+from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
@@ -149,7 +149,7 @@ async def grow(
     """The tree of one host for the length of the block."""
     place = state if isinstance(state, Location) else _place(state)
     with ExitStack() as secrets, place as location:
-        secrets.enter_context(hiding(secrets_of(config)))
+        secrets.enter_context(registered_secrets(secrets_of(config)))
         redact_logs()
         folder = _workspace(location, workspace)
         readers = Readers(location)

@@ -25,14 +25,14 @@ from motet.actors.sessions.children import Children, child_tools
 from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
-from motet.actors.storage.context_cache import KnownContexts
+from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.error_store import ErrorRetention, ErrorStore, Keep
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.results import ResultStore
 from motet.actors.storage.rooms import RoomStore
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
@@ -48,7 +48,7 @@ from motet.actors.tools.policy.engine import build_policy
 from motet.actors.tools.policy.rules import RESULTS, grouped
 from motet.actors.tools.result_pages import result_page, tool_result_tools
 from motet.actors.tools.tool import Tool
-from motet.actors.transcript.grammar import GROUP as AGENTS_GROUP
+from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS_GROUP
 from motet.protocols.agents import AgentProtocol
 from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
@@ -102,8 +102,8 @@ class Stores:
     errors: ActorRef[ErrorProtocol]
     results: ActorRef[ResultProtocol]
     sessions: ActorRef[SessionStoreMessage]
-    journal: WriteBehind
-    contexts: KnownContexts
+    journal: RunJournal
+    contexts: ContextCache
     approvals: ActorRef[ApprovalProtocol]
     agents: ActorRef[AgentProtocol]
     rooms: ActorRef[RoomStoreMessage]
@@ -130,9 +130,9 @@ async def start_stores(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
     results = await system.start(lambda: ResultStore(database, readers), name="results")
-    journal, contexts = WriteBehind(), KnownContexts()
+    journal, contexts = RunJournal(), ContextCache()
     sessions = await system.start(
-        lambda: SessionStore(writer.submit, readers, behind=journal, contexts=contexts),
+        lambda: SessionStore(writer.submit, readers, journal=journal, contexts=contexts),
         name="sessions",
     )
     approvals = await system.start(

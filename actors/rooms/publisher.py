@@ -12,7 +12,7 @@ import attrs
 from msgspec.structs import replace
 
 from motet.actors.telemetry.event_bus import Fanout
-from motet.actors.transcript.history import named
+from motet.actors.transcript.history import with_author
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
 from motet.protocols.host import Journal
@@ -39,7 +39,7 @@ def told(
 
 def line_of(message: RoomMessage) -> str:
     """What somebody said, as a member reads it."""
-    return named(message.author, message.text)
+    return with_author(message.author, message.text)
 
 
 def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:

@@ -20,7 +20,12 @@ from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Child, Family, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Turn
-from motet.actors.transcript.grammar import Ended, closed, message, untold
+from motet.actors.transcript.grammar import (
+    EndedChild,
+    child_notice,
+    unreported_children,
+    with_unreported_children,
+)
 from motet.protocols import events
 from motet.protocols.chat import UserMessage
 from motet.protocols.errors import AgentError
@@ -152,7 +157,7 @@ class Hearing:
         self._slot = slot
         self._turn = turn
         self._voice = voice
-        self._earlier: tuple[Ended, ...] = ()
+        self._earlier: tuple[EndedChild, ...] = ()
         self._is_new = False
 
     async def take_up(self, store: ActorRef[SessionStoreMessage]) -> None:
@@ -165,10 +170,12 @@ class Hearing:
         """Let the turn have what is new, for its next request."""
         if self._is_new:
             self._is_new = False
-            self._turn.inject(*map(message, untold(self._turn.rows, self._earlier)))
+            self._turn.inject(
+                *map(child_notice, unreported_children(self._turn.rows, self._earlier))
+            )
         family = self._run.family
         if family is not None and family.has_news:
-            self._turn.inject(*(message(ended(child)) for child in family.take()))
+            self._turn.inject(*(child_notice(ended(child)) for child in family.take()))
 
     async def before_end(self, response: ModelResponse, steering: Steering) -> None:
         """Wait for children before an answer that would be the last one. Cancellable.
@@ -209,14 +216,14 @@ class Hearing:
             return
         beside = family.members.values() if family is not None else ()
         children = (*self._earlier, *map(ended, beside))
-        rows[:] = closed(rows, untold(rows, children))
+        rows[:] = with_unreported_children(rows, unreported_children(rows, children))
 
 
-def ended(child: Child) -> Ended:
+def ended(child: Child) -> EndedChild:
     """A child whose run has ended, as its caller is told of it."""
     return ended_as(child.run.result or child.run.ends_as("cancelled", "the host is closing"))
 
 
-def ended_as(result: RunResult[Any]) -> Ended:
+def ended_as(result: RunResult[Any]) -> EndedChild:
     detail = "" if result.status == "completed" else result.detail
-    return Ended(result.run_id, result.agent, result.status, result.text, detail)
+    return EndedChild(result.run_id, result.agent, result.status, result.text, detail)

@@ -1,6 +1,6 @@
 """Asks the model on behalf of one run, and keeps the conversation within the model's window.
 
-What a request holds is decided by :class:`View`, which is pure; this is what carries it out.
+:class:`ContextWindow` decides what a request holds, and is pure; this module does the I/O.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from motet.actors.runs.publisher import Voice
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import CallModel, Turn
-from motet.actors.transcript.grammar import CHILD_TOOLS, LENGTH, with_own_ids
+from motet.actors.transcript.grammar import CHILD_TOOLS, LENGTH, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
 from motet.actors.transcript.summary import DEADLINE
-from motet.actors.transcript.window import Plan, Sent, View, due_after_run
+from motet.actors.transcript.window import ContextWindow, Plan, PreparedRows, due_after_run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
 from motet.protocols.errors import Llm
@@ -57,7 +57,7 @@ class Thinker:
         voice: Voice,
         output: RunOutput,
     ) -> None:
-        self.view = View(window=run.agent.window, turns=run.agent.history)
+        self.view = ContextWindow(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
         self.prepared = services.workbench.bare
         self._run = run
@@ -113,7 +113,7 @@ class Thinker:
         rows = self.view.count(self._turn.rows)
         return due_after_run(rows, self._tokens, self.view.window, self.view.compacting)
 
-    async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+    async def _fitting(self, decision: CallModel) -> tuple[ModelRequest, PreparedRows]:
         while True:
             request, sent = self._request(decision)
             if not await self._compact(sent, decision):
@@ -121,7 +121,9 @@ class Thinker:
             if self.view.stuck:
                 raise Llm(self.view.stuck, kind="context_exhausted")
 
-    async def _asked(self, request: ModelRequest, sent: Sent, decision: CallModel) -> ModelResponse:
+    async def _asked(
+        self, request: ModelRequest, sent: PreparedRows, decision: CallModel
+    ) -> ModelResponse:
         """Let the gates see the request, send it, and learn from what the provider counted."""
         asked = await self._hooks.request(request, decision.iteration)
         if isinstance(asked, ModelResponse):
@@ -134,7 +136,7 @@ class Thinker:
         finally:
             budget.release(expected)
         if asked is request:
-            self.view = self.view.counted(sent, response.usage.input_tokens)
+            self.view = self.view.calibrated(sent, response.usage.input_tokens)
         if response.calls:
             response = self._told_apart(response, decision.iteration)
         if unchecked := budget.warning():
@@ -157,7 +159,7 @@ class Thinker:
         new = [call.id for call in response.calls]
         if used.isdisjoint(new) and max(map(len, new)) <= LENGTH:
             return response
-        return replace(response, calls=with_own_ids(response.calls, self._run.id, iteration))
+        return replace(response, calls=with_unique_ids(response.calls, self._run.id, iteration))
 
     async def _stream(self, request: ModelRequest, tokens: int) -> ModelResponse:
         """Stream the answer out as it comes, as far as it may be; spend what it used."""
@@ -189,15 +191,15 @@ class Thinker:
             return (Retrying, ThinkingPart)
         return (Retrying, ThinkingPart, TextPart)
 
-    def _request(self, decision: CallModel) -> tuple[ModelRequest, Sent]:
+    def _request(self, decision: CallModel) -> tuple[ModelRequest, PreparedRows]:
         tools, missing = self._offered() if decision.offer_tools else ((), [])
         closing = "" if decision.offer_tools else self._output.closing
         hint = "\n".join(filter(None, [decision.hint, *missing, closing]))
         tools, form = self._output.asking(tools)
         system = self._system(tools)
-        sent = self.view.sent(self._turn.rows, self.around)
+        sent = self.view.prepare(self._turn.rows, self.around)
         self._tokens = sent.tokens
-        self.view = replace(self.view, survey=sent.survey)
+        self.view = replace(self.view, scan=sent.scan)
         messages = (*sent.messages, UserMessage(hint, note="hint")) if hint else sent.messages
         return ModelRequest(self.model, messages, system, tools, output=form), sent
 
@@ -245,7 +247,9 @@ class Thinker:
             self._own = specs, tuple(spec for spec in specs if spec.name not in CHILD_TOOLS)
         return self._own[1]
 
-    async def _compact(self, sent: Sent, decision: CallModel, *, overflow: bool = False) -> bool:
+    async def _compact(
+        self, sent: PreparedRows, decision: CallModel, *, overflow: bool = False
+    ) -> bool:
         """Compact the conversation if it is due; whether the view has moved."""
         plan = self.view.plan(sent, self._turn.rows, overflow=overflow)
         if plan is None or not await self._hooks.compact(len(plan.rows), sent.tokens):

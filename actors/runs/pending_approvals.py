@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from motet.actors.transcript.grammar import gap
+from motet.actors.transcript.grammar import missing_result
 from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call
 from motet.protocols.events import AnyEvent
@@ -69,7 +69,7 @@ class Standing:
         return self.step + 1 + [call.id for call in self.calls].index(call_id)
 
     def mark(self, call: Call) -> Mark:
-        return Mark(self.place(call.id), gap(call, "unknown"))
+        return Mark(self.place(call.id), missing_result(call, "unknown"))
 
     def marks(self) -> tuple[Mark, ...]:
         """For those that work now."""

@@ -63,7 +63,7 @@ def resume_turn(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumptio
     trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
     for calls, results in _batches(left.rows):
         turn.results += results.values()
-        turn.loops.batch((call, results[call.id]) for call in calls if call.id in results)
+        turn.loops.observe_batch((call, results[call.id]) for call in calls if call.id in results)
     return turn.resume(left.rows, left.turn)
 
 

@@ -31,7 +31,7 @@ from motet.actors.runs.services import Services
 from motet.actors.runs.suspend import Suspension
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
-from motet.actors.transcript.loops import Loops
+from motet.actors.transcript.loops import LoopDetector
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
@@ -64,7 +64,7 @@ class TurnRunner:
         self.turn = Turn(
             run.limits,
             budget=run.budget or fresh_budget(run),
-            loops=Loops(self.toolkit.catalog.kinds(run.agent.name)),
+            loops=LoopDetector(self.toolkit.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
@@ -295,8 +295,8 @@ class TurnRunner:
         async with self.slot.storing():  # or rows would be found twice
             found = await self.services.context(self.run.session)
             rows = found.rows + self._late if self.slot.unsaved else found.rows
-            survey = self.services.contexts.survey(self.run.session)
-        self.thinker.view = self.thinker.view.rebased(rows, found.summary, survey)
+            scan = self.services.contexts.scan(self.run.session)
+        self.thinker.view = self.thinker.view.rebased(rows, found.summary, scan)
 
     @property
     def _late(self) -> tuple[ChatMessage, ...]:
@@ -310,7 +310,7 @@ class TurnRunner:
         """
         view, needs_review = self.thinker.view, False
         rows, summary = view.history, view.summary
-        if not (summary or self._next or view.survey.over(rows).any_failed):
+        if not (summary or self._next or view.scan.extended_to(rows).any_failed):
             return None
         notes = {row.note for row in rows if isinstance(row, AssistantMessage)}
         if summary or "escalated" in notes:

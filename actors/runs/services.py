@@ -22,8 +22,8 @@ from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.runs.turn import Turn
 from motet.actors.runs.watchdog import hear
 from motet.actors.storage import session_sql as sql
-from motet.actors.storage.context_cache import KnownContexts
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.context_cache import ContextCache
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.event_bus import Fanout
 from motet.actors.telemetry.tracer import RunTrace, Tracer
@@ -100,8 +100,8 @@ class Services:
     shell: ShellConfig | None = None
     workbench: Workbench = attrs.field(factory=lambda: Workbench(Path("workspace")))
     prompts: Prompts = attrs.field(factory=Prompts)
-    journal: WriteBehind = attrs.field(factory=WriteBehind)
-    contexts: KnownContexts = attrs.field(factory=KnownContexts)
+    journal: RunJournal = attrs.field(factory=RunJournal)
+    contexts: ContextCache = attrs.field(factory=ContextCache)
     fanout: Fanout = attrs.field(factory=Fanout)
     dropped: int = 0
     log: Logger = attrs.field(factory=lambda: logger("motet.run"))

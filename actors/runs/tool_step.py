@@ -187,11 +187,11 @@ class ToolStep:
         """What came from the web or a server, with a warning in front if it reads like orders."""
         if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
             return result
-        finding = guard.find(result.text, self.services.guard, "result")
+        finding = guard.check(result.text, self.services.guard, "result")
         if finding is None:
             return result
         self.services.log_finding(self.run, finding)
-        return replace(result, text=guard.warned(result.text, finding))
+        return replace(result, text=guard.with_warning(result.text, finding))
 
     async def _tell_end(self, result: CallResult, index: int) -> None:
         self._open.discard(index)

@@ -25,9 +25,9 @@ from motet.actors.models.provider import unique_ids
 from motet.actors.runs.budget import NOTHING, Budget
 from motet.actors.transcript import grammar as closing
 from motet.actors.transcript import loops as hints
-from motet.actors.transcript.grammar import close_calls, gap
-from motet.actors.transcript.input_guard import clip, cut
-from motet.actors.transcript.loops import Finding, Loops
+from motet.actors.transcript.grammar import close_calls, missing_result
+from motet.actors.transcript.input_guard import truncate_injected, truncate_message
+from motet.actors.transcript.loops import Finding, LoopDetector
 from motet.protocols.approvals import TurnState
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, JsonObject, UserMessage
 from motet.protocols.escalations import NewEscalation
@@ -136,12 +136,12 @@ class Turn:
         limits: Limits,
         *,
         budget: Budget | None = None,
-        loops: Loops | None = None,
+        loops: LoopDetector | None = None,
         verbatim: bool = False,
     ) -> None:
         self.limits = limits
         self.budget = budget or Budget(limits)
-        self.loops = loops or Loops()
+        self.loops = loops or LoopDetector()
         self.state: State = "ready"
         self.rows: list[ChatMessage] = []
         self.usage = NOTHING
@@ -172,7 +172,7 @@ class Turn:
     def begin(self, text: str, author: str | None = None) -> Decision:
         """Take the user's input; the text is cut at ``limits.message_chars`` with a notice."""
         self._expect("ready")
-        self.rows.append(UserMessage(clip(text, self.limits.message_chars), author))
+        self.rows.append(UserMessage(truncate_message(text, self.limits.message_chars), author))
         return self._think()
 
     def inject(self, *messages: UserMessage) -> None:
@@ -184,7 +184,7 @@ class Turn:
         if self.state == "ended":
             raise TurnStateError("the turn has ended already")
         limit = self.limits.message_chars
-        self.waiting += [replace(one, text=cut(one.text, limit)) for one in messages]
+        self.waiting += [replace(one, text=truncate_injected(one.text, limit)) for one in messages]
 
     def is_last(self, response: ModelResponse) -> bool:
         """Whether the turn would end with this answer, which is :attr:`draft` and its text."""
@@ -411,7 +411,7 @@ class Turn:
         """
         failing = self.limits.tool_errors is self.limits.total_errors is None
         pairs = zip(calls, results, strict=True)
-        finding = self.loops.batch(
+        finding = self.loops.observe_batch(
             pairs if failing else [one for one in pairs if one[1].outcome != "failed"]
         )
         if finding and finding.level == "critical":
@@ -443,7 +443,7 @@ class Turn:
         return self._close(row, Finish(status, output, self._closing))
 
     def _end(self, limit: str, output: str) -> Finish:
-        self.rows += [gap(call, "cancelled_before_start") for call in self._open_calls()]
+        self.rows += [missing_result(call, "cancelled_before_start") for call in self._open_calls()]
         row = closing.limited_row(self._take_draft(), limit)
         return self._close(row, Finish("limited", output, limit))
 

@@ -28,8 +28,8 @@ from motet.actors.tools.context import Context
 from motet.actors.transcript.summary import DEADLINE, one_line, summary_of, summary_request
 from motet.actors.transcript.window import (
     Compacting,
+    ContextWindow,
     Plan,
-    View,
     cut,
     due_after_run,
     request_before,
@@ -66,13 +66,13 @@ async def ask_for_summary(ask: AskModel, request: ModelRequest) -> ModelResponse
 
 
 async def compact(
-    view: View,
+    view: ContextWindow,
     plan: Plan,
     rows: Sequence[ChatMessage],
     around: int,
     model: str,
     ask: AskModel,
-) -> View:
+) -> ContextWindow:
     """Carry out a compaction during a run: the view after it, which may be no shorter.
 
     Cancelled, it leaves the view as it was.
@@ -96,7 +96,7 @@ class Afterwards:
 
     model: str
     ask: AskModel
-    view: View
+    view: ContextWindow
     around: int = 0
     flush: Flush | None = None
     allowed: Callable[[int, int], Awaitable[bool]] | None = None
@@ -111,7 +111,7 @@ class Afterwards:
             covered=0,
             pinned=None,
         )
-        return view.sent((), self.around).tokens
+        return view.prepare((), self.around).tokens
 
 
 @attrs.define
@@ -189,7 +189,7 @@ class Chore:
     """
 
     run: Run
-    view: View
+    view: ContextWindow
     around: int
     prepared: Prepared
     turn: Turn | None = None
@@ -201,7 +201,7 @@ class Chore:
 
     @classmethod
     def at_once(cls, run: Run, prepared: Prepared) -> Chore:
-        return cls(run, View(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
+        return cls(run, ContextWindow(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
 
 
 async def tidy(chore: Chore, services: Services, summariser: Summariser) -> SessionCompacted | None:

@@ -171,11 +171,11 @@ class Intake:
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
         services = self._services
-        finding = guard.find(run.text, services.guard, where)
+        finding = guard.check(run.text, services.guard, where)
         if finding is not None:
             services.log_finding(run, finding)
             if finding.blocked:
-                raise InputValidation(finding.told)
+                raise InputValidation(finding.refusal)
 
     async def answered(self, run: Run) -> Run:
         """Have a run answer its input, to its end; of one that was sent before, the first run.

@@ -25,7 +25,7 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.session_rows import HEARD, LeftRun, since
 from motet.actors.tools.arguments import preview
 from motet.actors.transcript.grammar import close_calls, violations
-from motet.actors.transcript.input_guard import clip
+from motet.actors.transcript.input_guard import truncate_message
 from motet.protocols import events as ev
 from motet.protocols.approvals import (
     ApprovalProtocol,
@@ -89,7 +89,7 @@ def whole(left: LeftRun, limits: Limits) -> tuple[ChatMessage, ...]:
     """The rows that it goes on from, its input first; open calls of the last answer have none."""
     rows = list(left.rows)
     if not isinstance(rows[0], UserMessage):
-        rows.insert(0, UserMessage(clip(left.info.text, limits.message_chars)))
+        rows.insert(0, UserMessage(truncate_message(left.info.text, limits.message_chars)))
     last = _last_calls(rows)
     if last is None:
         return close_calls(rows, OPEN)

@@ -15,7 +15,7 @@ import msgspec
 from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.approvals import (
     AnswerApproval,
@@ -61,12 +61,12 @@ class ApprovalStore(Actor[ApprovalProtocol]):
         self,
         transact: Callable[[Transaction], Awaitable[Rows]],
         readers: Readers,
-        behind: WriteBehind,
+        journal: RunJournal,
         clock: Callable[[], float] = wall_time,
     ) -> None:
         self._transact = transact
         self._readers = readers
-        self._behind = behind
+        self._journal = journal
         self._clock = clock
 
     # Asking and answering
@@ -182,12 +182,12 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     async def _with_journal(self, run_id: str, statements: Transaction) -> Rows:
         """Run them behind the rows that are on their way. Raises ``NotFound`` for an ended run."""
-        steps = self._behind.of(run_id)
+        steps = self._journal.pending(run_id)
         try:
             found = await self._transact((*steps, *statements))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {run_id!r}") from None
-        self._behind.written(run_id, steps)
+        self._journal.written(run_id, steps)
         return found
 
 

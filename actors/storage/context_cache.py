@@ -13,7 +13,7 @@ from typing import Self
 import attrs
 from msgspec.structs import replace
 
-from motet.actors.transcript.history import NOTHING, Survey
+from motet.actors.transcript.history import EMPTY_SCAN, TranscriptScan
 from motet.protocols.chat import ChatMessage
 from motet.protocols.sessions import SessionContext
 
@@ -22,23 +22,23 @@ ROOM = 8_000_000
 
 
 @attrs.define
-class _Known:
+class _Cached:
     context: SessionContext
     size: int
-    survey: Survey = NOTHING
+    scan: TranscriptScan = EMPTY_SCAN
 
 
 @attrs.define(eq=False)
 class Change:
     """A block that writes to a session: call :meth:`add` when it has committed rows, else nothing.
 
-    Made by :meth:`KnownContexts.changing`, and entered at once.
+    Made by :meth:`ContextCache.changing`, and entered at once.
     """
 
-    _contexts: KnownContexts
+    _contexts: ContextCache
     session: str
-    _before: _Known | None
-    after: _Known | None = None
+    _before: _Cached | None
+    after: _Cached | None = None
     spoilt: bool = False
 
     def __enter__(self) -> Self:
@@ -47,23 +47,23 @@ class Change:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
             self.after = None
-        self._contexts.changed(self)
+        self._contexts.end_change(self)
 
     def add(self, rows: Sequence[ChatMessage], size: int) -> None:
         """These rows now stand behind those that were there."""
         if self._before is not None:
             context = self._before.context
             grown = replace(context, rows=(*context.rows, *rows))
-            self.after = _Known(grown, self._before.size + size, self._before.survey)
+            self.after = _Cached(grown, self._before.size + size, self._before.scan)
 
 
-class KnownContexts:
+class ContextCache:
     """Plain data; the least lately changed or read goes first when the room is full."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
         self._size = 0
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Cached] = {}
         self._changing: dict[str, list[Change]] = {}
         self._reading: dict[str, object] = {}
 
@@ -77,29 +77,29 @@ class KnownContexts:
         self._known[session] = known
         return known.context
 
-    def survey(self, session: str) -> Survey:
+    def scan(self, session: str) -> TranscriptScan:
         """Of the rows that are known of a session; what it has found out goes with them."""
         known = self._known.get(session)
         if known is None:
-            return NOTHING
-        known.survey = known.survey.over(known.context.rows)
-        return known.survey
+            return EMPTY_SCAN
+        known.scan = known.scan.extended_to(known.context.rows)
+        return known.scan
 
-    def read_begins(self, session: str) -> object:
+    def begin_read(self, session: str) -> object:
         """What is read from now on may be kept, unless the session is changed meanwhile."""
         token = object()
         if session not in self._changing:
             self._reading[session] = token
         return token
 
-    def read_ended(
+    def end_read(
         self, session: str, token: object, found: SessionContext | None, size: int
     ) -> None:
         """``found`` None: nothing was learned."""
         if self._reading.get(session) is token:
             del self._reading[session]
             if found is not None:
-                self._put(session, _Known(found, size))
+                self._put(session, _Cached(found, size))
 
     def changing(self, session: str) -> Change:
         """A block that writes to a session."""
@@ -108,7 +108,7 @@ class KnownContexts:
         self._changing.setdefault(session, []).append(change)
         return change
 
-    def changed(self, change: Change) -> None:
+    def end_change(self, change: Change) -> None:
         """The block of a change was left; for :class:`Change` only."""
         session = change.session
         others = self._changing[session]
@@ -120,13 +120,13 @@ class KnownContexts:
             if change.after is not None and not change.spoilt:
                 self._put(session, change.after)
 
-    def _take(self, session: str) -> _Known | None:
+    def _take(self, session: str) -> _Cached | None:
         known = self._known.pop(session, None)
         if known is not None:
             self._size -= known.size
         return known
 
-    def _put(self, session: str, known: _Known) -> None:
+    def _put(self, session: str, known: _Cached) -> None:
         self._take(session)
         self._known[session] = known
         self._size += known.size

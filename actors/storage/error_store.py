@@ -11,9 +11,9 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.describe import new_id, plain, summarize
+from motet.actors.errors.describe import new_id, summarize, to_json_types
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import clipped, is_large, redact, redact_text
+from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.writer import Rows, Transaction
@@ -382,7 +382,7 @@ class ErrorStore(Actor[ErrorProtocol]):
             write.error = None
 
     def _prepared(self, request: StoreError, now: float) -> StoredError:
-        raw = cast("JsonObject", clipped(plain(request.raw_error)))
+        raw = cast("JsonObject", truncate_texts(to_json_types(request.raw_error)))
         summary = request.short_summary
         if not self._keep_raw:
             raw, summary = cast("JsonObject", redact(raw)), redact_text(summary)

@@ -13,7 +13,7 @@ from itertools import count
 
 import msgspec
 
-from motet.actors.errors.describe import plain
+from motet.actors.errors.describe import to_json_types
 from motet.actors.errors.redact import redact_text
 from motet.actors.errors.text import well_formed
 from motet.protocols.events import (
@@ -114,7 +114,7 @@ def event_of(text: str) -> AnyEvent:
 
 
 def _plain_text(event: AnyEvent) -> str:
-    fields = {name: plain(getattr(event, name)) for name in event.__struct_fields__}
+    fields = {name: to_json_types(getattr(event, name)) for name in event.__struct_fields__}
     return _encoder.encode({"event": event_name(event), **fields}).decode()
 
 

@@ -36,7 +36,7 @@ class _Waiting:
     statements: list[Statement] = attrs.field(factory=list[Statement])
 
 
-class WriteBehind:
+class RunJournal:
     """Collects, for :meth:`run` to write.
 
     ``lost`` counts what could not be written; ``closed``: whoever wrote has ended.
@@ -66,7 +66,7 @@ class WriteBehind:
         waiting.statements.append(statement)
         self._count += 1
 
-    def of(self, run_id: str) -> tuple[Statement, ...]:
+    def pending(self, run_id: str) -> tuple[Statement, ...]:
         """What is not on disk yet of this run, for a transaction that takes it along."""
         waiting = self._waiting.get(run_id)
         return () if waiting is None else tuple(waiting.statements)
@@ -84,7 +84,7 @@ class WriteBehind:
             del self._waiting[run_id]
         self._room.set()
 
-    def useless(self, run_id: str) -> None:
+    def discard(self, run_id: str) -> None:
         """Forget all of a run: it has ended."""
         waiting = self._waiting.pop(run_id, None)
         if waiting is not None:

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from motet.actors.storage.events import END_STEP, event_of
-from motet.actors.transcript.grammar import Ended, close_calls
+from motet.actors.transcript.grammar import EndedChild, close_calls
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Usage
@@ -164,13 +164,13 @@ CHILDREN_BESIDE = f"""
 ORDER BY rowid"""
 
 
-def child_ended(row: Row) -> Ended:
+def child_ended(row: Row) -> EndedChild:
     """A child that worked beside a run, from :data:`BESIDE`."""
     run_id, agent, status, detail, body = row
     output = "" if body is None or status != "completed" else decode(body).text
     why = "" if status == "completed" else detail
     fields = {"run_id": run_id, "agent": agent, "status": status, "output": output, "detail": why}
-    return msgspec.convert(fields, Ended)
+    return msgspec.convert(fields, EndedChild)
 
 
 def decode(body: SqlValue) -> ChatMessage:

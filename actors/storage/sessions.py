@@ -31,11 +31,11 @@ from motet.actors.storage import (
     session_sql as queue_sql,
 )
 from motet.actors.storage import session_sql as sql
-from motet.actors.storage.context_cache import KnownContexts
+from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.writer import Rows, Transaction
-from motet.actors.transcript.grammar import close_calls, recovered
+from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
 from motet.protocols.escalations import (
@@ -101,7 +101,7 @@ class StoreStatistics:
 class SessionStore(Actor[SessionStoreMessage]):
     """Handles the requests of ``motet.protocols.sessions``; ``clock`` gives Unix seconds.
 
-    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``. ``behind``
+    ``transact`` runs a transaction and returns after its COMMIT, as ``Writer.submit``. ``journal``
     and ``contexts`` are the host's, for runs to add to and to read by plain calls.
 
     Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
@@ -114,21 +114,21 @@ class SessionStore(Actor[SessionStoreMessage]):
         readers: Readers,
         clock: Callable[[], float] = wall_time,
         *,
-        behind: WriteBehind | None = None,
-        contexts: KnownContexts | None = None,
+        journal: RunJournal | None = None,
+        contexts: ContextCache | None = None,
     ) -> None:
         self._transact = transact
         self._readers = readers
         self._clock = clock
-        self._behind = WriteBehind() if behind is None else behind
-        self._contexts = KnownContexts() if contexts is None else contexts
+        self._journal = RunJournal() if journal is None else journal
+        self._contexts = ContextCache() if contexts is None else contexts
         self._unfinished: dict[str, str] = {}  # sessions of the runs that this life has accepted
 
     async def on_start(self) -> None:
-        self.start_soon(self._behind.run, self._write, name="journal")
+        self.start_soon(self._journal.run, self._write, name="journal")
 
     def statistics(self) -> StoreStatistics:
-        return StoreStatistics(self._behind.lost)
+        return StoreStatistics(self._journal.lost)
 
     # ------------------------------------------------------------------ inputs
 
@@ -137,7 +137,7 @@ class SessionStore(Actor[SessionStoreMessage]):
         new = request.input
         while True:
             statements = sql.accept(new, self._clock())
-            token = self._contexts.read_begins(new.session)
+            token = self._contexts.begin_read(new.session)
             try:
                 answer = await self._write(statements)
             except ExpectationFailed as failed:
@@ -146,7 +146,7 @@ class SessionStore(Actor[SessionStoreMessage]):
             else:
                 self._unfinished[new.run_id] = new.session
                 if sql.is_fresh(answer):
-                    self._contexts.read_ended(new.session, token, SessionContext(), 0)
+                    self._contexts.end_read(new.session, token, SessionContext(), 0)
                 return Accepted(new.run_id)
             first = await self._first_use(new.user, new.method, new.key or "", new.body_hash)
             if first is not None:
@@ -225,24 +225,24 @@ class SessionStore(Actor[SessionStoreMessage]):
         So each step added before is on disk with the intent, whichever commit comes first. Raises
         ``NotFound`` for a run that is unknown or has ended: its calls must not start.
         """
-        steps = self._behind.of(request.run_id)
+        steps = self._journal.pending(request.run_id)
         intent = sql.record(request.run_id, request.step, request.row, must=True)
         spent = () if request.usage is None else (sql.spent(request.run_id, request.usage),)
         try:
             await self._write((*steps, intent, *spent))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}") from None
-        self._behind.written(request.run_id, steps)
+        self._journal.written(request.run_id, steps)
 
     @handles(EnterRun, concurrent=AT_ONCE)
     async def enter_run(self, request: EnterRun) -> None:
         """Takes the steps along, as an intent does. Raises ``NotFound`` when one has ended."""
-        steps = self._behind.of(request.run_id)
+        steps = self._journal.pending(request.run_id)
         try:
             await self._write((*steps, *sql.enter(request, self._clock())))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs") from None
-        self._behind.written(request.run_id, steps)
+        self._journal.written(request.run_id, steps)
         for one in request.inputs:
             self._unfinished.pop(one, None)
 
@@ -277,7 +277,7 @@ class SessionStore(Actor[SessionStoreMessage]):
             bodies = sql.bodies(statements)
             change.add([rows.decode(body) for body in bodies], sum(map(len, bodies)))
         self._unfinished.pop(request.run_id, None)
-        self._behind.useless(request.run_id)
+        self._journal.discard(request.run_id)
         return True
 
     @handles(HandOver, concurrent=AT_ONCE)
@@ -301,7 +301,7 @@ class SessionStore(Actor[SessionStoreMessage]):
         """End a run that a host left behind; None if it has ended meanwhile."""
         steps = await self._readers.read(rows.STEPS, (run.run_id,))
         children = await self._readers.read(rows.BESIDE, (run.run_id,))
-        transcript = recovered(rows.recovered(run, steps), map(rows.child_ended, children))
+        transcript = recovered_rows(rows.recovered(run, steps), map(rows.child_ended, children))
         end = FinishRun(
             run_id=run.run_id,
             status="interrupted",
@@ -353,11 +353,11 @@ class SessionStore(Actor[SessionStoreMessage]):
         known = self._contexts.get(request.session)
         if known is not None:
             return known
-        token = self._contexts.read_begins(request.session)
+        token = self._contexts.begin_read(request.session)
         found = await self._readers.read(compactions.CONTEXT, (request.session,))
         context = compactions.context(found)
         size = sum(len(str(row[3])) for row in found)
-        self._contexts.read_ended(request.session, token, context if found else None, size)
+        self._contexts.end_read(request.session, token, context if found else None, size)
         return context
 
     @handles(StoreSummary, concurrent=AT_ONCE)

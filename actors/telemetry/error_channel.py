@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import classify, failure_text, fallback_text
-from motet.actors.errors.describe import error_code, error_text, find_id, raw_error, summarize
+from motet.actors.errors.describe import error_code, error_text, find_id, serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact, redact_text, redacted_head
 from motet.actors.errors.text import first_line, shorten, type_name
@@ -114,7 +114,7 @@ class ErrorChannel:
             self.warn(run_id, ErrorStoreFailed(first_line(request.tool_name), why))
         except Exception as error:
             log.error(
-                "error_store_failed_event_lost", run_id=run_id, error=redact(raw_error(error))
+                "error_store_failed_event_lost", run_id=run_id, error=redact(serialize_error(error))
             )
 
 
@@ -140,7 +140,9 @@ def _described(error: object, code: str) -> _Description:
     try:
         code = first_line(code or error_code(error))
         text, left_out = redacted_head(error_text(error))
-        return _Description(text, left_out, code, classify(error, code), raw_error(error, code))
+        return _Description(
+            text, left_out, code, classify(error, code), serialize_error(error, code)
+        )
     except Exception:  # an error made to be unreadable must not end the run it is reported in
         name = type_name(error)
         log.warning("error_not_readable", type=name)

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 import attrs
 import trio
 
-from motet.actors.errors.describe import raw_error, summarize
+from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
 from motet.actors.storage.events import append, numbered, storable, without_secrets
@@ -98,7 +98,9 @@ class Fanout:
                 self.broken_sinks += 1
                 self._detach(listener)
                 log.error(
-                    "event_sink_detached", stream=record.stream, error=redact(raw_error(error))
+                    "event_sink_detached",
+                    stream=record.stream,
+                    error=redact(serialize_error(error)),
                 )
             else:
                 self.delivered += 1

@@ -15,7 +15,7 @@ from typing import Self
 
 import attrs
 
-from motet.actors.errors.redact import hidden_values, redacted_prefix
+from motet.actors.errors.redact import redacted_prefix, registered_secrets_pattern
 from motet.actors.telemetry.spans import PREVIEW, OpenSpan, as_span, raw
 from motet.protocols.chat import Call
 from motet.protocols.models import ModelRequest, Usage
@@ -216,7 +216,7 @@ class RunTrace:
         self._told_open.update({span.id: span for span in news if span.ended is None})
         ending = ROOT_STATUS.get(self.status)
         outputs = {text: redacted_prefix(text, PREVIEW) for text in {span.output for span in news}}
-        hidden = hidden_values()
+        hidden = registered_secrets_pattern()
         spans = tuple([as_span(span, ending, outputs[span.output], hidden) for span in news])
         inputs = {span.id: raw(span.input, INPUT_LIMIT) for span in news if span.input}
         return TraceBatch(self._info(), spans, inputs)

@@ -23,7 +23,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from motet.actors.errors.classify import classify
-from motet.actors.errors.describe import raw_error
+from motet.actors.errors.describe import serialize_error
 from motet.actors.errors.text import message_of
 from motet.actors.tools.arguments import dumped
 from motet.actors.tools.context import Context, ToolOptions
@@ -102,9 +102,9 @@ def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Calla
 
 def _failed(error: BaseException) -> Reply:
     if isinstance(error, ToolFailure):
-        detail = error.detail or raw_error(error)
+        detail = error.detail or serialize_error(error)
         return Reply("failed", None, str(error), error.code, error.kind, detail)
-    raw = raw_error(error)
+    raw = serialize_error(error)
     return Reply("failed", None, message_of(error), "", classify(error), raw)
 
 

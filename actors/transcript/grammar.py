@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.transcript.history import named
+from motet.actors.transcript.history import with_author
 from motet.actors.transcript.sanitize import sanitize
 from motet.actors.transcript.stream_filter import is_silent
 from motet.protocols.chat import (
@@ -32,18 +32,18 @@ PREFIX = "call_"
 LENGTH = 40
 
 
-def with_own_ids(calls: Sequence[Call], run_id: str, iteration: int) -> tuple[Call, ...]:
+def with_unique_ids(calls: Sequence[Call], run_id: str, iteration: int) -> tuple[Call, ...]:
     """The calls of one answer, each with an id made of its run, request, place and given id.
 
     Equal arguments give equal ids, so that a replay finds the same.
     """
     return tuple(
-        replace(call, id=_own_id(f"{call.id}:{run_id}:{iteration}:{place}"))
+        replace(call, id=_unique_id(f"{call.id}:{run_id}:{iteration}:{place}"))
         for place, call in enumerate(calls)
     )
 
 
-def _own_id(seed: str) -> str:
+def _unique_id(seed: str) -> str:
     digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
     return PREFIX + digest[: LENGTH - len(PREFIX)]
 
@@ -66,15 +66,15 @@ def answer_row(text: str) -> tuple[AssistantMessage, str]:
 def stopped_row(partial: str, cause: str = "") -> AssistantMessage:
     """``cause``: what has ended the run when no person has."""
     note = f"[Stopped: {cause}]" if cause else STOPPED
-    return AssistantMessage(_behind(partial, note), note="stopped")
+    return AssistantMessage(_with_note(partial, note), note="stopped")
 
 
 def failed_row(partial: str, message: str) -> AssistantMessage:
-    return AssistantMessage(_behind(partial, f"[Failed: {message}]"), note="failed")
+    return AssistantMessage(_with_note(partial, f"[Failed: {message}]"), note="failed")
 
 
 def limited_row(partial: str, limit: str) -> AssistantMessage:
-    return AssistantMessage(_behind(partial, f"[Ended by the limit: {limit}]"), note="limited")
+    return AssistantMessage(_with_note(partial, f"[Ended by the limit: {limit}]"), note="limited")
 
 
 def escalated_row(reason: str) -> AssistantMessage:
@@ -97,11 +97,11 @@ def injected_row(messages: Sequence[UserMessage]) -> UserMessage:
     if len(authors) == 1:
         text = "\n\n".join(message.text for message in messages)
         return UserMessage(text, authors.pop(), note="injected")
-    said = [named(m.author, m.text) if m.author else m.text for m in messages]
+    said = [with_author(m.author, m.text) if m.author else m.text for m in messages]
     return UserMessage("\n\n".join(said), note="injected")
 
 
-def _behind(partial: str, note: str) -> str:
+def _with_note(partial: str, note: str) -> str:
     return f"{partial.rstrip()}\n\n{note}" if partial.strip() else note
 
 
@@ -111,7 +111,7 @@ def _behind(partial: str, note: str) -> str:
 # row are exactly the results of its calls, in call order. Pure functions, no I/O.
 
 
-GAP_TEXT: dict[Outcome, str] = {
+MISSING_RESULTS: dict[Outcome, str] = {
     "done": "[No output]",
     "answered": "[No output]",
     "failed": "[The call failed]",
@@ -122,9 +122,9 @@ GAP_TEXT: dict[Outcome, str] = {
 }
 
 
-def gap(call: Call, outcome: Outcome) -> ToolMessage:
+def missing_result(call: Call, outcome: Outcome) -> ToolMessage:
     """The result row of a call that has none of its own."""
-    return ToolMessage(call.id, call.name, GAP_TEXT[outcome], outcome)
+    return ToolMessage(call.id, call.name, MISSING_RESULTS[outcome], outcome)
 
 
 def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMessage, ...]:
@@ -141,7 +141,7 @@ def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMess
             found: dict[str, ToolMessage] = {}
             for result in results:
                 found.setdefault(result.call_id, result)
-            closed += [found.get(call.id) or gap(call, outcome) for call in head.calls]
+            closed += [found.get(call.id) or missing_result(call, outcome) for call in head.calls]
     return tuple(closed)
 
 
@@ -200,9 +200,9 @@ def _blocks(rows: Iterable[ChatMessage]) -> list[_Block]:
 
 
 SPAWN = "spawn"
-LOOK = "subagents"
-CHILD_TOOLS = (SPAWN, LOOK)
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
+SUBAGENTS = "subagents"
+CHILD_TOOLS = (SPAWN, SUBAGENTS)
+CHILD_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
 """Both by one name, as a configuration can say it."""
 
 
@@ -213,7 +213,7 @@ GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_T
 # section 12.
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedChild(msgspec.Struct, frozen=True):
     """A child that has ended. ``detail``: the limit's name, what went wrong, or who stopped it."""
 
     run_id: str
@@ -228,24 +228,28 @@ class Ended(msgspec.Struct, frozen=True):
         return f"{self.agent} ({self.run_id}): {self.status}{why}"
 
 
-def message(ended: Ended) -> UserMessage:
+def child_notice(ended: EndedChild) -> UserMessage:
     """What the caller's model is given of it."""
     said = ended.output or "[It said nothing]"
     return UserMessage(f"[Sub-agent {ended.head}]\n{said}", note="injected")
 
 
-def untold(rows: Iterable[ChatMessage], children: Iterable[Ended]) -> tuple[Ended, ...]:
+def unreported_children(
+    rows: Iterable[ChatMessage], children: Iterable[EndedChild]
+) -> tuple[EndedChild, ...]:
     """Those whose end no row of their caller tells of, be it what it was given or has asked for."""
-    told = "\n".join(row.text for row in rows if _tells(row))
+    told = "\n".join(row.text for row in rows if _reports_a_child(row))
     return tuple(one for one in children if one.head not in told)
 
 
-def _tells(row: ChatMessage) -> bool:
+def _reports_a_child(row: ChatMessage) -> bool:
     given = isinstance(row, UserMessage) and row.note == "injected"
-    return given or (isinstance(row, ToolMessage) and row.name == LOOK)
+    return given or (isinstance(row, ToolMessage) and row.name == SUBAGENTS)
 
 
-def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[ChatMessage, ...]:
+def with_unreported_children(
+    rows: Sequence[ChatMessage], children: Sequence[EndedChild]
+) -> tuple[ChatMessage, ...]:
     """The rows of a run that has ended, whose last one says what became of these."""
     last = rows[-1] if rows else None
     if not children or not isinstance(last, AssistantMessage):
@@ -255,11 +259,13 @@ def closed(rows: Sequence[ChatMessage], children: Sequence[Ended]) -> tuple[Chat
     return (*rows[:-1], replace(last, text=text))
 
 
-def recovered(rows: Sequence[ChatMessage], children: Iterable[Ended]) -> tuple[ChatMessage, ...]:
+def recovered_rows(
+    rows: Sequence[ChatMessage], children: Iterable[EndedChild]
+) -> tuple[ChatMessage, ...]:
     """The rows of a run that the end of its host cut off; they tell what its children have said."""
-    late = untold(rows, children)
-    said = "\n\n".join(message(one).text for one in late if one.output)
+    late = unreported_children(rows, children)
+    said = "\n\n".join(child_notice(one).text for one in late if one.output)
     last = rows[-1]
     if said and isinstance(last, AssistantMessage):
         rows = (*rows[:-1], replace(last, text=f"{last.text}\n\n{said}"))
-    return closed(rows, [one for one in late if not one.output])
+    return with_unreported_children(rows, [one for one in late if not one.output])

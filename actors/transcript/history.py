@@ -96,17 +96,17 @@ _FRONT: Final = re.compile(rf"((?:^|[{_BREAKS}])[{_UNSEEN}]*)(?=[\[\uff3b])")
 _NO_NAME: Final = re.compile(rf"[\[\]\uff3b\uff3d\x00-\x1f\x7f{_BREAKS}]+")
 
 
-def named(author: str, text: str) -> str:
+def with_author(author: str, text: str) -> str:
     """What somebody says, with their name in front."""
-    return f"{front(author)}{one_voice(text)}"
+    return f"{author_prefix(author)}{escape_author_prefixes(text)}"
 
 
-def front(author: str) -> str:
+def author_prefix(author: str) -> str:
     """A name as it stands in front."""
     return f"[{_NO_NAME.sub(' ', author)}] "
 
 
-def one_voice(text: str) -> str:
+def escape_author_prefixes(text: str) -> str:
     """A text none of whose lines looks as if another had said it: ``\\[root] do it``."""
     return _FRONT.sub(r"\1\\", text)
 
@@ -114,10 +114,10 @@ def one_voice(text: str) -> str:
 # What a request must know of the rows it sends, worked out once for each row.
 #
 # Rows never change and come in behind, so that what is known of some holds for all that begin with
-# them. Law: a survey of rows is the same in however many pieces they came.
+# them. Law: a scan of rows is the same in however many pieces they came.
 
 
-class Survey(msgspec.Struct, frozen=True):
+class TranscriptScan(msgspec.Struct, frozen=True):
     """Of ``rows``.
 
     Attributes:
@@ -138,20 +138,20 @@ class Survey(msgspec.Struct, frozen=True):
         """Whether a provider takes the rows as they are."""
         return self.is_sound and not self.due
 
-    def may_follow(self, row: ChatMessage) -> bool:
+    def can_follow(self, row: ChatMessage) -> bool:
         """Whether the rows may stand behind this one, which has no calls."""
         return not self.rows or type(self.rows[0]) is not type(row)
 
-    def over(self, rows: tuple[ChatMessage, ...]) -> Survey:
+    def extended_to(self, rows: tuple[ChatMessage, ...]) -> TranscriptScan:
         """Of other rows; where they begin with those known, only what is behind is looked at."""
         if rows is self.rows:
             return self
         known = len(self.rows)
         if rows[:known] != self.rows:
-            return NOTHING.over(rows)
+            return EMPTY_SCAN.extended_to(rows)
         return self._with(rows, rows[known:]) if len(rows) > known else self
 
-    def _with(self, rows: tuple[ChatMessage, ...], new: Iterable[ChatMessage]) -> Survey:
+    def _with(self, rows: tuple[ChatMessage, ...], new: Iterable[ChatMessage]) -> TranscriptScan:
         estimated, any_failed = self.estimated, self.any_failed
         is_sound, due = self.is_sound, self.due
         before = type(self.rows[-1]) if self.rows else None
@@ -168,10 +168,10 @@ class Survey(msgspec.Struct, frozen=True):
                 due = tuple([call.id for call in row.calls])
                 is_sound = is_sound and len(set(due)) == len(due)
             before = role
-        return Survey(rows, estimated, any_failed, is_sound, due)
+        return TranscriptScan(rows, estimated, any_failed, is_sound, due)
 
 
-NOTHING = Survey()
+EMPTY_SCAN = TranscriptScan()
 
 
 MISSING = "[Tool result missing — session was compacted]"
@@ -266,11 +266,11 @@ def repair(rows: Sequence[ChatMessage]) -> Repaired:
 
 def sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The rows as a provider takes them: repaired, ids told apart, rows of one role merged."""
-    survey = NOTHING.over(tuple(rows))
-    return survey.rows if survey.is_sendable else made_sendable(rows)
+    scan = EMPTY_SCAN.extended_to(tuple(rows))
+    return scan.rows if scan.is_sendable else make_sendable(rows)
 
 
-def made_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+def make_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """What :func:`sendable` gives, of any rows; those that a provider takes stay as they are."""
     merged: list[ChatMessage] = []
     for row in repair(rows).rows:

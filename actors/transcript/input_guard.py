@@ -85,7 +85,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f"security.injection_{'blocked' if self.blocked else 'detected'}"
 
     @property
-    def told(self) -> str:
+    def refusal(self) -> str:
         """What the sender is told when the message is blocked; it does not repeat the message."""
         return (
             f"The message was not accepted: potential prompt injection detected "
@@ -106,13 +106,13 @@ def scan(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def find(text: str, action: GuardAction, where: Where = "message") -> Finding | None:
+def check(text: str, action: GuardAction, where: Where = "message") -> Finding | None:
     """What the guard says of a text; None when it is off or finds nothing."""
     names = scan(text) if action != "off" else ()
     return Finding(names, action, where) if names else None
 
 
-def warned(text: str, finding: Finding | None) -> str:
+def with_warning(text: str, finding: Finding | None) -> str:
     """A tool's result from the web, with a warning in front when something was found in it."""
     if finding is None:
         return text
@@ -122,13 +122,13 @@ def warned(text: str, finding: Finding | None) -> str:
     )
 
 
-def clip(text: str, limit: int) -> str:
+def truncate_message(text: str, limit: int) -> str:
     """At most ``limit`` code points of the text, with a notice behind when something is gone."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[Message cut: {len(text)} characters, {limit} kept]"
 
 
-def cut(text: str, limit: int) -> str:
-    """As :func:`clip`, for a message that enters a running turn: its notice has no figures."""
+def truncate_injected(text: str, limit: int) -> str:
+    """The same for a message that enters a running turn: its notice has no figures."""
     return text if len(text) <= limit else f"{text[:limit]}\n[Message truncated]"

@@ -18,16 +18,16 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.classify import told
+from motet.actors.errors.classify import parse_failure_text
 from motet.protocols.chat import ANSWERS, Call
 from motet.protocols.stable_json import call_key
 from motet.protocols.tools import CallResult
 
 Kind: TypeAlias = Literal["read", "write", "polling"]
 """``polling``: to be asked again and again is what the tool is for, or it says nothing."""
-_Asked: TypeAlias = tuple[str, str]
+_CallKey: TypeAlias = tuple[str, str]
 """Tool and arguments, as the model wrote them."""
-_Got: TypeAlias = tuple[str, str, str]
+_ResultKey: TypeAlias = tuple[str, str, str]
 """Tool, outcome and text."""
 Detector: TypeAlias = Literal["same_call", "same_result", "reads"]
 Level: TypeAlias = Literal["warning", "critical"]
@@ -36,7 +36,7 @@ WINDOW = 30
 FEW_DISTINCT = 0.6
 
 
-class Bounds(NamedTuple):
+class Thresholds(NamedTuple):
     """From which count on a detector warns, and from which it is critical."""
 
     warning: int
@@ -48,10 +48,10 @@ class Bounds(NamedTuple):
         return "warning" if count >= self.warning else None
 
 
-SAME_CALL = Bounds(3, 5)
-SAME_RESULT = Bounds(4, 6)
-READS_OF_FEW = Bounds(8, 12)
-READS_OF_MANY = Bounds(24, inf)
+SAME_CALL = Thresholds(3, 5)
+SAME_RESULT = Thresholds(4, 6)
+READS_OF_FEW = Thresholds(8, 12)
+READS_OF_MANY = Thresholds(24, inf)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True):
     distinct: int = 0
 
 
-class Loops(msgspec.Struct, eq=False):
+class LoopDetector(msgspec.Struct, eq=False):
     """The calls of one run, as far as a loop would show in them.
 
     Attributes:
@@ -77,10 +77,10 @@ class Loops(msgspec.Struct, eq=False):
     """
 
     kinds: Mapping[str, Kind] = {}
-    _calls: list[_Asked] = []
-    _results: list[_Got] = []
-    _reads: list[_Asked] = []
-    _keys: dict[_Asked, str] = {}
+    _calls: list[_CallKey] = []
+    _results: list[_ResultKey] = []
+    _reads: list[_CallKey] = []
+    _keys: dict[_CallKey, str] = {}
     _warned: bool = False
 
     @property
@@ -93,9 +93,9 @@ class Loops(msgspec.Struct, eq=False):
         """Different calls among :attr:`reads`."""
         return len(set(map(self._key, self._reads)))
 
-    def batch(self, pairs: Iterable[tuple[Call, CallResult]]) -> Finding | None:
+    def observe_batch(self, pairs: Iterable[tuple[Call, CallResult]]) -> Finding | None:
         """What to say of the calls of one answer: the worst that is found, at most one thing."""
-        found = [finding for pair in pairs for finding in self.saw(*pair)]
+        found = [finding for pair in pairs for finding in self.observe(*pair)]
         if not found:
             return None
         worst = max(found, key=lambda one: (one.level == "critical", one.count))
@@ -103,13 +103,13 @@ class Loops(msgspec.Struct, eq=False):
         self._warned = True
         return worst
 
-    def saw(self, call: Call, result: CallResult) -> Sequence[Finding]:
+    def observe(self, call: Call, result: CallResult) -> Sequence[Finding]:
         """Take one call and its result, as its tool gave it; every detector's word on it."""
         kind = kind_of(call, self.kinds)
         if kind == "polling":
             return ()
         self._calls.append((call.name, call.arguments))
-        self._results.append(_got(result))
+        self._results.append(_result_key(result))
         if len(self._calls) > WINDOW:
             del self._calls[0], self._results[0]
         if kind == "write":
@@ -145,7 +145,7 @@ class Loops(msgspec.Struct, eq=False):
         level = (READS_OF_FEW if few else READS_OF_MANY).level(reads)
         return Finding("reads", level, tool, reads, distinct) if level else None
 
-    def _key(self, asked: _Asked) -> str:
+    def _key(self, asked: _CallKey) -> str:
         """Equal for calls that mean the same; made only of those that may be in a loop."""
         if asked not in self._keys:
             self._keys[asked] = call_key(*asked)
@@ -182,9 +182,9 @@ class _Action(msgspec.Struct):
     action: str = ""
 
 
-def _got(result: CallResult) -> _Got:
+def _result_key(result: CallResult) -> _ResultKey:
     """Equal for equal results; the id under which an error was stored makes no difference."""
-    text = result.text if result.outcome in ANSWERS else told(result.text)[0]
+    text = result.text if result.outcome in ANSWERS else parse_failure_text(result.text)[0]
     return result.name, result.outcome, text
 
 

@@ -74,7 +74,7 @@ _RUN = 64
 _CLOSING_TAG = 64
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     kind: Kind
     text: str
 
@@ -117,7 +117,7 @@ def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
     return re.compile(rf"[ \t]{{0,200}}{sign}{{{length},200}}[ \t\r]{{0,200}}(?=\n|\Z)")
 
 
-class Pieces(msgspec.Struct, eq=False):
+class Segmenter(msgspec.Struct, eq=False):
     """A text that comes in chunks, as pieces. ``close`` ends it and gives what was undecided."""
 
     _text: str = ""
@@ -129,10 +129,10 @@ class Pieces(msgspec.Struct, eq=False):
     _thinking: re.Pattern[str] | None = None
     _ended: bool = False
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[Segment]:
         """The pieces that are decided now that the text goes on with this."""
         self._text, self._at = self._text[self._at :] + text, 0
-        decided: list[Piece] = []
+        decided: list[Segment] = []
         while self._at < len(self._text):
             if self._thinking:
                 piece = self._next_thinking(self._thinking)
@@ -145,7 +145,7 @@ class Pieces(msgspec.Struct, eq=False):
             decided.append(piece)
         return decided
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[Segment]:
         """What is left, now that the text has ended."""
         self._ended = True
         return self.feed("") if self._at < len(self._text) else []
@@ -160,7 +160,7 @@ class Pieces(msgspec.Struct, eq=False):
         tag = _TAG.search(self._text, self._at)
         return self._text[self._at : tag.start() if tag else None]
 
-    def _next_open(self) -> Piece | None:
+    def _next_open(self) -> Segment | None:
         sign = _SIGN.search(self._text, self._at)
         end = sign.start() if sign else len(self._text)
         if end > self._at:
@@ -168,7 +168,7 @@ class Pieces(msgspec.Struct, eq=False):
         assert sign is not None, "the text does not end here"
         return self._code() if sign["code"] else self._tag(sign)
 
-    def _tag(self, found: re.Match[str]) -> Piece | None:
+    def _tag(self, found: re.Match[str]) -> Segment | None:
         if found["final"]:
             return self._take("final", found.end())
         if found["name"]:
@@ -177,7 +177,7 @@ class Pieces(msgspec.Struct, eq=False):
             return self._take("thinking", found.end())
         return self._prose(self._at + 1) if self._ended else None
 
-    def _next_thinking(self, closing: re.Pattern[str]) -> Piece | None:
+    def _next_thinking(self, closing: re.Pattern[str]) -> Segment | None:
         text = self._text
         if found := closing.search(text, self._at):
             self._thinking = None
@@ -186,7 +186,7 @@ class Pieces(msgspec.Struct, eq=False):
         end = len(text) if self._ended or near < 0 else near
         return self._take("thinking", end) if end > self._at else None
 
-    def _code(self) -> Piece | None:
+    def _code(self) -> Segment | None:
         run = _TICKS.match(self._text, self._at)
         assert run is not None, "the sign is one of these"
         if len(run[0]) > _RUN:
@@ -201,11 +201,11 @@ class Pieces(msgspec.Struct, eq=False):
                 return None
         return self._span(run) if run[0][0] == "`" else self._prose(run.end())
 
-    def _open_fence(self, run: str, end: int) -> Piece:
+    def _open_fence(self, run: str, end: int) -> Segment:
         self._fence, self._fence_line = _closing_fence(run[0], len(run)), True
         return self._take("fence", end)
 
-    def _span(self, run: re.Match[str]) -> Piece | None:
+    def _span(self, run: re.Match[str]) -> Segment | None:
         text, begin = self._text, run.end()
         found = _closing_run(len(run[0])).match(text, begin)
         if found and (self._ended or found.end() < len(text)):
@@ -216,7 +216,7 @@ class Pieces(msgspec.Struct, eq=False):
             return self._prose(begin)
         return None
 
-    def _next_fenced(self, closing: re.Pattern[str]) -> Piece | None:
+    def _next_fenced(self, closing: re.Pattern[str]) -> Segment | None:
         text, newline = self._text, self._text.find("\n", self._at)
         if self._fence_line:
             if newline < 0 and not self._ended and _MAYBE_CLOSING.match(text, self._at):
@@ -227,26 +227,26 @@ class Pieces(msgspec.Struct, eq=False):
         self._fence_line = newline >= 0
         return self._take("fence", newline + 1 if newline >= 0 else len(text))
 
-    def _prose(self, end: int) -> Piece:
+    def _prose(self, end: int) -> Segment:
         piece = self._take("prose", end)
         _, newline, line = piece.text.rpartition("\n")
         self._blank = not line.strip() and (bool(newline) or self._blank)
         return piece
 
-    def _take(self, kind: Kind, end: int) -> Piece:
-        piece = Piece(kind, self._text[self._at : end])
+    def _take(self, kind: Kind, end: int) -> Segment:
+        piece = Segment(kind, self._text[self._at : end])
         self._at = end
         return piece
 
 
-def runs(text: str) -> Iterator[Piece]:
+def runs(text: str) -> Iterator[Segment]:
     """The pieces of a whole text; those of one kind that follow each other are one."""
-    reader = Pieces()
+    reader = Segmenter()
     for kind, run in groupby([*reader.feed(text), *reader.close()], key=_kind):
-        yield Piece(kind, "".join(piece.text for piece in run))
+        yield Segment(kind, "".join(piece.text for piece in run))
 
 
-def _kind(piece: Piece) -> Kind:
+def _kind(piece: Segment) -> Kind:
     return piece.kind
 
 
@@ -264,7 +264,7 @@ def _kind(piece: Piece) -> Kind:
 class StreamFilter(msgspec.Struct, eq=False):
     """Feed it the answer's chunks; show what it gives back, which may be nothing."""
 
-    _pieces: Pieces = msgspec.field(default_factory=Pieces)
+    _pieces: Segmenter = msgspec.field(default_factory=Segmenter)
     _silence: SilenceMatch | None = msgspec.field(default_factory=SilenceMatch)
     """None when the answer is known not to be silent."""
     _ahead: int = 0
@@ -296,5 +296,5 @@ class StreamFilter(msgspec.Struct, eq=False):
         return "".join(self._held).lstrip()
 
 
-def _visible(pieces: list[Piece]) -> str:
+def _visible(pieces: list[Segment]) -> str:
     return "".join([p.text for p in pieces if p.kind not in ("thinking", "final")])

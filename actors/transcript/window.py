@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from motet.actors.errors.tracker import as_sent
+from motet.actors.errors.tracker import with_error_blocks
 from motet.actors.transcript.history import (
-    NOTHING,
+    EMPTY_SCAN,
     UNCALIBRATED,
     Calibration,
-    Survey,
+    TranscriptScan,
     begins_turn,
     chars_of,
     estimate,
     last_turns,
-    made_sendable,
+    make_sendable,
 )
 from motet.actors.transcript.pruning import PRUNING, Pruning, prune
 from motet.actors.transcript.summary import extract, pair, summary_of, summary_request
@@ -128,18 +128,18 @@ PATIENCE = 2
 """Compactions without progress that end a run."""
 
 
-class Sent(msgspec.Struct, frozen=True):
+class PreparedRows(msgspec.Struct, frozen=True):
     """The rows of a request.
 
     Attributes:
         tokens: of the whole request, as near as can be known.
-        survey: of the rows of the conversation that it was made of.
+        scan: of the rows of the conversation that it was made of.
     """
 
     messages: tuple[ChatMessage, ...]
     estimated: int
     tokens: int
-    survey: Survey
+    scan: TranscriptScan
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True):
         return summary_request(model, self.rows, self.previous, self.window)
 
 
-class View(msgspec.Struct, frozen=True):
+class ContextWindow(msgspec.Struct, frozen=True):
     """``rows`` of the methods are those of the running turn; they stand behind ``history``.
 
     Attributes:
@@ -172,7 +172,7 @@ class View(msgspec.Struct, frozen=True):
         turns: user turns that are sent at most; 0 is all.
         covered: rows in front that the summary covers besides.
         stalled: compactions one after the other that made no progress.
-        survey: of rows that this request, or the next, most likely begins with.
+        scan: of rows that this request, or the next, most likely begins with.
     """
 
     history: tuple[ChatMessage, ...] = ()
@@ -185,7 +185,7 @@ class View(msgspec.Struct, frozen=True):
     covered: int = 0
     pinned: UserMessage | None = None
     stalled: int = 0
-    survey: Survey = NOTHING
+    scan: TranscriptScan = EMPTY_SCAN
 
     @property
     def stuck(self) -> str:
@@ -199,15 +199,15 @@ class View(msgspec.Struct, frozen=True):
         )
 
     def rebased(
-        self, history: tuple[ChatMessage, ...], summary: str, survey: Survey = NOTHING
-    ) -> View:
+        self, history: tuple[ChatMessage, ...], summary: str, scan: TranscriptScan = EMPTY_SCAN
+    ) -> ContextWindow:
         """On the conversation as it is stored by now, which others may have added to.
 
         Once rows behind the summary are covered, what cannot be put behind them is not shown.
-        ``survey``: of what it begins with.
+        ``scan``: of what it begins with.
         """
         if not self.covered:
-            return replace(self, history=history, summary=summary, survey=survey.over(history))
+            return replace(self, history=history, summary=summary, scan=scan.extended_to(history))
         goes_on = history[: len(self.history)] == self.history
         return replace(self, history=history) if goes_on and self._is_whole else self
 
@@ -216,9 +216,9 @@ class View(msgspec.Struct, frozen=True):
         """Whether no row of the running turn is covered."""
         return self.covered <= len(self.history)
 
-    def shown(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    def visible(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """The conversation behind the summary, with errors in short."""
-        return self._behind(as_sent((*self.history, *rows)))
+        return self._behind(with_error_blocks((*self.history, *rows)))
 
     def _behind(self, rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
         """What of a conversation stands behind the summary."""
@@ -226,23 +226,25 @@ class View(msgspec.Struct, frozen=True):
         return (self.pinned, *shown) if self.pinned else shown
 
     def count(self, rows: Sequence[ChatMessage]) -> int:
-        """How many rows :meth:`shown` gives."""
+        """How many rows :meth:`visible` gives."""
         return (1 if self.pinned else 0) + len(self.history) + len(rows) - self.covered
 
-    def sent(self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None) -> Sent:
+    def prepare(
+        self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None
+    ) -> PreparedRows:
         """What the next request holds. ``around``: estimated tokens of system prompt and tools.
 
         ``idle``: seconds since the request before, for a provider's cache; None: there was none.
         """
-        survey = self.survey.over(last_turns(self._behind((*self.history, *rows)), self.turns))
-        limited, estimated, as_they_are = survey.rows, survey.estimated, survey.is_sendable
-        if survey.any_failed:
-            limited = last_turns(self.shown(rows), self.turns)
+        scan = self.scan.extended_to(last_turns(self._behind((*self.history, *rows)), self.turns))
+        limited, estimated, as_they_are = scan.rows, scan.estimated, scan.is_sendable
+        if scan.any_failed:
+            limited = last_turns(self.visible(rows), self.turns)
             estimated = estimate(limited)
         if self.summary:
             before = pair(self.summary)
             limited, estimated = (*before, *limited), estimated + estimate(before)
-            as_they_are = as_they_are and survey.may_follow(before[-1])
+            as_they_are = as_they_are and scan.can_follow(before[-1])
         estimated += around
         pruned = prune(
             limited,
@@ -252,19 +254,19 @@ class View(msgspec.Struct, frozen=True):
             idle=idle,
             estimated=estimated,
         )
-        messages = tuple(pruned) if as_they_are else made_sendable(pruned)
+        messages = tuple(pruned) if as_they_are else make_sendable(pruned)
         if messages is not limited:
             estimated = estimate(messages) + around
-        return Sent(messages, estimated, self.calibration.tokens(estimated), survey)
+        return PreparedRows(messages, estimated, self.calibration.tokens(estimated), scan)
 
-    def counted(self, sent: Sent, input_tokens: int) -> View:
+    def calibrated(self, sent: PreparedRows, input_tokens: int) -> ContextWindow:
         """Learn what the provider counted for this very request."""
         if input_tokens <= 0:
             return self
         return replace(self, calibration=Calibration(sent.estimated, input_tokens))
 
     def plan(
-        self, sent: Sent, rows: Sequence[ChatMessage], *, overflow: bool = False
+        self, sent: PreparedRows, rows: Sequence[ChatMessage], *, overflow: bool = False
     ) -> Plan | None:
         """The compaction that is due before this request, if one is and can be.
 
@@ -272,7 +274,7 @@ class View(msgspec.Struct, frozen=True):
         """
         if not overflow and not due_in_run(sent.tokens, self.window, self.compacting):
             return None
-        shown = self.shown(rows)
+        shown = self.visible(rows)
         at = cut(shown, self.compacting)
         if at is None:
             return None
@@ -290,19 +292,19 @@ class View(msgspec.Struct, frozen=True):
         response: ModelResponse | None,
         rows: Sequence[ChatMessage],
         around: int = 0,
-    ) -> View:
+    ) -> ContextWindow:
         """The view after ``plan``; ``response`` None: the model failed, and nobody waits for it."""
-        before = self.sent(rows, around).estimated
+        before = self.prepare(rows, around).estimated
         written = summary_of(response, plan.rows, plan.previous)
         for text in (written, extract(plan.rows, plan.previous)):
             after = replace(self, summary=text, covered=plan.covered, pinned=plan.pinned)
-            left = after.sent(rows, around).estimated
+            left = after.prepare(rows, around).estimated
             if left <= PROGRESS * before:
                 return replace(after, stalled=0)
             if left < before:
                 return after.without_progress()
         return self.without_progress()
 
-    def without_progress(self) -> View:
+    def without_progress(self) -> ContextWindow:
         """The view after a compaction that did not help; it counts those."""
         return replace(self, stalled=self.stalled + 1)

@@ -12,7 +12,7 @@ import trio
 from motet.actors.host import Host, open_host
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.approvals import ApprovalStore
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, WAITING, code_of_status
@@ -110,7 +110,7 @@ async def _revoke(state: Path, grant: str) -> bool:
 
 async def _answered_beside(state: Path, request: AnswerApproval) -> ApprovalInfo:
     async with reading(state) as readers, writing_together(state) as transact:
-        store = ApprovalStore(transact, readers, WriteBehind())
+        store = ApprovalStore(transact, readers, RunJournal())
         return (await store.answer(request)).info
 
 

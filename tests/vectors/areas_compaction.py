@@ -11,7 +11,7 @@ import motet
 from motet.actors.storage.location import Location
 from motet.actors.transcript.history import estimate
 from motet.actors.transcript.pruning import Pruning, prune
-from motet.actors.transcript.window import COMPACTING, WINDOW, View, cut, due_after_run
+from motet.actors.transcript.window import COMPACTING, WINDOW, ContextWindow, cut, due_after_run
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import Llm
 from motet.protocols.models import ModelFailure
@@ -48,8 +48,8 @@ def segments(given: Given) -> Facts:
 
 def _marks_after_refusal() -> Facts:
     """In per cent, of the view that goes on after a provider has refused a request."""
-    view, rows = View(history=_talk(20)), (UserMessage("go on"),)
-    plan = view.plan(view.sent(rows), rows, overflow=True)
+    view, rows = ContextWindow(history=_talk(20)), (UserMessage("go on"),)
+    plan = view.plan(view.prepare(rows), rows, overflow=True)
     assert plan is not None
     how = view.compacted(plan, None, rows).compacting
     return {"high": round(how.share * 100), "low": round(how.keep_share * 100)}
@@ -108,7 +108,7 @@ async def _refused_summary() -> Facts:
 def _sent_order() -> list[str]:
     """What stands where in a request: its system prompt, a summary, the rows after it."""
     rows = _talk(4)
-    messages = View(history=rows, summary="summary").sent(()).messages
+    messages = ContextWindow(history=rows, summary="summary").prepare(()).messages
     front = [row for row in messages if row not in rows]
     assert messages[len(front) :] == rows
     said = [f"user: {word}" for row in front for word in re.findall(r"^summary$", row.text, re.M)]

@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.classify import result_text
-from motet.actors.errors.describe import new_id, raw_error, summarize
+from motet.actors.errors.describe import new_id, serialize_error, summarize
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.error_channel import ErrorChannel, Reported, error_detail
 from motet.protocols.chat import JsonObject
@@ -94,7 +94,7 @@ def store(given: Given) -> Facts:
     if "raw_error_text" in given:
         return {"stored_as": trio.run(_stored_as, given.text("raw_error_text"))}
     if "exception_text" in given:
-        whole = raw_error(given.text("exception_text"))
+        whole = serialize_error(given.text("exception_text"))
         stored = trio.run(_store_and_get, Given({"store": {"raw_error": whole}}))
         return {"raw_error": stored.raw_error, "short_summary": stored.short_summary}
     if "store" in given or "get" in given:
@@ -186,7 +186,7 @@ async def _round_trip(given: Given) -> Facts:
 
 async def _stored_as(text: str) -> str:
     """What a text of an error is kept as: itself where it is JSON, or wrapped."""
-    stored = await _store_and_get(Given({"store": {"raw_error": raw_error(text)}}))
+    stored = await _store_and_get(Given({"store": {"raw_error": serialize_error(text)}}))
     wrapped = stored.raw_error == {"message": text}
     return 'wrapped in {"message": ...}' if wrapped else "unchanged"
 

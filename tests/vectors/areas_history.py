@@ -12,7 +12,7 @@ import trio
 
 from motet.actors.sessions.compaction import Afterwards, Summariser
 from motet.actors.storage.location import Location
-from motet.actors.transcript.grammar import with_own_ids
+from motet.actors.transcript.grammar import with_unique_ids
 from motet.actors.transcript.history import MISSING, Calibration, estimate, last_turns, repair
 from motet.actors.transcript.pruning import (
     Pruning,
@@ -24,7 +24,7 @@ from motet.actors.transcript.pruning import (
     tail,
 )
 from motet.actors.transcript.summary import begun, output_budget
-from motet.actors.transcript.window import Compacting, View, cut, due_after_run, walk_back
+from motet.actors.transcript.window import Compacting, ContextWindow, cut, due_after_run, walk_back
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (
@@ -121,7 +121,7 @@ def repaired(given: Given) -> Facts:
 
 
 def own_ids(given: Given) -> Facts:
-    calls = with_own_ids(_calls(given, "calls"), given.text("run_id"), given.number("iteration"))
+    calls = with_unique_ids(_calls(given, "calls"), given.text("run_id"), given.number("iteration"))
     return {MAIN: [call.id for call in calls]}
 
 
@@ -320,7 +320,7 @@ async def _write_start(store: Store, given: Given) -> int:
 
 async def _summarise(store: Store, how: Compacting) -> FakeModel:
     model = FakeModel()
-    about = Afterwards("m", model, View(compacting=how))
+    about = Afterwards("m", model, ContextWindow(compacting=how))
     await Summariser("s", store.ref).after_run(about)
     return model
 
@@ -360,7 +360,9 @@ async def _added_during(store: Store, given: Given) -> Facts:
         return ModelResponse("This is what was said.")
 
     how = Compacting(keep_rows=keep, keep_share=0)
-    await Summariser("s", store.ref).after_run(Afterwards("m", meanwhile, View(compacting=how)))
+    await Summariser("s", store.ref).after_run(
+        Afterwards("m", meanwhile, ContextWindow(compacting=how))
+    )
     rows = len((await _shown(store)).rows)
     return {"good": f"{rows} rows stay ({keep} + {rows - keep})", "upstream": None}
 
@@ -386,6 +388,6 @@ async def _flushed(store: Store, given: Given) -> Facts:
         ran.append(True)
         return True
 
-    about = Afterwards("m", FakeModel(), View(), flush=note)
+    about = Afterwards("m", FakeModel(), ContextWindow(), flush=note)
     await Summariser("s", store.ref).after_run(about)
     return {"run": bool(ran)}

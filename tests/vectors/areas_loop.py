@@ -17,7 +17,7 @@ import motet
 from motet.actors.models.failures import Wording, kind_of
 from motet.actors.tools.tool import Tool, tool
 from motet.actors.transcript.summary import HEADER
-from motet.actors.transcript.window import View
+from motet.actors.transcript.window import ContextWindow
 from motet.protocols import events
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.hooks import Allow, BeforeTool, Decision, Deny
@@ -179,10 +179,10 @@ def _window(used: str) -> Facts:
         raise NotUnderstood(used)
     beside = {">": 1, "<": -1}.get(used.strip()[0], 0)
     share = (int(number[0]) + beside) / 100
-    view = View(rows_of("uct" + "ua" * 20, 9_000), window=100_000)
-    whole = replace(view, window=0).sent(())
-    view = view.counted(whole, int(share * view.window))
-    sent = view.sent(())
+    view = ContextWindow(rows_of("uct" + "ua" * 20, 9_000), window=100_000)
+    whole = replace(view, window=0).prepare(())
+    view = view.calibrated(whole, int(share * view.window))
+    sent = view.prepare(())
     return {
         "share": share,
         "prune": int(sent.estimated < whole.estimated),

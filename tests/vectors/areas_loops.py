@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from motet.actors.transcript.loops import Detector, Finding, Kind, Loops, before_request
+from motet.actors.transcript.loops import Detector, Finding, Kind, LoopDetector, before_request
 from motet.protocols.chat import Call
 from motet.protocols.stable_json import call_key, stable_json
 from motet.protocols.tools import CallResult
@@ -45,17 +45,17 @@ def canonical(given: Given) -> Facts:
 
 def same_call(given: Given) -> Facts:
     """The first detector alone, in a host whose tools are not marked as polling."""
-    loops = Loops()
+    loops = LoopDetector()
     if isinstance(given.get("calls"), str):
         return _words(loops)
-    found = (_by_detector(loops.saw(*pair)) for pair in _pairs(given))
+    found = (_by_detector(loops.observe(*pair)) for pair in _pairs(given))
     return {MAIN: [levels["same_args"] for levels in found]}
 
 
 def detectors(given: Given) -> Facts:
     """The word of each detector on the last call, and the gravest that it had on any."""
-    loops = Loops(KINDS)
-    seen = [_by_detector(loops.saw(*pair)) for pair in _pairs(given)]
+    loops = LoopDetector(KINDS)
+    seen = [_by_detector(loops.observe(*pair)) for pair in _pairs(given)]
     gravest = {
         name: max((levels[name] for levels in seen), key=("", "warning", "critical").index)
         for name in NAMES
@@ -64,9 +64,9 @@ def detectors(given: Given) -> Facts:
     return {"last": last, "highest": gravest}
 
 
-def _words(loops: Loops) -> Facts:
+def _words(loops: LoopDetector) -> Facts:
     call, result = Call("c", "list_files", '{"path":"."}'), CallResult("c", "list_files", "x")
-    found = [loops.saw(call, result) for _ in range(5)]
+    found = [loops.observe(call, result) for _ in range(5)]
     texts = [
         before_request(6, 20, "tool_loop" if one[0].level == "critical" else "", one[0])
         for one in found[2:]

@@ -11,7 +11,7 @@ import motet
 from motet.actors.errors.redact import redact_text
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.telemetry import spans as texts
-from motet.actors.transcript.input_guard import Finding, clip, cut, find
+from motet.actors.transcript.input_guard import Finding, check, truncate_injected, truncate_message
 from motet.actors.transcript.sanitize import STEPS, sanitize, sanitize_step
 from motet.actors.transcript.stream_filter import is_silent
 from motet.protocols.config import GuardAction, HostConfig, parse_config
@@ -64,7 +64,7 @@ def silence(given: Given) -> Facts:
 
 
 def guard(given: Given) -> Facts:
-    found = find(_whole(given), "warn")
+    found = check(_whole(given), "warn")
     return {MAIN: list(found.names) if found else []}
 
 
@@ -91,12 +91,12 @@ def _configured(word: str) -> Facts:
         chosen = _action(word)
     except ConfigError as error:
         return {"error": "ConfigError", "message": str(error)}
-    return {"action": chosen, "guard": find("\0", chosen) is not None}
+    return {"action": chosen, "guard": check("\0", chosen) is not None}
 
 
 def _injected(found: Finding) -> Facts:
     """The turn goes on, with the message or without it."""
-    told = f"dropped, and the sender is told: {found.told}"
+    told = f"dropped, and the sender is told: {found.refusal}"
     return {"run": "continues", "message": told if found.blocked else "kept"}
 
 
@@ -112,7 +112,7 @@ async def _received(text: str, chosen: GuardAction) -> Facts:
                 await host.run(agent, text, session="s")
             except InputValidation as refused:
                 error = str(refused)
-    found = find(text, chosen)
+    found = check(text, chosen)
     return {
         "log_level": found.level.removesuffix("ing") if found else "",
         "event": found.event if found else "",
@@ -124,12 +124,12 @@ async def _received(text: str, chosen: GuardAction) -> Facts:
 
 def truncation(given: Given) -> Facts:
     if "injected" in given.text("where"):
-        text = cut("a" * 6, 5)
+        text = truncate_injected("a" * 6, 5)
         return {MAIN: text, "suffix": text.removeprefix("aaaaa\n")}
     text, limit = given.text("text"), given.number("max")
     if not text:
         raise NotUnderstood(str(given))
-    made = clip(text, limit)
+    made = truncate_message(text, limit)
     kept, notice = made[: min(limit, len(text))], made[limit:]
     return {
         MAIN: made,

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.errors.redact import hiding
+from motet.actors.errors.redact import registered_secrets
 from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, Words, open_process
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra
@@ -344,7 +344,7 @@ async def probe(name: str, server: McpServer, limit: float) -> Probe:
     """Look at one server for at most ``limit`` seconds and what its end takes. Never raises."""
     server = attrs.evolve(server, start_timeout=min(server.start_timeout, limit))
     words, end = Words(name), End()
-    with hiding(server.secrets):
+    with registered_secrets(server.secrets):
         try:
             async with open_connection(server, words, end) as (connection, tools):
                 return Probe(name, connection.about(), tools)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.classify import failure_text, told
+from motet.actors.errors.classify import failure_text, parse_failure_text
 from motet.actors.errors.tracker import (
     LINE_LIMIT,
     RESOLVED,
     SENT_LIMIT,
     ErrorTracker,
     Failures,
-    as_sent,
     failures_before,
+    with_error_blocks,
 )
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import (
@@ -88,9 +88,9 @@ def test_each_error_is_sent_once_and_briefly(
 ) -> None:
     """Law: rows, order and calls stay; an answered error is short; at most three are blocks."""
     rows = [*transcript(made), AssistantMessage("done")]
-    sent = as_sent(rows)
+    sent = with_error_blocks(rows)
     assert violations(sent) == violations(rows)
-    assert as_sent(rows) == sent
+    assert with_error_blocks(rows) == sent
     failed = [row for row in sent if isinstance(row, ToolMessage) and row.outcome == "failed"]
     blocks = [row.text for row in failed if row.text.startswith("<error>\n")]
     assert len(blocks) <= 3
@@ -104,8 +104,8 @@ def test_each_error_is_sent_once_and_briefly(
 def test_a_new_error_is_three_lines_and_becomes_a_block_that_names_its_id() -> None:
     text = failure_text("fetch", "connection timed out", ID)
     rows = transcript([[("fetch", "x", "failed", text)]])
-    assert as_sent(rows) == tuple(rows)
-    *_, told_row, _ = as_sent([*rows, AssistantMessage("I see")])
+    assert with_error_blocks(rows) == tuple(rows)
+    *_, told_row, _ = with_error_blocks([*rows, AssistantMessage("I see")])
     assert isinstance(told_row, ToolMessage)
     assert told_row.text == (
         "<error>\ntool: fetch\ntype: timeout\nmessage: connection timed out\n"
@@ -118,7 +118,7 @@ def test_older_errors_are_a_line_with_their_number_and_resolved_ones_say_so() ->
         [(tool, "x", "failed", f"{tool} broke")] for tool in "abcde"
     ]
     rows = [*transcript([*ends, [("e", "x", "done", "ok")]]), AssistantMessage("so")]
-    texts = [row.text for row in as_sent(rows) if isinstance(row, ToolMessage)]
+    texts = [row.text for row in with_error_blocks(rows) if isinstance(row, ToolMessage)]
     assert texts[0] == "[Error 1 of this session: not shown again, newer ones are]"
     assert [text.startswith("<error>") for text in texts[1:4]] == [True] * 3
     assert texts[4:] == [RESOLVED, "ok"]
@@ -128,7 +128,7 @@ def test_older_errors_are_a_line_with_their_number_and_resolved_ones_say_so() ->
 def test_a_told_error_is_read_back(tool: str, summary: str) -> None:
     """Law: the three lines give back the line and the id that are in them."""
     text = failure_text(tool, summary, ID)
-    line, error_id = told(text)
+    line, error_id = parse_failure_text(text)
     assert error_id == ID
     assert text.split("\n")[0].endswith(f"failed: {line}")
 

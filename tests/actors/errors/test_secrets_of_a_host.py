@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.errors.redact import hiding, redact_text
+from motet.actors.errors.redact import redact_text, registered_secrets
 from motet.actors.storage.connection import Connection
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import (
@@ -138,8 +138,8 @@ def _whole_database(file: Path) -> str:
 
 
 def test_a_value_is_hidden_as_long_as_one_host_has_it() -> None:
-    with hiding([CONFIGURED, None, "", "short"]):
-        with hiding([CONFIGURED]):
+    with registered_secrets([CONFIGURED, None, "", "short"]):
+        with registered_secrets([CONFIGURED]):
             assert redact_text(f"key {CONFIGURED}!") == "key [REDACTED]!"
         assert redact_text(f"key {CONFIGURED}!") == "key [REDACTED]!"
         assert redact_text("a short text, tulips-and-windmillsome") == (
@@ -149,5 +149,5 @@ def test_a_value_is_hidden_as_long_as_one_host_has_it() -> None:
 
 
 def test_a_long_value_with_digits_is_found_inside_of_words() -> None:
-    with hiding([BY_PROVIDER]):
+    with registered_secrets([BY_PROVIDER]):
         assert redact_text(f"x{BY_PROVIDER}y") == "x[REDACTED]y"

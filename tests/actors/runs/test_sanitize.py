@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from motet.actors.transcript.sanitize import STEPS, masked, sanitize, sanitize_step, unmasked
-from motet.actors.transcript.stream_filter import Pieces, runs
+from motet.actors.transcript.stream_filter import Segmenter, runs
 from tests.actors.runs.texts import CODE, FENCE, LINE, PLACES, REASONING, SOUP, cut_at
 
 # The steps
@@ -161,7 +161,7 @@ def test_reasoning_is_never_shown(parts: list[str], unterminated: bool) -> None:
 @given(SOUP, PLACES)
 def test_pieces_are_the_text_however_it_comes(text: str, places: list[int]) -> None:
     """Law: the pieces joined are the text, and chunks do not change what is what."""
-    reader = Pieces()
+    reader = Segmenter()
     pieces = [piece for chunk in cut_at(text, places) for piece in reader.feed(chunk)]
     pieces += reader.close()
     assert "".join(piece.text for piece in pieces) == text

@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT, as_sent
+from motet.actors.errors.tracker import LINE_LIMIT, SENT_LIMIT, with_error_blocks
 from motet.actors.runs.turn import CallModel, Finish, RunCalls, Turn
 from motet.actors.transcript.grammar import violations
-from motet.actors.transcript.loops import Loops
+from motet.actors.transcript.loops import LoopDetector
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage
 from motet.protocols.limits import Limits
 from motet.protocols.tools import CallResult
 from tests.actors.runs.builders import answer
 
 ADVICE_LIMIT = 250
-UNWATCHED = Loops(dict.fromkeys("abcd", "polling"))
+UNWATCHED = LoopDetector(dict.fromkeys("abcd", "polling"))
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(["done", "failed", "failed", "denied"])
 calls = st.tuples(st.sampled_from("abcd"), outcomes)
 batches = st.lists(st.lists(calls, min_size=1, max_size=4), min_size=1, max_size=12)
@@ -73,7 +73,7 @@ def test_what_errors_cost_a_request_is_bounded(texts: list[str], parallel: int) 
     turn.begin("go")
     for number, text in enumerate(texts):
         play(turn, [("a", "failed")] * parallel, text)
-        sent = [row.text for row in as_sent(turn.rows) if isinstance(row, ToolMessage)]
+        sent = [row.text for row in with_error_blocks(turn.rows) if isinstance(row, ToolMessage)]
         new, old = sent[-parallel:], sent[:-parallel]
         assert all(len(one) <= len(text) + ADVICE_LIMIT for one in new)
         assert sum(map(len, old)) <= 3 * SENT_LIMIT + LINE_LIMIT * number * parallel

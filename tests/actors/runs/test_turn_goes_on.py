@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from motet.actors.runs.budget import Budget
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn, TurnStateError
 from motet.actors.transcript.grammar import violations
-from motet.actors.transcript.loops import BEGIN_AGAIN, CONTINUE, CUT_CALL, Loops
+from motet.actors.transcript.loops import BEGIN_AGAIN, CONTINUE, CUT_CALL, LoopDetector
 from motet.protocols.chat import AssistantMessage, Call, Outcome, ToolMessage, UserMessage
 from motet.protocols.limits import Limits
 from motet.protocols.models import ModelResponse, StopReason, Usage
@@ -304,7 +304,7 @@ def test_whatever_happens_the_rows_are_valid_and_the_limits_are_kept(
 ) -> None:
     """Law (G7): under any observations, and cut at any of them, a turn makes at most ``turns``
     requests and ends with rows that a provider accepts, no call unanswered or answered twice."""
-    turn = Turn(limit, loops=Loops({"b": "write"}))
+    turn = Turn(limit, loops=LoopDetector({"b": "write"}))
     decision = turn.begin("go")
     for response, way, outcome in happening[:steps]:
         if isinstance(decision, Finish):

@@ -9,7 +9,7 @@ import attrs
 
 from motet.actors.storage import session_sql as sql
 from motet.actors.storage.location import Location
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import (
@@ -58,7 +58,7 @@ class Store:
     actor: SessionStore
     database: Opened
     clock: Clock
-    journal: WriteBehind
+    journal: RunJournal
 
     async def accept(self, run_id: str, *, session: str = "s", user: str = "alice") -> Accepted:
         return await self.ref.ask(new_input(run_id, session=session, user=user))
@@ -81,10 +81,10 @@ class Store:
 async def open_store(location: Location, *, check_messages: bool = True) -> AsyncGenerator[Store]:
     async with open_database(location, check_messages=check_messages) as database:
         clock = Clock()
-        journal, actors = WriteBehind(), list[SessionStore]()
+        journal, actors = RunJournal(), list[SessionStore]()
 
         def build() -> SessionStore:
-            store = SessionStore(database.writer.submit, database.readers, clock, behind=journal)
+            store = SessionStore(database.writer.submit, database.readers, clock, journal=journal)
             actors.append(store)
             return actors[-1]
 

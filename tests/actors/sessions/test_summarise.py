@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from motet.actors.sessions.compaction import Afterwards, Flush, Summariser, compact
 from motet.actors.storage.location import Location
-from motet.actors.transcript.window import Compacting, View
+from motet.actors.transcript.window import Compacting, ContextWindow
 from motet.protocols.chat import UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (
@@ -23,7 +23,7 @@ from motet.protocols.sessions import (
 from tests.actors.runs.histories import rows_of
 from tests.actors.sessions.store_builders import Store, open_store
 
-SOON = View(compacting=Compacting(rows=8))
+SOON = ContextWindow(compacting=Compacting(rows=8))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def shown(store: Store) -> SessionContext:
     return await store.ref.ask(LoadContext("s"))
 
 
-def after(ask: Slow, flush: Flush | None = None, view: View = SOON) -> Afterwards:
+def after(ask: Slow, flush: Flush | None = None, view: ContextWindow = SOON) -> Afterwards:
     return Afterwards("m", ask, view, flush=flush)
 
 
@@ -89,7 +89,9 @@ async def test_a_session_that_fills_the_window_is_summarised_however_few_rows(
     async with open_store(location) as store:
         await store.accept("r1")
         await store.ref.ask(FinishRun("r1", "completed", rows_of("ua" * 5, size=900)))
-        assert await Summariser("s", store.ref).after_run(after(Slow(), view=View(window=3_000)))
+        assert await Summariser("s", store.ref).after_run(
+            after(Slow(), view=ContextWindow(window=3_000))
+        )
         assert len((await shown(store)).rows) == 4
 
 
@@ -197,8 +199,8 @@ async def test_one_long_turn_leaves_its_request_in_the_summary(location: Locatio
 
 async def test_a_compaction_during_a_run_goes_on_without_the_model() -> None:
     rows = rows_of("u" + "ct" * 12, size=800)
-    view = View(window=4_000)
-    plan = view.plan(view.sent(rows), rows)
+    view = ContextWindow(window=4_000)
+    plan = view.plan(view.prepare(rows), rows)
     assert plan is not None
     told = await compact(view, plan, rows, 0, "m", Slow())
     assert told.summary == "They talked about tea."

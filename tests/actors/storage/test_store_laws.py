@@ -11,8 +11,15 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.errors.describe import is_id, raw_error
-from motet.actors.errors.redact import LARGE, TEXT_LIMIT, clipped, is_large, redact, redacted_head
+from motet.actors.errors.describe import is_id, serialize_error
+from motet.actors.errors.redact import (
+    LARGE,
+    TEXT_LIMIT,
+    is_large,
+    redact,
+    redacted_head,
+    truncate_texts,
+)
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.error_store import ErrorStore, list_query
 from motet.actors.storage.location import Location
@@ -103,7 +110,7 @@ def test_what_an_exception_says_comes_back_as_it_is_but_for_secrets(
     texts: list[str], kind: Callable[[str], Exception]
 ) -> None:
     """Law: get(store(error)) == redact(raw(error)), whatever characters the error is made of."""
-    raws = [raw_error(kind(text)) for text in texts]
+    raws = [serialize_error(kind(text)) for text in texts]
 
     async def main() -> None:
         with Location.memory() as location:
@@ -145,12 +152,12 @@ def test_only_what_takes_long_counts_as_large() -> None:
 
 def test_texts_beyond_any_use_keep_their_head_and_tail() -> None:
     text = "head " + "x " * TEXT_LIMIT + "tail"
-    short = cast("str", cast("JsonObject", clipped({"m": text, "n": [1]}))["m"])
+    short = cast("str", cast("JsonObject", truncate_texts({"m": text, "n": [1]}))["m"])
     assert short.startswith("head x")
     assert short.endswith("x tail")
     assert len(short) < TEXT_LIMIT + 100
     assert "characters left out ...]" in short
-    assert clipped({"m": "short"}) == {"m": "short"}
+    assert truncate_texts({"m": "short"}) == {"m": "short"}
 
 
 def test_no_secret_is_cut_in_half_by_the_end_of_a_head() -> None:

@@ -15,7 +15,7 @@ from motet.actors.storage import session_sql as sql
 from motet.actors.storage.events import append, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import WriteBehind
+from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.session_rows import INTERRUPTED, encode, recovered
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.writer import Rows, Transaction
@@ -132,9 +132,9 @@ async def test_no_schedule_writes_an_intent_before_a_step_that_was_noted_before_
     """The order of tasks is Trio's choice, and another one in each of these rounds."""
     with Location.memory() as location:
         async with open_system() as system:
-            writer, readers, journal = Recording(), Readers(location), WriteBehind()
+            writer, readers, journal = Recording(), Readers(location), RunJournal()
             store = await system.start(
-                lambda: SessionStore(writer.submit, readers, behind=journal), name="store"
+                lambda: SessionStore(writer.submit, readers, journal=journal), name="store"
             )
             for number in range(40):
                 run = f"r{number}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.grammar import violations, with_own_ids
+from motet.actors.transcript.grammar import violations, with_unique_ids
 from motet.actors.transcript.history import (
+    EMPTY_SCAN,
     MISSING,
-    NOTHING,
     begins_turn,
     last_turns,
-    made_sendable,
+    make_sendable,
     repair,
     sendable,
 )
@@ -39,10 +39,10 @@ def test_rows_that_are_let_through_are_those_that_would_not_be_changed(
     rows: list[ChatMessage],
 ) -> None:
     """Law: the look at the rows says exactly whether the whole work would give them back."""
-    made = made_sendable(rows)
-    assert NOTHING.over(tuple(rows)).is_sendable == (made == tuple(rows))
+    made = make_sendable(rows)
+    assert EMPTY_SCAN.extended_to(tuple(rows)).is_sendable == (made == tuple(rows))
     assert sendable(rows) == made
-    assert NOTHING.over(made).is_sendable
+    assert EMPTY_SCAN.extended_to(made).is_sendable
 
 
 @given(histories())
@@ -107,8 +107,8 @@ def test_rows_of_one_role_are_merged_and_speakers_stay_told_apart() -> None:
 @given(st.lists(st.sampled_from(["", "call_1", "x" * 80]), max_size=5), st.integers(0, 9))
 def test_own_ids_are_short_and_no_two_calls_share_one(ids: list[str], iteration: int) -> None:
     calls = [Call(id, "look") for id in ids]
-    own = with_own_ids(calls, "run", iteration)
-    elsewhere = with_own_ids(calls, "run", iteration + 1)
+    own = with_unique_ids(calls, "run", iteration)
+    elsewhere = with_unique_ids(calls, "run", iteration + 1)
     assert len({call.id for call in (*own, *elsewhere)}) == 2 * len(calls)
     assert all(len(call.id) == 40 for call in own)
-    assert with_own_ids(calls, "run", iteration) == own
+    assert with_unique_ids(calls, "run", iteration) == own

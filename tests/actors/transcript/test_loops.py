@@ -15,7 +15,7 @@ from motet.actors.transcript.loops import (
     Finding,
     Kind,
     Level,
-    Loops,
+    LoopDetector,
     before_request,
     kind_of,
 )
@@ -36,65 +36,73 @@ def pair(
     return Call("c", tool, arguments), CallResult("c", tool, text, outcome)
 
 
-def levels(loops: Loops, played: Sequence[tuple[Call, CallResult]]) -> list[Level | None]:
+def levels(loops: LoopDetector, played: Sequence[tuple[Call, CallResult]]) -> list[Level | None]:
     """The word on each of these calls, one to an answer."""
-    found = [loops.batch([one]) for one in played]
+    found = [loops.observe_batch([one]) for one in played]
     return [one.level if one else None for one in found]
 
 
 def test_the_third_equal_call_is_a_warning_and_the_fifth_is_critical() -> None:
-    assert levels(Loops(), [pair("look")] * 5) == [None, None, "warning", "warning", "critical"]
+    assert levels(LoopDetector(), [pair("look")] * 5) == [
+        None,
+        None,
+        "warning",
+        "warning",
+        "critical",
+    ]
 
 
 def test_another_result_is_another_call() -> None:
-    assert levels(Loops(KINDS), [pair("save", text=str(n)) for n in range(30)]) == [None] * 30
+    assert (
+        levels(LoopDetector(KINDS), [pair("save", text=str(n)) for n in range(30)]) == [None] * 30
+    )
 
 
 def test_a_failure_is_the_same_under_whatever_id_it_is_stored() -> None:
     texts = [failure_text("look", "disk is full", one) for one in (ID, OTHER_ID, ID)]
     played = [pair("look", text=text, outcome="failed") for text in texts]
-    assert levels(Loops(), played) == [None, None, "warning"]
+    assert levels(LoopDetector(), played) == [None, None, "warning"]
 
 
 def test_equal_results_of_different_calls_are_a_loop_from_the_fourth_on() -> None:
     played = [pair("look", f'{{"n":{n}}}', "nothing found") for n in range(6)]
-    assert levels(Loops(), played) == [None, None, None, "warning", "warning", "critical"]
+    assert levels(LoopDetector(), played) == [None, None, None, "warning", "warning", "critical"]
 
 
 def test_writes_that_are_confirmed_in_the_same_words_are_no_loop_but_failing_ones_are() -> None:
     confirmed = [pair("save", f'{{"n":{n}}}', "ok") for n in range(9)]
     refused = [pair("save", f'{{"n":{n}}}', "no", "denied") for n in range(6)]
-    assert levels(Loops(KINDS), confirmed) == [None] * 9
-    assert levels(Loops(KINDS), refused)[-1] == "critical"
+    assert levels(LoopDetector(KINDS), confirmed) == [None] * 9
+    assert levels(LoopDetector(KINDS), refused)[-1] == "critical"
 
 
 def test_a_row_of_reads_of_few_things_is_a_loop_and_a_write_ends_it() -> None:
     reads = [pair("look", f'{{"n":{n % 4}}}', str(n)) for n in range(12)]
-    assert levels(Loops(KINDS), reads) == [None] * 7 + ["warning"] * 4 + ["critical"]
-    assert levels(Loops(KINDS), [*reads[:7], pair("save"), *reads[:7]]) == [None] * 15
+    assert levels(LoopDetector(KINDS), reads) == [None] * 7 + ["warning"] * 4 + ["critical"]
+    assert levels(LoopDetector(KINDS), [*reads[:7], pair("save"), *reads[:7]]) == [None] * 15
 
 
 def test_reads_of_many_different_things_are_remarked_on_late_and_never_critical() -> None:
     reads = [pair("look", f'{{"n":{n}}}', str(n)) for n in range(60)]
-    assert levels(Loops(), reads) == [None] * 23 + ["warning"] * 37
+    assert levels(LoopDetector(), reads) == [None] * 23 + ["warning"] * 37
 
 
 def test_polling_is_never_a_loop_and_does_not_end_one() -> None:
-    loops = Loops(KINDS)
+    loops = LoopDetector(KINDS)
     assert levels(loops, [pair("poll")] * 40) == [None] * 40
     assert levels(loops, [pair("look"), pair("poll")] * 3)[-2] == "warning"
 
 
 def test_what_fell_out_of_the_window_is_forgotten() -> None:
     others = [pair("save", f'{{"n":{n}}}', str(n)) for n in range(28)]
-    assert levels(Loops(KINDS), [pair("look")] * 2 + others + [pair("look")]) == [None] * 31
+    assert levels(LoopDetector(KINDS), [pair("look")] * 2 + others + [pair("look")]) == [None] * 31
     kept = [pair("look")] * 2 + others[:27] + [pair("look")]
-    assert levels(Loops(KINDS), kept)[-1] == "warning"
+    assert levels(LoopDetector(KINDS), kept)[-1] == "warning"
 
 
 def test_nobody_is_closed_unwarned() -> None:
-    loops = Loops()
-    first, second = loops.batch([pair("look")] * 9), loops.batch([pair("look")])
+    loops = LoopDetector()
+    first, second = loops.observe_batch([pair("look")] * 9), loops.observe_batch([pair("look")])
     assert first is not None
     assert (first.level, first.count) == ("warning", 9)
     assert second is not None
@@ -173,7 +181,7 @@ def recount(before: Sequence[Played]) -> set[tuple[str, Level]]:
 @example([("look", '{"n":1}', "a")] * 40)
 def test_it_finds_what_a_recount_of_all_calls_finds(calls: list[Played]) -> None:
     """Law: after every call each detector says what counting from the beginning says."""
-    loops = Loops(KINDS)
+    loops = LoopDetector(KINDS)
     for place, (tool, arguments, text) in enumerate(calls):
-        found = loops.saw(*pair(tool, arguments, text))
+        found = loops.observe(*pair(tool, arguments, text))
         assert {(one.detector, one.level) for one in found} == recount(calls[: place + 1])

@@ -6,21 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.transcript.grammar import (
-    Ended,
+    EndedChild,
+    child_notice,
     close_calls,
-    closed,
     injected_row,
-    message,
-    recovered,
+    recovered_rows,
     stopped_row,
-    untold,
+    unreported_children,
     violations,
+    with_unreported_children,
 )
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 
 CHILDREN = st.lists(
     st.builds(
-        Ended,
+        EndedChild,
         st.integers(0, 10**6).map(lambda n: f"run_{n}"),
         st.sampled_from(["worker", "scout"]),
         st.sampled_from(["completed", "limited", "cancelled", "interrupted"]),
@@ -32,7 +32,7 @@ CHILDREN = st.lists(
 )
 
 
-def transcript(children: list[Ended], told: int) -> list[ChatMessage]:
+def transcript(children: list[EndedChild], told: int) -> list[ChatMessage]:
     """A run that started them all and was told of the first ``told``."""
     calls = tuple(Call(f"c{n}", "spawn") for n in range(len(children)))
     started = [
@@ -41,21 +41,21 @@ def transcript(children: list[Ended], told: int) -> list[ChatMessage]:
     ]
     rows: list[ChatMessage] = [UserMessage("go"), AssistantMessage("", calls), *started]
     if told:
-        rows.append(injected_row([message(one) for one in children[:told]]))
+        rows.append(injected_row([child_notice(one) for one in children[:told]]))
         rows.append(AssistantMessage("I see"))
     return rows
 
 
 @given(CHILDREN, st.integers(0, 4), st.integers(1, 9))
 def test_a_cut_transcript_tells_once_of_each_child(
-    children: list[Ended], told: int, kept: int
+    children: list[EndedChild], told: int, kept: int
 ) -> None:
     """Law: whatever part of a journal is left, what is made of it is valid, and says of each child
     once what became of it; those that had something to say are quoted."""
     rows = [*close_calls(transcript(children, told)[:kept], "unknown")]
     if not isinstance(rows[-1], AssistantMessage) or rows[-1].calls:
         rows.append(AssistantMessage("[Interrupted]", note="interrupted"))
-    whole = recovered(rows, children)
+    whole = recovered_rows(rows, children)
     assert violations(whole) == ()
     text = "\n".join(row.text for row in whole if not isinstance(row, ToolMessage))
     for one in children:
@@ -64,17 +64,17 @@ def test_a_cut_transcript_tells_once_of_each_child(
 
 
 @given(CHILDREN, st.integers(0, 4))
-def test_what_the_model_was_shown_is_not_said_again(children: list[Ended], told: int) -> None:
+def test_what_the_model_was_shown_is_not_said_again(children: list[EndedChild], told: int) -> None:
     """Law: untold and told are all of them, and a closed transcript names exactly the untold."""
     rows = transcript(children, told)
-    late = untold(rows, children)
+    late = unreported_children(rows, children)
     assert late == tuple(children[told:])
-    end = closed([*rows[:-1], stopped_row("")], late)[-1].text
+    end = with_unreported_children([*rows[:-1], stopped_row("")], late)[-1].text
     assert end.count("\n- ") == len(late)
 
 
 def test_without_children_nothing_changes() -> None:
     rows = (UserMessage("go"), AssistantMessage("done"))
-    assert closed(rows, ()) == rows
-    assert recovered(rows, ()) == rows
-    assert closed((), [Ended("run_1", "worker", "cancelled")]) == ()
+    assert with_unreported_children(rows, ()) == rows
+    assert recovered_rows(rows, ()) == rows
+    assert with_unreported_children((), [EndedChild("run_1", "worker", "cancelled")]) == ()

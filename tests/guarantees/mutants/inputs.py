@@ -33,7 +33,7 @@ def _acknowledge_early() -> list[Patch]:
         if statements[0].sql is not store_sql.CLAIM_SESSION:
             return await write(store, statements)
         for statement in statements:
-            await store._behind.add(str(statements[-1].params[0]), statement)
+            await store._journal.add(str(statements[-1].params[0]), statement)
         return ((0,),), ()
 
     return [(SessionStore, "_write", write_later)]

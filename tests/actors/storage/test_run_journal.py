@@ -1,4 +1,4 @@
-"""What is written behind: together, a little later, and nothing twice or for nothing."""
+"""What is written journal: together, a little later, and nothing twice or for nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.storage.run_journal import LIMIT, PATIENCE, WriteBehind
+from motet.actors.storage.run_journal import LIMIT, PATIENCE, RunJournal
 from motet.protocols.storage import Statement, StorageError
 
 
@@ -28,15 +28,15 @@ async def test_what_comes_together_is_one_transaction(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind()
-    nursery.start_soon(behind.run, disk.write)
+    journal = RunJournal()
+    nursery.start_soon(journal.run, disk.write)
     for name in ("a", "b", "c"):
-        await behind.add(f"run_{name}", Statement(name))
+        await journal.add(f"run_{name}", Statement(name))
         await wait_all_tasks_blocked()
     assert disk.written == []
     await trio.sleep(2 * PATIENCE)
     assert disk.written == [("a", "b", "c")]
-    assert behind.of("run_a") == ()
+    assert journal.pending("run_a") == ()
     nursery.cancel_scope.cancel()
 
 
@@ -44,12 +44,12 @@ async def test_what_a_run_took_along_is_not_written_again(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind()
-    nursery.start_soon(behind.run, disk.write)
-    await behind.add("r1", Statement("a"))
-    taken = behind.of("r1")
-    await behind.add("r1", Statement("b"))
-    behind.written("r1", taken)
+    journal = RunJournal()
+    nursery.start_soon(journal.run, disk.write)
+    await journal.add("r1", Statement("a"))
+    taken = journal.pending("r1")
+    await journal.add("r1", Statement("b"))
+    journal.written("r1", taken)
     await trio.sleep(2 * PATIENCE)
     assert disk.written == [("b",)]
     nursery.cancel_scope.cancel()
@@ -58,13 +58,13 @@ async def test_what_a_run_took_along_is_not_written_again(
 async def test_runs_that_end_young_one_after_the_other_are_never_written(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    disk, behind = Disk(), WriteBehind()
-    nursery.start_soon(behind.run, disk.write)
+    disk, journal = Disk(), RunJournal()
+    nursery.start_soon(journal.run, disk.write)
     for number in range(20):
-        await behind.add(f"r{number}", Statement("begin"))
+        await journal.add(f"r{number}", Statement("begin"))
         await trio.sleep(PATIENCE / 3)
-        behind.useless(f"r{number}")
-    await behind.add("long", Statement("begin long"))
+        journal.discard(f"r{number}")
+    await journal.add("long", Statement("begin long"))
     await trio.sleep(1.1 * PATIENCE)
     assert disk.written == [("begin long",)]
     nursery.cancel_scope.cancel()
@@ -74,13 +74,13 @@ async def test_one_that_cannot_be_written_takes_no_other_with_it(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk(lambda statement: statement.sql == "bad")
-    behind = WriteBehind()
-    nursery.start_soon(behind.run, disk.write)
+    journal = RunJournal()
+    nursery.start_soon(journal.run, disk.write)
     for name in ("a", "bad", "b"):
-        await behind.add(name, Statement(name))
+        await journal.add(name, Statement(name))
     await trio.sleep(2 * PATIENCE)
     assert disk.written == [("a",), ("b",)]
-    assert behind.lost == 1
+    assert journal.lost == 1
     nursery.cancel_scope.cancel()
 
 
@@ -88,13 +88,13 @@ async def test_more_than_the_limit_wait_for_room(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = Disk()
-    behind = WriteBehind()
+    journal = RunJournal()
     for n in range(LIMIT):
-        await behind.add("r1", Statement(str(n)))
-    nursery.start_soon(behind.add, "r1", Statement("late"))
+        await journal.add("r1", Statement(str(n)))
+    nursery.start_soon(journal.add, "r1", Statement("late"))
     await wait_all_tasks_blocked()
-    assert len(behind.of("r1")) == LIMIT
-    nursery.start_soon(behind.run, disk.write)
+    assert len(journal.pending("r1")) == LIMIT
+    nursery.start_soon(journal.run, disk.write)
     await trio.sleep(4 * PATIENCE)
     assert [len(one) for one in disk.written] == [LIMIT, 1]
     nursery.cancel_scope.cancel()
@@ -103,13 +103,13 @@ async def test_more_than_the_limit_wait_for_room(
 async def test_all_who_wait_for_room_get_it(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    disk, behind = Disk(), WriteBehind()
+    disk, journal = Disk(), RunJournal()
     for n in range(LIMIT):
-        await behind.add("r1", Statement(str(n)))
+        await journal.add("r1", Statement(str(n)))
     for n in range(3):
-        nursery.start_soon(behind.add, f"late_{n}", Statement("late"))
+        nursery.start_soon(journal.add, f"late_{n}", Statement("late"))
         await wait_all_tasks_blocked()
-    nursery.start_soon(behind.run, disk.write)
+    nursery.start_soon(journal.run, disk.write)
     await trio.sleep(4 * PATIENCE)
     assert [len(one) for one in disk.written] == [LIMIT, 3]
     nursery.cancel_scope.cancel()
@@ -118,30 +118,30 @@ async def test_all_who_wait_for_room_get_it(
 async def test_what_waits_is_written_by_the_next_writer_and_nobody_waits_for_none(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    disk, behind = Disk(), WriteBehind()
+    disk, journal = Disk(), RunJournal()
     for n in range(LIMIT):
-        await behind.add("r1", Statement(str(n)))
+        await journal.add("r1", Statement(str(n)))
     with trio.move_on_after(PATIENCE / 2):
-        await behind.run(disk.write)
-    assert behind.closed
-    await behind.add("r1", Statement("too many"))
-    assert behind.lost == 1
-    nursery.start_soon(behind.run, disk.write)
+        await journal.run(disk.write)
+    assert journal.closed
+    await journal.add("r1", Statement("too many"))
+    assert journal.lost == 1
+    nursery.start_soon(journal.run, disk.write)
     await trio.sleep(2 * PATIENCE)
     assert [len(one) for one in disk.written] == [LIMIT]
-    assert not behind.closed
+    assert not journal.closed
     nursery.cancel_scope.cancel()
 
 
 async def test_who_waits_for_room_is_let_go_when_the_writer_ends(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    disk, behind = Disk(lambda _: True), WriteBehind()
+    disk, journal = Disk(lambda _: True), RunJournal()
     for n in range(LIMIT):
-        await behind.add("r1", Statement(str(n)))
-    nursery.start_soon(behind.add, "late", Statement("late"))
+        await journal.add("r1", Statement(str(n)))
+    nursery.start_soon(journal.add, "late", Statement("late"))
     await wait_all_tasks_blocked()
     with trio.move_on_after(PATIENCE / 2):
-        await behind.run(disk.write)
+        await journal.run(disk.write)
     await wait_all_tasks_blocked()
-    assert (behind.lost, nursery.child_tasks) == (1, frozenset())
+    assert (journal.lost, nursery.child_tasks) == (1, frozenset())

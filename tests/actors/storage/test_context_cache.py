@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.storage import session_sql as compactions
-from motet.actors.storage.context_cache import KnownContexts
+from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.location import Location
-from motet.actors.transcript.history import NOTHING
+from motet.actors.transcript.history import EMPTY_SCAN
 from motet.protocols.chat import UserMessage
 from motet.protocols.sessions import (
     DeleteSession,
@@ -26,9 +26,9 @@ ROW = UserMessage("hi")
 ONE = SessionContext(rows=(ROW,))
 
 
-def known_one(room: int = 100) -> KnownContexts:
-    contexts = KnownContexts(room)
-    contexts.read_ended("s", contexts.read_begins("s"), ONE, 10)
+def known_one(room: int = 100) -> ContextCache:
+    contexts = ContextCache(room)
+    contexts.end_read("s", contexts.begin_read("s"), ONE, 10)
     return contexts
 
 
@@ -48,12 +48,12 @@ def test_a_change_that_says_nothing_makes_the_session_unknown() -> None:
 
 
 def test_what_was_read_beside_a_change_is_not_kept() -> None:
-    contexts = KnownContexts()
-    before = contexts.read_begins("s")
+    contexts = ContextCache()
+    before = contexts.begin_read("s")
     with contexts.changing("s"):
-        beside = contexts.read_begins("s")
-        contexts.read_ended("s", before, ONE, 1)
-    contexts.read_ended("s", beside, ONE, 1)
+        beside = contexts.begin_read("s")
+        contexts.end_read("s", before, ONE, 1)
+    contexts.end_read("s", beside, ONE, 1)
     assert contexts.get("s") is None
 
 
@@ -68,9 +68,9 @@ def test_of_two_changes_at_once_neither_is_kept() -> None:
 
 def test_the_least_lately_used_goes_when_the_room_is_full() -> None:
     contexts = known_one(room=25)
-    contexts.read_ended("t", contexts.read_begins("t"), ONE, 10)
+    contexts.end_read("t", contexts.begin_read("t"), ONE, 10)
     assert contexts.get("s") == ONE
-    contexts.read_ended("u", contexts.read_begins("u"), ONE, 10)
+    contexts.end_read("u", contexts.begin_read("u"), ONE, 10)
     assert contexts.get("t") is None
     assert contexts.get("s") == contexts.get("u") == ONE
 
@@ -125,11 +125,11 @@ async def play(store: Store, operation: str, session: str, run: str) -> None:
 
 def test_what_is_surveyed_goes_on_with_what_is_stored_and_goes_with_it() -> None:
     contexts = known_one()
-    assert contexts.survey("s") == NOTHING.over((ROW,))
+    assert contexts.scan("s") == EMPTY_SCAN.extended_to((ROW,))
     with contexts.changing("s") as change:
-        assert contexts.survey("s") == NOTHING
+        assert contexts.scan("s") == EMPTY_SCAN
         change.add([ROW], 5)
-    assert contexts.survey("s") == NOTHING.over((ROW, ROW))
+    assert contexts.scan("s") == EMPTY_SCAN.extended_to((ROW, ROW))
     with contexts.changing("s"):
         pass
-    assert contexts.survey("s") == NOTHING
+    assert contexts.scan("s") == EMPTY_SCAN

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from motet.actors.transcript.grammar import violations
 from motet.actors.transcript.history import estimate
 from motet.actors.transcript.summary import HEADER
-from motet.actors.transcript.window import View
+from motet.actors.transcript.window import ContextWindow
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.models import ModelResponse
 from tests.actors.runs.histories import histories, rows_of
@@ -24,11 +24,11 @@ def test_what_is_sent_is_valid_for_a_provider(
     rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
 ) -> None:
     """Law: of a valid transcript, limit, prune and repair make valid rows, and so again."""
-    view = View(rows, "what was before", window, turns)
-    sent = view.sent((), around)
+    view = ContextWindow(rows, "what was before", window, turns)
+    sent = view.prepare((), around)
     assert violations(sent.messages) == ()
     assert isinstance(sent.messages[0], UserMessage)
-    assert View(sent.messages, window=0).sent(()).messages == sent.messages
+    assert ContextWindow(sent.messages, window=0).prepare(()).messages == sent.messages
 
 
 @given(histories(), windows, st.integers(0, 3), st.integers(0, 500))
@@ -37,10 +37,10 @@ def test_the_estimate_is_that_of_the_rows_that_are_sent(
     rows: tuple[ChatMessage, ...], window: int, turns: int, around: int
 ) -> None:
     """Law: whether or not rows were pruned or merged, what is sent is what is counted."""
-    view = View(rows, "what was before", window, turns)
-    sent = view.sent((), around)
+    view = ContextWindow(rows, "what was before", window, turns)
+    sent = view.prepare((), around)
     assert sent.estimated == estimate(sent.messages) + around
-    assert view.count(rows) == len(view.shown(rows))
+    assert view.count(rows) == len(view.visible(rows))
 
 
 @given(histories(), st.integers(0, 40), windows, st.lists(answers, min_size=1, max_size=4))
@@ -52,20 +52,20 @@ def test_a_compaction_shrinks_the_request_or_says_that_it_cannot(
     rows behind the cut and the request of the cut turn are still there."""
     split = max(len(rows) - own, 0)
     running = rows[split:]
-    view = View(rows[:split], "", window)
+    view = ContextWindow(rows[:split], "", window)
     for text in summaries:
-        sent = view.sent(running)
+        sent = view.prepare(running)
         plan = view.plan(sent, running, overflow=True)
         if plan is None:
             return
         after = view.compacted(plan, ModelResponse(text), running)
-        now = after.sent(running)
+        now = after.prepare(running)
         assert violations(now.messages) == ()
         if after.covered == view.covered:
             assert after == replace(view, stalled=view.stalled + 1)
         else:
             assert now.estimated < sent.estimated
-            kept = after.shown(running)
+            kept = after.visible(running)
             assert after.count(running) == len(kept)
             assert kept[0] == (plan.pinned or rows[plan.covered])
             assert kept[-4:] == rows[-4:]
@@ -74,11 +74,11 @@ def test_a_compaction_shrinks_the_request_or_says_that_it_cannot(
 
 def test_one_long_turn_is_compacted_between_two_batches_and_its_request_stays() -> None:
     rows = rows_of("u" + "ctt" * 8, size=4_000)
-    view = View(window=30_000)
-    plan = view.plan(view.sent(rows), rows)
+    view = ContextWindow(window=30_000)
+    plan = view.plan(view.prepare(rows), rows)
     assert plan is not None
     after = view.compacted(plan, ModelResponse("Half of it is done, see /tmp/out.txt"), rows)
-    messages = after.sent(rows).messages
+    messages = after.prepare(rows).messages
     assert after.stalled == 0
     assert messages[0] == UserMessage(
         f"{HEADER}\nHalf of it is done, see /tmp/out.txt", note="summary"
@@ -91,11 +91,11 @@ def test_one_long_turn_is_compacted_between_two_batches_and_its_request_stays() 
 
 def test_the_next_compaction_covers_the_summary_of_the_one_before() -> None:
     rows = rows_of("u" + "ct" * 30, size=900)
-    view = View(window=10_000)
-    first = view.plan(view.sent(rows), rows, overflow=True)
+    view = ContextWindow(window=10_000)
+    first = view.plan(view.prepare(rows), rows, overflow=True)
     assert first is not None
     view = view.compacted(first, ModelResponse("the first summary"), rows)
-    second = view.plan(view.sent(rows), rows, overflow=True)
+    second = view.plan(view.prepare(rows), rows, overflow=True)
     assert second is not None
     assert second.previous == "the first summary"
     assert second.pinned == rows[0]
@@ -104,25 +104,25 @@ def test_the_next_compaction_covers_the_summary_of_the_one_before() -> None:
 
 def test_no_compaction_is_due_below_three_quarters_of_the_window() -> None:
     rows = rows_of("uaua" * 10, size=30)
-    view = View(rows, window=534)
-    assert view.sent(()).tokens == 400
-    assert view.plan(view.sent(()), ()) is None
-    assert View(rows, window=533).plan(view.sent(()), ()) is not None
+    view = ContextWindow(rows, window=534)
+    assert view.prepare(()).tokens == 400
+    assert view.plan(view.prepare(()), ()) is None
+    assert ContextWindow(rows, window=533).plan(view.prepare(()), ()) is not None
 
 
 def test_the_count_of_the_provider_decides_when_there_is_one() -> None:
     rows = rows_of("uaua" * 10, size=30)
-    view = View(rows, window=10_000)
-    counted = view.counted(view.sent(()), 7_600)
-    assert counted.sent(()).tokens == 7_600
-    assert counted.plan(counted.sent(()), ()) is not None
-    assert view.counted(view.sent(()), 0) == view
+    view = ContextWindow(rows, window=10_000)
+    counted = view.calibrated(view.prepare(()), 7_600)
+    assert counted.prepare(()).tokens == 7_600
+    assert counted.plan(counted.prepare(()), ()) is not None
+    assert view.calibrated(view.prepare(()), 0) == view
 
 
 def test_a_model_that_fails_leaves_a_summary_made_of_the_rows() -> None:
     rows = rows_of("ua" * 20, size=900)
-    view = View(rows, window=5_000)
-    plan = view.plan(view.sent(()), ())
+    view = ContextWindow(rows, window=5_000)
+    plan = view.plan(view.prepare(()), ())
     assert plan is not None
     after = view.compacted(plan, None, ())
     assert "no model wrote it" in after.summary
@@ -130,7 +130,7 @@ def test_a_model_that_fails_leaves_a_summary_made_of_the_rows() -> None:
 
 
 def test_two_compactions_without_progress_end_the_run_with_a_clear_error() -> None:
-    view = View(window=1_000)
+    view = ContextWindow(window=1_000)
     assert view.stuck == ""
     assert view.without_progress().stuck == ""
     stuck = view.without_progress().without_progress().stuck

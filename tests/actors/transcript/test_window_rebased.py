@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.window import View
+from motet.actors.transcript.window import ContextWindow
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 
 OWN = (UserMessage("mine"), AssistantMessage("working"))
@@ -16,13 +16,13 @@ def talk(*texts: str) -> tuple[ChatMessage, ...]:
 
 
 def test_what_others_have_added_comes_before_the_running_turn() -> None:
-    view = View(history=talk("a")).rebased(talk("a", "b"), "")
-    assert view.shown(OWN) == (*talk("a", "b"), *OWN)
+    view = ContextWindow(history=talk("a")).rebased(talk("a", "b"), "")
+    assert view.visible(OWN) == (*talk("a", "b"), *OWN)
 
 
 def test_a_summary_that_another_has_stored_takes_the_place_of_its_rows() -> None:
-    view = View(history=talk("a")).rebased(talk("b"), "they spoke of a")
-    assert (view.shown(OWN), view.summary) == ((*talk("b"), *OWN), "they spoke of a")
+    view = ContextWindow(history=talk("a")).rebased(talk("b"), "they spoke of a")
+    assert (view.visible(OWN), view.summary) == ((*talk("b"), *OWN), "they spoke of a")
 
 
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 8), st.booleans())
@@ -33,9 +33,11 @@ def test_a_view_that_is_rebased_loses_nothing_that_it_has_shown(
     stays; what was added is shown whole or not at all.
     """
     old, new = talk(*"abc"[:before]), talk(*"xyz"[:after])
-    view = View(history=old, covered=min(covered, len(old) + 1), summary="s" if covered else "")
+    view = ContextWindow(
+        history=old, covered=min(covered, len(old) + 1), summary="s" if covered else ""
+    )
     rebased = view.rebased(new if moved else old + new, view.summary)
-    shown, now = view.shown(OWN), rebased.shown(OWN)
+    shown, now = view.visible(OWN), rebased.visible(OWN)
     assert now[-1:] == shown[-1:] == OWN[-1:]
     if view.covered:
         kept = [row for row in now if row in shown]
