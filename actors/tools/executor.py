@@ -1,8 +1,11 @@
-"""One call in, one result out: find the tool, check it all, ask the gates, run, report.
+"""The executor: one call in, one result out.
 
-Invariants: every call has exactly one result, whatever the tool, its gates, its observers and the
-stores do; a tool runs only after the verdict on this very call (G10), with the arguments the
-verdict was given on; every text that a model is given went through the one rule for results.
+A call passes stages, each of which may end it: find the tool, ask the policy, parse the arguments,
+ask the breaker, the hooks and a person, run (:meth:`ToolExecutor._end_of`).
+
+Invariants: every call has exactly one result, even if its tool, its gates, its observers or the
+stores fail; a tool runs only after the verdict on this very call (G10), with the arguments that the
+verdict was given on; every text for a model obeys the one rule for results.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ from motet.protocols.chat import Call, JsonObject, Outcome
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.hooks import Abort, AfterTool, Allow, Ask, BeforeTool, Deny, Replace, Respond
-from motet.protocols.policy import Subject
 from motet.protocols.results import ResultProtocol
 from motet.protocols.tools import CallResult, ExecuteCall
 from motet.runtime import Actor, ActorRef, handles
@@ -40,9 +42,10 @@ from motet.runtime.errors import only_error
 log = logger(__name__)
 
 AT_ONCE = 1 << 20
-"""Calls of all runs together: no bound. What bounds them is how many runs there are and how many
-calls each makes at once. Any number that can be reached could be filled by calls that run another
-agent, and wait for calls of its that have no place."""
+"""Calls of all runs together. Unbounded on purpose: with any limit, calls that delegate to
+sub-agents could take every slot while their children's calls wait for one (deadlock). The number of
+runs, and of parallel calls in each, is bounded instead."""
+NOT_YET = "Not run: it was stopped while a person was asked to approve it."
 
 MakeContext: TypeAlias = Callable[[ExecuteCall], Context[object]]
 Warn: TypeAlias = Callable[[str, AnyEvent], None]
@@ -80,7 +83,7 @@ class Approver(Protocol):
 
 
 class Report(Protocol):
-    """What was made of an error: the text for the model, the stored error's id, its class."""
+    """A stored error: the text for the model, its id, its class."""
 
     @property
     def text(self) -> str: ...
@@ -91,7 +94,7 @@ class Report(Protocol):
 
 
 class Reporter(Protocol):
-    """Stores a whole error and says what the model is told instead."""
+    """Stores a whole error and writes the summary that the model gets instead."""
 
     async def report(
         self,
@@ -106,7 +109,7 @@ class Reporter(Protocol):
 
 
 class _End(msgspec.Struct, frozen=True):
-    """How a call ended. ``value`` is for the model, whatever its type and size."""
+    """How a call ended. ``value``: for the model, of any type and size."""
 
     value: object
     outcome: Outcome
@@ -114,36 +117,36 @@ class _End(msgspec.Struct, frozen=True):
     error_id: str | None = None
 
     def of(self, call: Call, text: str, result_id: str | None = None) -> CallResult:
-        """The result, where ``text`` is what the model is given of the value."""
+        """The result; ``text``: the part of the value that the model gets."""
         return CallResult(
             call.id, call.name, text, self.outcome, self.kind, self.error_id, result_id=result_id
         )
 
 
-NOT_YET = "Not run: it was stopped while a person was asked to approve it."
 CUT_OFF = _End("Cancelled.", "cancelled_while_running", "cancelled")
 
 
 class _Work(msgspec.Struct):
-    """One call under way.
+    """One call on its way through the stages.
 
     Attributes:
-        catalog: the tools of its run; ``policy``: what rules on them, for ``subjects``.
+        catalog, policy: those of its run.
         started: on Trio's clock.
-        args: those it runs with, once they are known to be valid.
+        args: valid arguments, once they are parsed; a gate may replace them.
         limit: bytes of its result that fit in the transcript.
-        asked: who wants a person to approve it, and why.
-        later: it waits for a person, and will be run when its run is taken up again.
+        attempt: its place under the tool's breaker, once it has one.
+        asked: those who want a person to approve it.
+        later: it waits for a person, and runs when its run is resumed.
     """
 
     request: ExecuteCall
     context: Context[object]
     catalog: ToolCatalog
     policy: PolicyEngine
-    subjects: tuple[Subject, ...]
     started: float
     args: JsonObject = {}
     limit: int = INLINE_LIMIT
+    attempt: Attempt | None = None
     asked: list[Asking] = []
     later: bool = False
 
@@ -169,15 +172,27 @@ class _Work(msgspec.Struct):
             error_id=result.error_id,
         )
 
+    def replace_args(self, tool: Tool, replaced: JsonObject) -> _End | None:
+        """Strictly: the tool gets exactly what later gates and the person have seen."""
+        try:
+            self.args = tool.accepts.check(replaced, strict=True)
+        except ArgumentError as error:
+            return _denied(f"a gate replaced the arguments by invalid ones:\n{error}")
+        return None
+
 
 class ToolExecutor(Actor[ExecuteCall]):
     """Executes calls, many at once.
 
-    Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of
-    that call too. ``context`` says for whom a call runs; ``results`` keeps what does not fit
-    in a transcript, and without it that is lost. ``rules_of``: the catalog and policy of a
-    run, in place of ``catalog`` and ``policy``. Without ``policy`` all is allowed; without
-    ``approvals`` nobody can be asked, and what needs an approval is denied.
+    Cancelling the ask cancels the tool and waits for its clean-up (G1); observers are told of that
+    call too.
+
+    Args:
+        context: makes the context that a call runs in.
+        results: stores results that do not fit in a transcript; without it they are cut.
+        policy: without it all is allowed.
+        approvals: without it, a call that needs an approval is denied.
+        rules_of: the catalog and policy of a run, in place of ``catalog`` and ``policy``.
     """
 
     def __init__(
@@ -195,30 +210,31 @@ class ToolExecutor(Actor[ExecuteCall]):
         rules_of: RulesOf | None = None,
     ) -> None:
         self._catalog = catalog
-        self._rules_of = rules_of or _no_rules
+        self._rules_of = rules_of
         self._hooks = hooks
         self._reporter = reporter
         self._context = context
         self._results = results
         self._breakers = breakers or Breakers()
-        self._warn = warn or _tell_nobody
+        self._warn = warn
         self._policy = policy or PolicyEngine(catalog)
         self._approvals = approvals
-        self._timed = approvals.call_scopes if approvals is not None else {}
+        self._call_scopes = approvals.call_scopes if approvals is not None else {}
 
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            rules, context = self._rules_of(request.run_id), self._context(request)
+            rules = self._rules_of(request.run_id) if self._rules_of is not None else None
+            context = self._context(request)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
         catalog = self._catalog if rules is None else rules.catalog
         policy = self._policy if rules is None else rules.policy
-        work = _Work(request, context, catalog, policy, context.subjects, trio.current_time())
+        work = _Work(request, context, catalog, policy, trio.current_time())
         result: CallResult | None = None
         try:
-            result = await self._shown(work, await self._settle(work))
+            result = await self._shown(work, await self._end_of(work))
         finally:
             ms = (trio.current_time() - work.started) * 1000
             ended = replace(result or CUT_OFF.of(request.call, str(CUT_OFF.value)), ms=ms)
@@ -226,10 +242,160 @@ class ToolExecutor(Actor[ExecuteCall]):
                 self._hooks.notify(work.after(ended))
         if work.later or not self._hooks.any_at("after_tool"):
             return ended
-        return await self._passed(work, ended)
+        return await self._reviewed(work, ended)
+
+    async def _end_of(self, work: _Work) -> _End:
+        """Pass a call through the stages. Each gives the call's end, or None to go on.
+
+        Cheap refusals come first: nobody is asked about a call that could not run anyway. The
+        breaker stands before the hooks, so that a tool that is taken out costs them nothing; the
+        person comes last, and decides on the arguments that the hooks have left.
+        """
+        tool = self._find(work)
+        if isinstance(tool, _End):
+            return tool
+        try:
+            end = (
+                self._ask_policy(work, tool)
+                or self._parse(work, tool)
+                or self._ask_breaker(work, tool)
+                or await self._ask_hooks(work, tool)
+                or await self._ask_tool(work, tool)
+                or await self._ask_person(work)
+                or await self._run(work, tool)
+            )
+        finally:
+            # One settle point: whatever became of the call, its place at the breaker is given back.
+            opened = "" if work.attempt is None else self._breakers.end(work.attempt)
+        if opened:
+            self._degraded(work, "tools", opened)
+        return end
+
+    # The stages
+
+    def _find(self, work: _Work) -> Tool | _End:
+        request = work.request
+        try:
+            tool = work.catalog.get(request.agent, request.call.name)
+        except UnknownName as unknown:
+            return self._no_tool(work, unknown.name, "failed", "not_found")
+        work.limit = min(tool.max_output, INLINE_LIMIT)
+        return tool
+
+    def _ask_policy(self, work: _Work, tool: Tool) -> _End | None:
+        """May it be called at all, and now? For the model, a denied tool does not exist."""
+        policy, request, subjects = work.policy, work.request, work.context.subjects
+        ruling = policy.ruling(subjects, tool)
+        if ruling.effect == "deny":
+            log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
+            return self._no_tool(work, tool.name, "denied", "denied")
+        if ruling.effect == "ask":
+            reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
+            work.asked.append(Asking("policy", reason))
+        call = f"{request.run_id}/{request.call.id}"
+        if late := policy.wait(subjects, tool, call, work.started):
+            return _End(late, "denied", "rate_limit")  # the tool has not failed
+        return None
+
+    def _parse(self, work: _Work, tool: Tool) -> _End | None:
+        try:
+            work.args = tool.accepts.parse(work.request.call.arguments)
+        except ArgumentError as error:
+            text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
+            return _End(text, "failed", "validation")
+        return None
+
+    def _ask_breaker(self, work: _Work, tool: Tool) -> _End | None:
+        attempt = self._breakers.attempt(work.request.agent, tool.name)
+        if attempt.refusal:
+            return _End(attempt.refusal, "failed", "unavailable")
+        work.attempt = attempt
+        return None
+
+    async def _ask_hooks(self, work: _Work, tool: Tool) -> _End | None:
+        """None is the permission of the gates, given for ``work.args``."""
+        if not self._hooks.any_at("before_tool"):
+            return None
+        verdict = await self._hooks.ask(work.before())
+        match verdict.decision:
+            case Allow(args=replaced):
+                return None if replaced is None else work.replace_args(tool, replaced)
+            case Ask():
+                work.asked += [Asking(f"hook {name}", why) for name, why in verdict.asked]
+                return None if verdict.args is None else work.replace_args(tool, verdict.args)
+            case Respond(text=text):
+                return _End(text, "answered")
+            case Deny(reason=reason) | Abort(reason=reason):
+                return _denied(reason)
+            case other:
+                return _denied(f"{type(other).__name__} is no verdict on a call")
+
+    async def _ask_tool(self, work: _Work, tool: Tool) -> _End | None:
+        """Note whether the tool's own declaration wants a person. It ends no call."""
+        if tool.approval is not False:
+            work.asked += await asked_by_tool(tool, work.context, work.args)
+        return None
+
+    async def _ask_person(self, work: _Work) -> _End | None:
+        """None is the permission to begin now, with ``work.args`` as they are.
+
+        The approver is asked about every call, since a call in order waits there for its turn.
+        """
+        if self._approvals is None:
+            if not work.asked:
+                return None
+            reasons = "; ".join(one.reason for one in work.asked)
+            return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
+        permission = await self._approvals.authorize(work.request, work.args, work.asked)
+        if not permission.refusal:
+            if permission.approved != work.context.approved:
+                work.context = attrs.evolve(work.context, approved=permission.approved)
+            return None
+        work.later = permission.kind == LATER
+        if work.later:
+            return _End(NOT_YET, "cancelled_before_start", LATER)
+        return replace(_denied(permission.refusal), kind=permission.kind)
+
+    async def _run(self, work: _Work, tool: Tool) -> _End:
+        """Run the tool, and tell its breaker how that went; a mistake of the model says nothing."""
+        attempt, call = work.attempt, (work.request.run_id, work.request.call.id)
+        assert attempt is not None
+        try:
+            with trio.CancelScope(relative_deadline=tool.timeout) as scope:
+                # Time a child run spends waiting for approval does not count against this time-out:
+                # the approver moves the deadline.
+                self._call_scopes[call] = scope
+                try:
+                    value = await tool.run(work.context, work.args)
+                finally:
+                    del self._call_scopes[call]
+                attempt.ending = "succeeded"
+                return _End(value, "done")
+        except (Exception, SystemExit) as raised:
+            error = only_error(raised)
+            if isinstance(error, ToolRetry):
+                return _End(str(error), "failed", "retry")
+            if isinstance(error, ToolDenied):
+                return _denied(str(error))
+            if not isinstance(error, NeedsApproval):
+                attempt.ending = "failed"
+                return await self._failed(work.request, error)
+            needs = error
+        else:
+            attempt.ending = "failed"
+            late = TimeoutError(f"no result within {tool.timeout:g} s; it was stopped")
+            return await self._failed(work.request, late, kind="timeout")
+        # The tool has done nothing yet and asks for a person: back to that stage, once.
+        if work.context.approved:
+            text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
+            return await self._failed(work.request, RuntimeError(text))
+        work.asked.append(Asking("call", str(needs)))
+        return await self._ask_person(work) or await self._run(work, tool)
+
+    # The result
 
     async def _shown(self, work: _Work, end: _End) -> CallResult:
-        """What the model is given of it. Shielded: the call has had its effect already (G1)."""
+        """The result as the model gets it. Shielded: the call has had its effect already (G1)."""
         request, call = work.request, work.request.call
         read = readable(end.value)
         if read.fits(work.limit):
@@ -247,15 +413,10 @@ class ToolExecutor(Actor[ExecuteCall]):
             return end.of(call, shown.text, shown.result_id)
         raise AssertionError("nobody cancels this scope")
 
-    def _degraded(self, work: _Work, source: str, message: str) -> None:
-        request = work.request
-        log.warning(message, source=source, run=request.run_id, session=request.session)
-        self._warn(request.run_id, Warned(source, message))
+    async def _reviewed(self, work: _Work, result: CallResult) -> CallResult:
+        """The result as the ``after_tool`` hooks leave it; they cannot undo the call.
 
-    async def _passed(self, work: _Work, result: CallResult) -> CallResult:
-        """What the hooks behind the call make of its result; they cannot undo the call.
-
-        Cancelled meanwhile: the result is lost, as that of a call which was cut off.
+        Cancelled meanwhile: the result is lost, like that of a call that was cut off.
         """
         verdict = await self._hooks.ask(work.after(result))
         match verdict.decision:
@@ -268,145 +429,28 @@ class ToolExecutor(Actor[ExecuteCall]):
         end = _End(value, result.outcome, result.kind, result.error_id)
         return replace(await self._shown(work, end), ms=result.ms)
 
-    async def _settle(self, work: _Work) -> _End:
-        request, call = work.request, work.request.call
-        try:
-            tool = work.catalog.get(request.agent, call.name)
-        except UnknownName as unknown:
-            return _End(self._no_tool(work, unknown.name), "failed", "not_found")
-        work.limit = min(tool.max_output, INLINE_LIMIT)
-        if (refused := self._by_policy(work, tool)) is not None:
-            return refused
-        try:
-            work.args = tool.accepts.parse(call.arguments)
-        except ArgumentError as error:
-            text = f"Invalid arguments for {tool.name!r}, nothing was done:\n{error}"
-            return _End(text, "failed", "validation")
-        return await self._attempt(work, tool)
+    # What goes wrong
 
-    def _by_policy(self, work: _Work, tool: Tool) -> _End | None:
-        """Whether it may be called at all, and now. What is denied does not exist for the model."""
-        ruling = work.policy.ruling(work.subjects, tool)
-        if ruling.effect == "deny":
-            request = work.request
-            log.info("denied by policy", tool=tool.name, rule=ruling.rule, run=request.run_id)
-            return _End(self._no_tool(work, tool.name), "denied", "denied")
-        if ruling.effect == "ask":
-            reason = ruling.reason or f"the policy wants a person to decide ({ruling.rule})"
-            work.asked.append(Asking("policy", reason))
-        call = f"{work.request.run_id}/{work.request.call.id}"
-        if late := work.policy.wait(work.subjects, tool, call, work.started):
-            return _End(late, "denied", "rate_limit")  # the tool has not failed
-        return None
-
-    def _no_tool(self, work: _Work, name: str) -> str:
-        allowed = work.policy.allowed_names(work.subjects)
+    def _no_tool(self, work: _Work, name: str, outcome: Outcome, kind: str) -> _End:
+        allowed = work.policy.allowed_names(work.context.subjects)
         near = work.catalog.nearest_first(work.request.agent, name, allowed)
-        return f"There is no tool {name!r}. Available tools, nearest first: {near}"
-
-    async def _attempt(self, work: _Work, tool: Tool) -> _End:
-        """Run it, if its breaker has a place for it and then its gates allow it."""
-        attempt, end = self._breakers.attempt(work.request.agent, tool.name), None
-        if attempt.refusal:
-            return _End(attempt.refusal, "failed", "unavailable")
-        try:
-            if self._hooks.any_at("before_tool"):
-                end = await self._refused(work, tool)
-            end = end or await self._approved(work, tool, attempt)
-        finally:
-            opened = self._breakers.end(attempt)
-        if opened:
-            self._degraded(work, "tools", opened)
-        return end
-
-    async def _refused(self, work: _Work, tool: Tool) -> _End | None:
-        """Ask the gates. None is their permission, given for ``work.args``."""
-        verdict = await self._hooks.ask(work.before())
-        match verdict.decision:
-            case Allow(args=replaced):
-                return None if replaced is None else _replace_args(work, tool, replaced)
-            case Ask():
-                work.asked += [Asking(f"hook {name}", why) for name, why in verdict.asked]
-                return None if verdict.args is None else _replace_args(work, tool, verdict.args)
-            case Respond(text=text):
-                return _End(text, "answered")
-            case Deny(reason=reason) | Abort(reason=reason):
-                return _denied(reason)
-            case other:
-                return _denied(f"{type(other).__name__} is no verdict on a call")
-
-    async def _approved(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
-        """Run it, once those who want a person to decide have got their way."""
-        if tool.approval is not False:
-            work.asked += await asked_by_tool(tool, work.context, work.args)
-        while (refused := await self._by_person(work)) is None:
-            try:
-                return await self._run(work, tool, attempt)
-            except NeedsApproval as needs:
-                if work.context.approved:
-                    text = f"{tool.name!r} asks for an approval that it has: see ctx.approved"
-                    return await self._failed(work.request, RuntimeError(text))
-                work.asked.append(Asking("call", str(needs)))
-        return refused
-
-    async def _by_person(self, work: _Work) -> _End | None:
-        """None is the permission to begin now, with ``work.args`` as they are."""
-        if self._approvals is None:
-            if not work.asked:
-                return None
-            reasons = "; ".join(one.reason for one in work.asked)
-            return _denied(f"a person has to decide, and there is nobody to ask: {reasons}")
-        permission = await self._approvals.authorize(work.request, work.args, work.asked)
-        if not permission.refusal:
-            if permission.approved != work.context.approved:
-                work.context = attrs.evolve(work.context, approved=permission.approved)
-            return None
-        work.later = permission.kind == LATER
-        if work.later:
-            return _End(NOT_YET, "cancelled_before_start", LATER)
-        return replace(_denied(permission.refusal), kind=permission.kind)
-
-    async def _run(self, work: _Work, tool: Tool, attempt: Attempt) -> _End:
-        """``attempt`` learns what this says of the tool; a mistake of the model says nothing.
-
-        Raises ``NeedsApproval`` when the tool does.
-        """
-        call = work.request.run_id, work.request.call.id
-        try:
-            with trio.CancelScope(relative_deadline=tool.timeout) as scope:
-                # The time in which a run that works for this call asks a person is not its.
-                self._timed[call] = scope
-                try:
-                    value = await tool.run(work.context, work.args)
-                finally:
-                    del self._timed[call]
-                attempt.ending = "succeeded"
-                return _End(value, "done")
-        except (Exception, SystemExit) as raised:
-            error = only_error(raised)
-            if isinstance(error, ToolRetry):
-                return _End(str(error), "failed", "retry")
-            if isinstance(error, ToolDenied):
-                return _denied(str(error))
-            if isinstance(error, NeedsApproval):
-                raise error from None
-            attempt.ending = "failed"
-            return await self._failed(work.request, error)
-        attempt.ending = "failed"
-        late = TimeoutError(f"no result within {tool.timeout:g} s; it was stopped")
-        return await self._failed(work.request, late, kind="timeout")
+        text = f"There is no tool {name!r}. Available tools, nearest first: {near}"
+        return _End(text, outcome, kind)
 
     async def _failed(self, request: ExecuteCall, error: BaseException, kind: str = "") -> _End:
-        """Store the error; the model gets what the reporter makes of it."""
+        """Store the error; the model gets the reporter's summary."""
         code = ""
+        whole: object = error
         if isinstance(error, ToolFailure):
             code, kind = error.code, error.kind
+            if error.detail is not None:
+                whole = {**error.detail, "message": str(error)}
         try:
             report = await self._reporter.report(
                 session=request.session,
                 run_id=request.run_id,
                 tool=request.call.name,
-                error=_whole(error),
+                error=whole,
                 code=code,
                 call_id=request.call.id,
             )
@@ -414,31 +458,12 @@ class ToolExecutor(Actor[ExecuteCall]):
             return _End(fallback_text(message_of(error), code), "failed", kind or "unknown")
         return _End(report.text, "failed", kind or report.kind, report.error_id)
 
-
-def _replace_args(work: _Work, tool: Tool, replaced: JsonObject) -> _End | None:
-    """Strictly: what a gate after the replacement saw is what the tool gets."""
-    try:
-        work.args = tool.accepts.check(replaced, strict=True)
-    except ArgumentError as error:
-        return _denied(f"a gate replaced the arguments by invalid ones:\n{error}")
-    return None
+    def _degraded(self, work: _Work, source: str, message: str) -> None:
+        request = work.request
+        log.warning(message, source=source, run=request.run_id, session=request.session)
+        if self._warn is not None:
+            self._warn(request.run_id, Warned(source, message))
 
 
 def _denied(reason: str) -> _End:
     return _End(f"Permission denied: {reason}", "denied", "denied")
-
-
-def _whole(error: BaseException) -> object:
-    """What is stored: the exception, or the structure the tool gave with it."""
-    if isinstance(error, ToolFailure) and error.detail is not None:
-        return {**error.detail, "message": str(error)}
-    return error
-
-
-def _no_rules(_run_id: str) -> Rules | None:
-    """All runs share the catalog and the policy of the executor."""
-    return None
-
-
-def _tell_nobody(_run_id: str, _event: AnyEvent) -> None:
-    """Without a host there is nobody to warn."""
