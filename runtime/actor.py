@@ -90,11 +90,11 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
                 f"{self.path} handles no message in its turn here: call stash() in a handler "
                 "that is not concurrent"
             )
-        self._cell.mailbox.reserve()
+        self._cell.mailbox.reserve_place()
 
     def unstash_all(self) -> None:
         """Handle all stashed messages next, in the order they came, before what is queued."""
-        self._cell.mailbox.unkeep_all()
+        self._cell.mailbox.unstash_all()
 
     @property
     def timers(self) -> ActorTimers[P_contra]:

@@ -1,7 +1,7 @@
 """The ask: a request whose cancellation reaches the handler and waits for its end (G1, G3).
 
-An ask is one envelope and one wait. While the envelope is at home in some queue, cancelling the
-asker takes it out, and the handler never begins. From the handler's first step on the wait
+An ask is one envelope and one wait. While the envelope is in a queue, cancelling the asker takes
+it out, and the handler never begins. From the handler's first step on the wait
 refuses to be aborted: cancelling the asker cancels the scope the handler runs in, and only the
 handler's end resumes the asker, with the value if there is one, since a completed effect must not
 be reported as cancelled. The handler may be asking others: its wait does the same, so closure is
@@ -47,7 +47,7 @@ async def ask(
     if not (owner.kernel.plain and type(message) in owner.handlers):
         message = owner.admit(message)
     mailbox = owner.mailbox
-    target = owner.work_for(type(message)) if mailbox.stashes else owner.turn
+    target = owner.work_for(type(message)) if mailbox.concurrent else owner.turn
     work = current_work.get()
     if work is not None:
         refuse_cycle(work, target)
@@ -68,7 +68,7 @@ async def ask(
             work.waits.append(envelope)
         try:
             if not mailbox.put(envelope):
-                mailbox.offer(envelope)
+                mailbox.put_ask_or_overflow(envelope)
             result = await wait_task_rescheduled(envelope.abort)
         finally:
             if timer is not None:

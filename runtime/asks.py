@@ -161,7 +161,7 @@ class Asks(Generic[R]):
 
     def _cut(self) -> None:
         for ask in tuple(self._under_way):
-            if ask.home is not None:
+            if ask.queue is not None:
                 ask.mailbox.withdraw(ask)
                 self.end(ask, _UNBEGUN)
             elif ask.cancelled_at is None:
@@ -191,7 +191,7 @@ class Asks(Generic[R]):
                 owner=owner, asks=self, index=index, span=span,
             )  # fmt: skip
             if not mailbox.put(ask):
-                mailbox.offer(ask)
+                mailbox.put_ask_or_overflow(ask)
         except Exception as error:
             if span is not None:
                 span.end(error)

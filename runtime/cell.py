@@ -74,7 +74,9 @@ class Cell(Owner):
     ) -> None:
         path = f"{parent.path}/{name}"
         actor = _build(factory, path)
-        mailbox = Mailbox(path, actor.mailbox, kernel.dead_letters, actor.__motet_calls__.aside)
+        mailbox = Mailbox(
+            path, actor.mailbox, kernel.dead_letters, actor.__motet_calls__.concurrent
+        )
         super().__init__(
             kernel, name, path, type(actor).__name__, actor.__motet_handlers__, mailbox
         )

@@ -114,7 +114,7 @@ class AskedMailbox(Protocol):
 
 
 class Ask(msgspec.Struct, eq=False):
-    """One request under way. States: at home in a queue, in a scope (running), settled.
+    """One request under way. States: in a queue, in a scope (running), settled.
 
     A Struct because one is made for every ask, in half the time that an ``__init__`` takes.
     """
@@ -125,7 +125,7 @@ class Ask(msgspec.Struct, eq=False):
     task: Task
     until: float  # no handler begins later: the asker's first deadline, or the limit
     limit: float = math.inf  # of the ask itself; both in Trio's clock
-    home: deque[Any] | list[Any] | None = None  # the queue that holds it; Any: two kinds of items
+    queue: deque[Any] | list[Any] | None = None  # that holds it; Any: two kinds of items
     context: str | None = None  # the asker's trace context
     timed_out: bool = False
     scope: trio.CancelScope | None = None
@@ -140,7 +140,7 @@ class Ask(msgspec.Struct, eq=False):
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
         """Trio cancels the asker: withdraw, or cancel the handler and go on waiting."""
-        if self.home is not None:
+        if self.queue is not None:
             self.mailbox.withdraw(self)
             return Abort.SUCCEEDED
         # Refused: the asker must not resume before its handler has ended (G1). `settle` calls
@@ -152,7 +152,7 @@ class Ask(msgspec.Struct, eq=False):
     def time_out(self) -> None:
         """The ask's own limit has passed: withdraw, or cancel the handler and go on waiting."""
         self.timed_out = True
-        if self.home is not None:
+        if self.queue is not None:
             self.mailbox.withdraw(self)
             self._settle_unhandled()
         elif not self.settled:

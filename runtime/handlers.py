@@ -61,14 +61,14 @@ class Calls:
     that are handled beside the turn.
     """
 
-    __slots__ = ("all", "aside", "bare", "streams")
+    __slots__ = ("all", "bare", "concurrent", "streams")
 
     def __init__(self, actor: type, handlers: dict[type[Message], Handler]) -> None:
         # Looked up by the type of whatever comes out of a queue; an envelope's is no key.
         self.all: dict[type, Call] = {}
         self.bare: dict[type, Call] = {}
         self.streams: dict[type, _StreamCall] = {}
-        self.aside = [kind for kind, handler in handlers.items() if not handler.in_turn]
+        self.concurrent = [kind for kind, handler in handlers.items() if not handler.in_turn]
         for kind, handler in handlers.items():
             # By name, since a subclass may override the method without marking it again.
             method = getattr(actor, handler.method)

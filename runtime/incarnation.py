@@ -1,13 +1,13 @@
-"""One life of an actor: start, turns, clean-up. A restart makes a new one; the mailbox stays.
+"""One incarnation of an actor: start, turns, end. A restart makes a new one; the mailbox stays.
 
-Invariants: all turns, and ``on_start`` before them, are in one scope, which is replaced when it
-was used; at most one handler is in the turn (G5); what runs beside the turn (``workers.py``) has
+Invariants: ``on_start`` and all turns after it are in one scope, which is replaced only after it
+was used; at most one handler is in the turn (G5); the tasks beside the turn (``workers.py``) have
 ended when :meth:`Incarnation.run` returns.
 
 An asker that is cancelled cancels the scope; the handler ends, the scope is left, and the next
-message gets a new one. So an ask costs no scope of its own, and a tell never did. It cannot hit the
-wrong handler: only the ask that runs may cancel it. A stop or a crash cancels the same scope, and
-then no further message is handled.
+message gets a new one. So an ask costs no scope of its own, and neither does a tell. It cannot hit
+the wrong handler: only the ask whose handler runs may cancel the scope. A stop or a crash cancels
+the same scope, and then no further message is handled.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Incarnation:
         self.began = trio.current_time()
         self.ready = False  # on_start has returned
         self.finishing = False  # no further message is to be handled
-        self.is_over = False  # none of its tasks is there any more
+        self.is_over = False  # all its tasks have ended
         self.failure: Exception | None = None
         self.scope: trio.CancelScope | None = None  # of on_start and the turns; None after them
         self.workers: Workers | None = None  # made for the first task beside the turn
         self.timers: ActorTimers[Any] | None = None
         self._calls = actor.__motet_calls__
-        self._bare: Mapping[type, Call] = {}  # calls with nothing around them; see `_handle`
+        self._bare: Mapping[type, Call] = {}  # the handlers that `_drain` may call directly
         owner.halted = True
         self.observe_with(observer)
 
@@ -77,34 +77,36 @@ class Incarnation:
     def finish(self) -> None:
         """Handle no further message; the running handlers may end."""
         self.finishing = True
-        self.owner.mailbox.attend = None
+        self.owner.mailbox.notify = None
         if self.timers is not None:
             self.timers.close()
         if self.workers is not None:
-            self.workers.release()
+            self.workers.dismiss_idle()
         self.owner.interrupt()
 
     def observe_with(self, observer: Observer | None) -> None:
-        """Use ``observer`` from the next message on; None: nobody looks."""
+        """Use ``observer`` from the next message on; None: the actor is not observed."""
         self._observer = observer
-        self._bare = self._calls.bare if observer is None else observer.choose(self._calls.bare)
+        bare = self._calls.bare
+        self._bare = bare if observer is None else observer.bare_calls(bare)
 
     def pause(self) -> None:
         """Begin no handler until :meth:`resume`; the running ones go on."""
-        self.owner.mailbox.attend = None
+        self.owner.mailbox.notify = None
         self.owner.interrupt()
 
     def resume(self) -> None:
         """Handle mail again."""
         if self.workers is not None:
-            self.workers.attend_to_stashes()
+            self.workers.begin_concurrent()
         self.owner.mailbox.wake()
 
     def cancel_at(self, when: float) -> None:
-        """Cancel every task of the actor at ``when``, or earlier if that was said before."""
+        """Cancel every task of the actor at ``when``, or earlier if that was ordered before."""
         if self.workers is not None:
             self.workers.cancel_at(when)
-        # A turn that waits for mail ends by itself, as soon as it is told to finish.
+        # A turn that waits for mail is not cancelled: it ends by itself when `finish` wakes it,
+        # and no Cancelled is raised and caught for it. Most actors are idle when they are stopped.
         if self.scope is not None and self.owner.mailbox.receiver is None:
             cancel_at(self.scope, when)
 
@@ -124,6 +126,7 @@ class Incarnation:
             self.crash(unwrapped(failure))
 
     def _end_at_once(self) -> None:
+        # In this order: `finish` wakes a turn that waits for mail, which would then look busy.
         self.cancel_at(-math.inf)
         self.finish()
 
@@ -141,7 +144,7 @@ class Incarnation:
             self.workers = Workers(self)
         return self.workers
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ the actor's task
 
     async def run(self, became_ready: Callable[[], None]) -> None:
         """From ``on_start``, after which ``became_ready`` is called, to the end of the last task.
@@ -149,6 +152,9 @@ class Incarnation:
         Raises no Exception, only other BaseExceptions.
         """
         try:
+            # Each round is the life of one scope. An ask that is cancelled uses it up: `_drain`
+            # returns, or raises the Cancelled that this scope caused and catches. Then the next
+            # round has a new one.
             while not self.finishing:
                 with trio.CancelScope(deadline=self.owner.cancel_at) as self.scope:
                     if not self.ready:
@@ -164,15 +170,17 @@ class Incarnation:
             self.finish()
             if self.workers is not None:
                 await self.workers.end()
-                self.workers = None  # they know this life, and would make it garbage to be found
+                # They refer to this object: without this, each end would leave a reference cycle
+                # to the garbage collector.
+                self.workers = None
             self.is_over = True
 
     async def _start(self, became_ready: Callable[[], None]) -> None:
         await self.actor.on_start()
         self.ready = True
         became_ready()
-        if self.owner.mailbox.stashes:
-            self._with_workers().attend_to_stashes()
+        if self.owner.mailbox.concurrent:
+            self._with_workers().begin_concurrent()
 
     async def _drain(self, turn: trio.CancelScope) -> None:
         """Handle mail until the end, or until ``turn`` is used up."""
@@ -183,10 +191,11 @@ class Incarnation:
         task = trio.lowlevel.current_task()
         left = BATCH
         while True:
+            # One flag for all orders, since it is read for each message.
             if owner.halted:
                 if self.finishing:
                     return
-                owner.halted = await self._heed()
+                owner.halted = await self._obey()
                 continue
             if not queue:
                 await mailbox.park(task)
@@ -196,16 +205,18 @@ class Incarnation:
             mailbox.taken += 1
             if mailbox.waiting:
                 mailbox.admit()
+            # Most messages are told, bare, and observed by nobody: then one look into a table and
+            # one call are all there is between the queue and the handler.
             call = self._bare.get(type(item))
             if call is not None:
                 try:
                     await call(actor, item)
                 except BaseException as error:
-                    mailbox.release()
+                    mailbox.cancel_reservation()
                     mailbox.lose(item, error)
                     raise
                 if mailbox.reserved:
-                    mailbox.keep(item)
+                    mailbox.put_aside(item)
                 else:
                     mailbox.handled += 1
             elif isinstance(item, Ask):
@@ -219,36 +230,36 @@ class Incarnation:
                 await trio.lowlevel.checkpoint()
                 left = BATCH
 
-    async def _heed(self) -> bool:
-        """Do one thing that goes before all mail; False if there is none (G6)."""
+    async def _obey(self) -> bool:
+        """Obey one order that goes before all mail; False if there is none (G6)."""
         mailbox = self.owner.mailbox
         if self.owner.paused:
             await mailbox.park(trio.lowlevel.current_task())
             return True
-        if mailbox.again is None and not self.owner.control:
+        if mailbox.retrying is None and not self.owner.control:
             return False
         await self._handle(self._take_first())
         return True
 
     def _take_first(self) -> Message | Told:
-        """What is handled before all mail: the message to be tried again, then control (G6)."""
+        """The message to retry, or else the oldest control message."""
         mailbox = self.owner.mailbox
-        if mailbox.again is not None:
-            item, mailbox.again = mailbox.again, None
+        if mailbox.retrying is not None:
+            item, mailbox.retrying = mailbox.retrying, None
             return item
-        # Control messages are in the ledger from here on: they fill no mailbox.
+        # A control message is counted only from here on, since it takes no room in a mailbox.
         mailbox.accepted += 1
         mailbox.taken += 1
         return self.owner.control.pop(0)
 
     async def _handle(self, item: Message | Told) -> None:
-        """The longer way of a told message: observed, or tried again after a crash."""
+        """The longer way of a told message: observed, traced, with retries, or control."""
         mailbox = self.owner.mailbox
         told = item if isinstance(item, Told) else Told(item)
         try:
             await self.call(told)
         except BaseException as error:
-            mailbox.release()
+            mailbox.cancel_reservation()
             told.attempts += 1
             handler = self.owner.handlers[type(told.message)]
             if told.attempts <= handler.retries and mailbox.closed is None:
@@ -257,14 +268,19 @@ class Incarnation:
                 mailbox.lose(told, error)
             raise
         if mailbox.reserved:
-            mailbox.keep(told)
+            mailbox.put_aside(told)
         else:
             mailbox.handled += 1
 
+    # ------------------------------------------------------------------ handlers
+
     async def answer(self, ask: Ask, scope: trio.CancelScope) -> None:
-        """Run the handler of ``ask`` in ``scope``: the one place where an ask is settled by it."""
+        """Run the handler of ``ask`` in ``scope``, and settle the ask by its end.
+
+        In the turn or in a worker. Raises only cancellations, and what is no Exception.
+        """
         mailbox = self.owner.mailbox
-        ask.home = None  # from here on it can't be withdrawn
+        ask.queue = None  # from here on it can't be withdrawn
         if ask.until < math.inf and ask.expired():
             mailbox.taken -= 1
             mailbox.withdrawn += 1
@@ -284,6 +300,8 @@ class Incarnation:
         except Exception as error:
             result = outcome.Error(unwrapped(error))
         except BaseExceptionGroup as group:
+            # A nursery of the handler was cancelled while a task of it failed. The asker gets the
+            # failures, and Trio must get its Cancelled back.
             cancelled, rest = group.split(trio.Cancelled)
             if isinstance(rest, Exception):
                 result = outcome.Error(unwrapped(rest))
@@ -291,24 +309,26 @@ class Incarnation:
                 raise (cancelled or group) from None
             raise
         finally:
+            # In a `finally`, so that no way out of a handler leaves the asker waiting (G3).
             ask.target.serves = None
             if mailbox.reserved and self._is_put_aside(ask, result):
-                mailbox.keep(ask)
+                mailbox.put_aside(ask)
             else:
                 ask.settle(result)
                 mailbox.handled += 1
 
     def _is_put_aside(self, ask: Ask, result: Result | None) -> bool:
-        """Whether the handler of ``ask`` is the one that has reserved, and ended in order."""
+        """Whether the handler of ``ask`` has stashed it: reserved a place, and returned."""
+        # A concurrent handler that ends while the turn's has reserved is not the one that reserved.
         if ask.target is not self.owner.turn:
             return False
         if isinstance(result, Answer) and ask.cancelled_at is None:
             return True
-        self.owner.mailbox.release()
+        self.owner.mailbox.cancel_reservation()
         return False
 
     def call(self, told: Told) -> Awaitable[object]:
-        """Call the handler of a told message, and let the observers see it."""
+        """Call the handler of a told message, observed if the actor is."""
         call = self._calls.all[type(told.message)](self.actor, told.message)
         if self._observer is None:
             return call

@@ -130,7 +130,7 @@ class Owner:
 
     def work_for(self, kind: type[Message]) -> Work:
         """The work an ask of this kind waits for: the turn, or a concurrent handler of its own."""
-        return Work(self.path) if kind in self.mailbox.stashes else self.turn
+        return Work(self.path) if kind in self.mailbox.concurrent else self.turn
 
     def post(self, message: Message) -> None:
         """Send a control message: handled before all mail, never waits, takes no room (G6)."""

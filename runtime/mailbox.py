@@ -3,10 +3,17 @@
 One thread and no await between a check and its act, so there are no locks, and accepting a message
 and closing the mailbox exclude each other by construction. The invariants:
 
-* ``len(queue)`` plus the stashed messages never exceed the capacity; a handler that puts its
-  message aside reserves the place before it ends;
+* ``len(queue)`` plus the stashed messages never exceed the capacity; a handler that stashes its
+  message reserves the place before it ends;
 * accepted = handled + withdrawn + dead-lettered + stashed + queued + running;
 * a sender waits only while the mailbox is full, and senders are served in order.
+
+Three places hold accepted messages: ``queue`` is for the turn, ``concurrent`` has a queue for each
+message type with concurrent handlers, and ``stash`` has the messages that a handler stashed. The
+last two count as stashed.
+
+A ``trio.open_memory_channel`` will not do: it can neither withdraw an item nor drop its oldest,
+and is slower than :meth:`Mailbox.put` (the benchmark's row ``tell`` has both).
 """
 
 from __future__ import annotations
@@ -29,12 +36,12 @@ __all__ = ["Item", "Mailbox", "MailboxSpec", "Overflow"]
 
 Overflow = Literal["wait", "fail", "drop_oldest", "drop_newest"]
 
-# A told message travels bare, unless something is to be known of it; an ask in its envelope.
+# Most told messages travel bare; see `envelope.py`.
 Item = Message | Told | Ask
 
 
 class MailboxSpec(msgspec.Struct, frozen=True):
-    """How many messages may wait for an actor, and what a sender meets when it is full.
+    """How many messages may wait for an actor, and what happens to a sender when it is full.
 
     ``wait``: the sender waits (``tell_nowait`` raises). ``fail``: :class:`MailboxFull`.
     ``drop_oldest``: the oldest queued message becomes a dead letter. ``drop_newest``: the new one
@@ -63,62 +70,86 @@ class _WaitingTell:
 _NOBODY: Final = deque[_WaitingTell | Ask](maxlen=0)
 
 
-class Mailbox:
-    """See the module. Only the actor's own task receives; anyone may put."""
+class Counters:
+    """The counters of a mailbox over all incarnations (G4).
+
+    A base class instead of an object of its own, since every tell counts three times.
+    """
 
     __slots__ = (
         "accepted",
-        "again",
-        "attend",
-        "closed",
         "dead_lettered",
         "handled",
-        "kept",
-        "letters",
-        "limit",
         "lost",
+        "running_concurrently",
+        "taken",
+        "withdrawn",
+    )
+
+    def __init__(self) -> None:
+        self.accepted: int = 0
+        self.taken: int = 0  # removed from a queue to be handled
+        self.running_concurrently: int = 0  # of the running ones, those in concurrent handlers
+        self.handled: int = 0
+        self.lost: int = 0  # taken, but their handler did not finish
+        self.withdrawn: int = 0
+        self.dead_lettered: int = 0
+
+    @property
+    def running(self) -> int:
+        """Items between the first and the last step of their handling, retries included."""
+        return self.taken - self.handled - self.lost
+
+
+class Mailbox(Counters):
+    """The queue of one actor; see the module. Only the actor's tasks take, any task may put."""
+
+    __slots__ = (
+        "closed",
+        "concurrent",
+        "dead_letters",
+        "limit",
+        "notify",
         "path",
         "queue",
         "receiver",
         "refusing",
         "reserved",
-        "running_aside",
+        "retrying",
         "spec",
+        "stash",
         "stashed",
-        "stashes",
-        "taken",
         "waiting",
-        "withdrawn",
     )
 
     def __init__(
-        self, path: str, spec: MailboxSpec, letters: DeadLetters, concurrent: Iterable[type] = ()
+        self,
+        path: str,
+        spec: MailboxSpec,
+        dead_letters: DeadLetters,
+        concurrent: Iterable[type] = (),
     ) -> None:
+        super().__init__()
         self.path = path
         self.spec = spec
-        self.letters = letters
+        self.dead_letters = dead_letters
         self.queue: deque[Item] = deque()
         self.waiting: deque[_WaitingTell | Ask] = _NOBODY
-        # What concurrent handlers take, by message type; `attend` says that there is something.
-        self.stashes: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
-        self.attend: Callable[[type], None] | None = None
-        self.kept: list[Item] = []  # put aside by handlers of the turn, in order
-        self.reserved = 0  # 1 while the turn's handler is about to put its message aside
-        self.again: Told | None = None  # to be handled again by the next incarnation; running
-        self.refusing = False  # asks, while the actor is suspended
-        self.receiver: trio.lowlevel.Task | None = None
-        self.closed: str | None = None
-        # Below this length the queue accepts at once. One comparison covers full, closed and
-        # "others wait already", which keeps the sender's hot path short.
+        # One queue for each type with concurrent handlers; `notify` wakes a worker of the type.
+        self.concurrent: dict[type, deque[Item]] = {kind: deque() for kind in concurrent}
+        self.notify: Callable[[type], None] | None = None
+        self.stash: list[Item] = []  # stashed by handlers of the turn, in order
+        self.stashed = 0  # items in `stash` and in `concurrent`
+        self.reserved = 0  # 1 while the turn's handler is about to stash its message
+        self.retrying: Told | None = (
+            None  # the next incarnation handles it first; counts as running
+        )
+        self.refusing = False  # new asks, while the actor is suspended
+        self.receiver: trio.lowlevel.Task | None = None  # the actor's, while it waits for mail
+        self.closed: str | None = None  # the reason
+        # Below this length the queue accepts at once. One comparison covers full, closed,
+        # refusing and "senders wait already", which keeps the path of a tell short.
         self.limit = spec.capacity
-        self.stashed = 0
-        self.accepted = 0
-        self.taken = 0  # removed from the queue to be handled
-        self.running_aside = 0  # of those that are running, in concurrent handlers
-        self.handled = 0
-        self.lost = 0  # taken, but their handler did not finish
-        self.withdrawn = 0
-        self.dead_lettered = 0
 
     # ------------------------------------------------------------------ sending
 
@@ -127,7 +158,7 @@ class Mailbox:
         if len(self.queue) >= self.limit:
             return False
         self.accepted += 1
-        if self.stashes:
+        if self.concurrent:
             self._enqueue(item)
             return True
         self.queue.append(item)
@@ -143,7 +174,7 @@ class Mailbox:
 
         Raises ActorDead after closing, MailboxFull for the policies ``wait`` and ``fail``.
         """
-        if self.put(message) or self._put_in_suspension(message):
+        if self.put(message) or self._put_while_refusing(message):
             return
         self._refuse_if_closed()
         if self.spec.overflow in ("wait", "fail"):
@@ -151,7 +182,7 @@ class Mailbox:
         if self.spec.overflow == "drop_oldest" and self.queue:
             self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
             # True now: there is a place, and nobody waits under this policy.
-            _ = self.put(message) or self._put_in_suspension(message)
+            _ = self.put(message) or self._put_while_refusing(message)
             return
         self.accepted += 1
         self._drop(message, "dropped: the mailbox was full (drop_newest)")
@@ -163,7 +194,7 @@ class Mailbox:
             await trio.lowlevel.checkpoint()
             self.put_or_overflow(message)
             return
-        if self._put_in_suspension(message):
+        if self._put_while_refusing(message):
             return
         waiting = _WaitingTell(message, current_task())
         self._add_waiting(waiting)
@@ -180,17 +211,17 @@ class Mailbox:
         self.accepted += 1
         self._dead(message, reason)
 
-    def offer(self, ask: Ask) -> None:
-        """Let an ask wait for which ``put`` found no room.
+    def put_ask_or_overflow(self, ask: Ask) -> None:
+        """Apply the overflow policy to an ask for which ``put`` found no room.
 
-        Or raise ActorDead, ActorPaused, or MailboxFull.
+        Raises ActorDead, ActorPaused, or MailboxFull.
         """
         self._refuse_if_closed()
         if self.refusing:
             raise ActorPaused(self.path)
         if self.spec.overflow == "wait":
             self._add_waiting(ask)
-            ask.home = self.waiting
+            ask.queue = self.waiting
         elif self.spec.overflow == "drop_oldest" and self.queue:
             self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
             self.put(ask)
@@ -199,17 +230,18 @@ class Mailbox:
 
     def withdraw(self, ask: Ask) -> None:
         """Take back an ask whose handler has not begun; it never will."""
-        home = ask.home
-        assert home is not None
+        queue = ask.queue
+        assert queue is not None
         # By identity: a message's own __eq__ must not decide which envelope goes.
-        index = next(i for i, item in enumerate(home) if item is ask)
-        del home[index]
-        ask.home = None
-        if home is self.waiting:
+        index = next(i for i, item in enumerate(queue) if item is ask)
+        del queue[index]
+        ask.queue = None
+        if queue is self.waiting:
+            # It was never accepted, so no counter has it.
             self._set_limit()
             return
         self.withdrawn += 1
-        if home is not self.queue:
+        if queue is not self.queue:
             self.stashed -= 1
         self.admit()
 
@@ -225,7 +257,7 @@ class Mailbox:
         return Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Let the actor look at its mail and its orders."""
+        """Resume the actor, if it waits, to look at its mail and its orders."""
         task = self.receiver
         if task is not None:
             self.receiver = None
@@ -237,21 +269,21 @@ class Mailbox:
             sender = self.waiting.popleft()
             self.accepted += 1
             if isinstance(sender, Ask):
-                sender.home = self.queue
+                sender.queue = self.queue
                 self._enqueue(sender)
             else:
                 self._enqueue(sender.message)
                 reschedule(sender.task, WOKEN)
         self._set_limit()
 
-    def unstash(self, kind: type) -> Item | None:
+    def take(self, kind: type) -> Item | None:
         """The next item for a concurrent handler of ``kind``, taken; None if there is none."""
-        stash = self.stashes[kind]
-        if not stash:
+        queue = self.concurrent[kind]
+        if not queue:
             return None
         self.stashed -= 1
         self.taken += 1
-        item = stash.popleft()
+        item = queue.popleft()
         if self.limit:
             self.limit += 1  # nobody waits, and there is one place more
         else:
@@ -259,7 +291,7 @@ class Mailbox:
         return item
 
     def lose(self, item: Item, error: BaseException) -> None:
-        """A taken, told message whose handler did not finish becomes a dead letter."""
+        """Make a dead letter of a taken, told message whose handler did not finish."""
         self.lost += 1
         reason = "its handler was cancelled when the actor ended"
         if isinstance(error, Exception):
@@ -268,31 +300,38 @@ class Mailbox:
         self._dead(item, reason)
 
     def retry(self, item: Told) -> None:
-        """The next incarnation handles this first. It stays between its first and last step."""
-        assert self.again is None, "only the turn retries, and it has one message at a time"
-        self.again = item
+        """Have the next incarnation handle this first. Until then it counts as running."""
+        assert self.retrying is None, "only the turn retries, and it has one message at a time"
+        self.retrying = item
 
-    # ------------------------------------------------------------------ putting aside
+    # ------------------------------------------------------------------ stashing
 
-    def reserve(self) -> None:
-        """The message being handled in the turn is to be put aside when its handler returns."""
+    def reserve_place(self) -> None:
+        """Reserve room to stash the message being handled in the turn.
+
+        Now and not when the handler returns: then the queue might be full, and the message has
+        been handled already, so that it could be neither refused nor queued.
+        """
         if self.reserved:
             return
-        # The last place is left to the message that ends the waiting: it has to come in.
-        if len(self.kept) + 1 >= self.spec.capacity or len(self.queue) >= self._room():
+        # The last place is left for the message that ends the waiting: a mailbox full of stashed
+        # messages would never get it.
+        if len(self.stash) + 1 >= self.spec.capacity or len(self.queue) >= self._room():
             raise MailboxFull(self.path, self.spec.capacity)
         self.reserved = 1
         self._set_limit()
 
-    def release(self) -> None:
-        """Its handler did not return, so the message is not put aside after all."""
+    def cancel_reservation(self) -> None:
+        """The handler did not return, so its message is not stashed after all."""
         if self.reserved:
             self.reserved = 0
             self.admit()
 
-    def keep(self, item: Item) -> None:
-        """Put aside what was reserved for; it may be withdrawn again."""
+    def put_aside(self, item: Item) -> None:
+        """Stash the message that a place was reserved for. An ask may be withdrawn again."""
         self.reserved = 0
+        # A stop closed the mailbox while the handler ran. The message is no longer in any queue
+        # that `close` settled, so it is settled here.
         if self.closed is not None:
             self.lost += 1
             self._refuse(item, ActorDead(self.path, self.closed))
@@ -300,77 +339,74 @@ class Mailbox:
             return
         self.taken -= 1
         self.stashed += 1
-        self.kept.append(item)
+        self.stash.append(item)
         if isinstance(item, Ask):
-            item.home, item.scope = self.kept, None
+            item.queue, item.scope = self.stash, None
         self._set_limit()
 
-    def unkeep_all(self) -> None:
-        """What was put aside goes before all that is queued, in the order it came."""
-        for item in self.kept:
+    def unstash_all(self) -> None:
+        """Move all stashed messages before the queued ones, in the order they came."""
+        for item in self.stash:
             if isinstance(item, Ask):
-                item.home = self.queue
-        self.stashed -= len(self.kept)
-        self.queue.extendleft(reversed(self.kept))
-        self.kept.clear()
+                item.queue = self.queue
+        self.stashed -= len(self.stash)
+        self.queue.extendleft(reversed(self.stash))
+        self.stash.clear()
         self._set_limit()
         self.wake()
 
     # ------------------------------------------------------------------ closing
 
     def close(self, reason: str) -> None:
-        """Accept nothing any more and settle all that waits, in the same synchronous step (G3)."""
+        """Accept nothing more, and settle all that waits in the same synchronous step (G3)."""
         if self.closed is not None:
             return
+        # Closed before anything is settled: an asker's outcome may have effects, and whoever runs
+        # because of it must not find a mailbox that still accepts.
         self.closed = reason
         waiting, self.waiting = self.waiting, _NOBODY
         self.limit = 0
         for sender in waiting:
             error = ActorDead(self.path, reason)
             if isinstance(sender, Ask):
-                sender.home = None
+                sender.queue = None
                 sender.settle(outcome.Error(error))
             else:
                 reschedule(sender.task, outcome.Error(error))
-        homes = (self.kept, self.queue, *self.stashes.values())
-        items = [item for home in homes for item in home]
-        for home in homes:
-            home.clear()
+        queues = (self.stash, self.queue, *self.concurrent.values())
+        items = [item for queue in queues for item in queue]
+        for queue in queues:
+            queue.clear()
         for item in items:
             self._refuse(item, ActorDead(self.path, reason))
             self._dead(item, reason)
         self.stashed = 0
-        if self.again is not None:
+        if self.retrying is not None:
             self.lost += 1
-            self._dead(self.again, f"to be handled again, but {reason}")
-            self.again = None
+            self._dead(self.retrying, f"it was to be handled again, but {reason}")
+            self.retrying = None
 
     # ------------------------------------------------------------------ within
-
-    @property
-    def running(self) -> int:
-        """Items between the first and the last step of their handling, retries included."""
-        return self.taken - self.handled - self.lost
 
     def _enqueue(self, item: Item) -> None:
         """Put an accepted item where its handler looks for it."""
         kind = type(item) if isinstance(item, Message) else type(item.message)
-        stash = self.stashes.get(kind)
-        if stash is None:
+        queue = self.concurrent.get(kind)
+        if queue is None:
             self.queue.append(item)
             self.wake()
             return
         if isinstance(item, Ask):
-            item.home = stash
-        stash.append(item)
+            item.queue = queue
+        queue.append(item)
         self.stashed += 1
         if self.limit:
-            self.limit -= 1  # a place fewer; at 0 nobody is let in anyway
-        if self.attend is not None:
-            self.attend(kind)
+            self.limit -= 1  # one place fewer; at 0 nobody is admitted anyway
+        if self.notify is not None:
+            self.notify(kind)
 
-    def _put_in_suspension(self, message: Message | Told) -> bool:
-        """A mailbox that refuses requests accepts other messages as ever, by a longer way."""
+    def _put_while_refusing(self, message: Message | Told) -> bool:
+        """Accept a told message while asks are refused: then `limit` is 0, though there is room."""
         if not self.refusing or self.waiting or len(self.queue) >= self._room():
             return False
         self.accepted += 1
@@ -378,7 +414,7 @@ class Mailbox:
         return True
 
     def refuse_requests(self, refusing: bool) -> None:
-        """While ``refusing``, ``offer`` raises ActorPaused."""
+        """While ``refusing``, an ask raises ActorPaused."""
         self.refusing = refusing
         self._set_limit()
 
@@ -406,10 +442,10 @@ class Mailbox:
 
     def _refuse(self, item: Item, error: Exception) -> None:
         if isinstance(item, Ask):
-            item.home = None
+            item.queue = None
             item.settle(outcome.Error(error))
 
     def _dead(self, item: Item, reason: str) -> None:
         message = item if isinstance(item, Message) else item.message
         self.dead_lettered += 1
-        self.letters.add(DeadLetter(self.path, message, reason))
+        self.dead_letters.add(DeadLetter(self.path, message, reason))

@@ -59,7 +59,7 @@ class Observer:
                 meter.count(HANDLED if failed is None else FAILED, self._path)
                 meter.record(HANDLE_SECONDS, self._path, trio.current_time() - began)
 
-    def choose(self, calls: Mapping[type, Call]) -> Mapping[type, Call]:
+    def bare_calls(self, calls: Mapping[type, Call]) -> Mapping[type, Call]:
         """The subset of ``calls`` that a told message needs nothing around."""
         meter = self._kernel.meter
         if meter is None or self._kernel.tracer is not None or self._path in self._kernel.traces:

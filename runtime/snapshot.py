@@ -75,7 +75,7 @@ def statistics_of(cell: Cell) -> Statistics:
         running=box.running,
         waiting=len(box.waiting),
         restarts=cell.restarts,
-        in_turn=box.running - box.running_aside - (box.again is not None),
+        in_turn=box.running - box.running_concurrently - (box.retrying is not None),
         capacity=box.spec.capacity,
         concurrency=_concurrency(cell),
     )

@@ -108,7 +108,7 @@ class StreamAsk(ItemsAsk, eq=False):
     async def leave(self) -> Exception | None:
         """End what has not ended, wait for it, and return the error nobody has seen."""
         self.channel[1].close()
-        if self.home is not None:
+        if self.queue is not None:
             self.mailbox.withdraw(self)
         elif not self.settled:
             self.cancel()
@@ -145,14 +145,14 @@ async def open_stream(
     mailbox, target = owner.mailbox, owner.work_for(type(request))
     work = current_work.get()
     deadline = min(trio.current_effective_deadline(), current_deadline())
-    envelope = StreamAsk(mailbox, request, target, current_task(), deadline, home=mailbox.queue)
+    envelope = StreamAsk(mailbox, request, target, current_task(), deadline, queue=mailbox.queue)
     envelope.context = context
     if work is not None:
         refuse_cycle(work, target)
         work.waits.append(envelope)
     try:
         if not mailbox.put(envelope):
-            mailbox.offer(envelope)
+            mailbox.put_ask_or_overflow(envelope)
         items: ReplyStream[T, R] = ReplyStream(envelope)
         try:
             yield items

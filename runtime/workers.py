@@ -1,9 +1,14 @@
-"""The tasks of an actor beside its turn: concurrent handlers, and what ``start_soon`` began.
+"""The tasks of an actor beside its turn: concurrent handlers, and tasks of ``start_soon``.
 
-Most actors never have one. They are siblings of the actor's own task, in its supervisor's nursery,
-so that nobody pays for a nursery, and each is in a scope that is known here. Invariants: the actor
-ends only after all of these have; when its turn is over, the concurrent handlers may finish, and
-then the rest is cancelled, and whatever begins later as well.
+Most actors never have one. The invariants:
+
+* the actor ends only after all of these tasks have ended;
+* when the turn is over, the concurrent handlers may finish; then the other tasks are cancelled,
+  and so is any task that begins later.
+
+They are siblings of the actor's own task, in its supervisor's nursery, and each has a scope that
+is kept here. A nursery of their own inside of the actor's task would be simpler, but each actor
+would pay for it, also the many that have no such task.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ __all__ = ["Workers"]
 
 Ts = TypeVarTuple("Ts")
 
-RESTING = 4  # workers of one message type that are kept for the next message
+MOST_IDLE = 4  # idle workers of one message type that are kept for the next message
 
 
 class IncarnationApi(Protocol):
@@ -51,9 +56,9 @@ class Workers:
         "_busy",
         "_closing",
         "_context",
+        "_idle",
         "_incarnation",
         "_none_left",
-        "_resting",
         "_scopes",
         "_until",
     )
@@ -63,27 +68,27 @@ class Workers:
         self._until = incarnation.owner.cancel_at
         self._begun = 0  # tasks that have not ended
         self._scopes: dict[trio.lowlevel.Task, trio.CancelScope] = {}  # from a task's first step on
-        self._none_left: trio.Event | None = None  # somebody waits for it
+        self._none_left: trio.Event | None = None  # while `end` waits
         self._closing = False
-        self._background = 0
-        self._busy: dict[type[Message], int] = {}  # concurrent handlers, by message type
-        self._resting: dict[type[Message], list[trio.lowlevel.Task]] = {}
-        self._context: Context | None = None  # that of concurrent handlers
+        self._background = 0  # tasks of `start_soon`
+        self._busy: dict[type[Message], int] = {}  # workers that are not idle, by message type
+        self._idle: dict[type[Message], list[trio.lowlevel.Task]] = {}
+        self._context: Context | None = None  # the context variables of concurrent handlers
 
     @property
     def at_work(self) -> bool:
-        """Any task is there that does not rest."""
+        """Whether there is any task that is not an idle worker."""
         return bool(self._background or self._busy)
 
     @property
     def tasks(self) -> Collection[trio.lowlevel.Task]:
-        """Those that have not ended, and have taken a step."""
+        """The tasks that have taken a step and have not ended."""
         return self._scopes.keys()
 
-    # ------------------------------------------------------------------ all of them
+    # ------------------------------------------------------------------ all tasks
 
     def _scope(self, task: trio.lowlevel.Task) -> trio.CancelScope:
-        """A scope for ``task``, in place of the one it had before."""
+        """A new scope for ``task``, in place of the one it had before."""
         scope = self._scopes[task] = trio.CancelScope(deadline=self._until)
         return scope
 
@@ -95,20 +100,22 @@ class Workers:
             self._none_left.set()
 
     def cancel_at(self, when: float) -> None:
-        """Cancel all of them at ``when``, or earlier if that was said before."""
+        """Cancel all tasks at ``when``, or earlier if that was ordered before."""
+        # Kept for tasks whose first step is still to come: they have no scope yet.
         self._until = min(self._until, when)
         for scope in self._scopes.values():
             cancel_at(scope, when)
 
     async def end(self) -> None:
-        """Let the concurrent handlers finish, cancel the rest, and wait until none is left."""
+        """Let the concurrent handlers finish, cancel the other tasks, and wait for all."""
         self._closing = True
         if not self._busy:
             self.cancel_at(-math.inf)
+        # A loop: a task that ends may have started another one.
         while self._begun:
             self._none_left = trio.Event()
-            # Shielded without a limit, as the end of any nursery: what it waits for is cancelled
-            # at the time that was ordered.
+            # Shielded without a limit, as the end of any nursery: the tasks it waits for are
+            # cancelled at the time that was ordered.
             with trio.CancelScope(shield=True):
                 await self._none_left.wait()
 
@@ -127,7 +134,8 @@ class Workers:
     ) -> None:
         task = current_task()
         try:
-            current_work.set(None)  # what it waits for, the turn does not
+            # The turn does not wait for this task, so its asks are no edges of the turn (G11).
+            current_work.set(None)
             with self._scope(task):
                 await fn(*args)
         except Exception as error:
@@ -138,41 +146,45 @@ class Workers:
 
     # ------------------------------------------------------------------ concurrent handlers
 
-    def attend_to_stashes(self) -> None:
-        """Take what was put aside, now and from now on. First called in the actor's own task."""
+    def begin_concurrent(self) -> None:
+        """Handle the messages for concurrent handlers, those that wait and those to come.
+
+        First called in the actor's own task, whose context variables the handlers get.
+        """
         if self._context is None:
             self._context = copy_context()
         mailbox = self._incarnation.owner.mailbox
         if self._incarnation.finishing or self._incarnation.owner.paused:
             return
-        mailbox.attend = self.attend
-        for kind, stash in mailbox.stashes.items():
-            for _ in stash:  # none leaves it before a worker takes its first step
-                self.attend(kind)
+        mailbox.notify = self.notify
+        for kind, queue in mailbox.concurrent.items():
+            for _ in queue:  # the queue does not change before a worker takes its first step
+                self.notify(kind)
 
-    def attend(self, kind: type[Message]) -> None:
-        """Something was put aside for ``kind``: let a worker take it, if the limit allows."""
+    def notify(self, kind: type[Message]) -> None:
+        """A message of ``kind`` waits: let a worker take it, if the limit allows."""
         handler = self._incarnation.owner.handlers[kind]
         busy = self._busy.get(kind, 0)
         if busy >= handler.concurrent or self._context is None:
             return
+        # Counted now and not in the worker's first step: until then other messages may come.
         self._busy[kind] = busy + 1
-        resting = self._resting.get(kind)
-        if resting:
-            reschedule(resting.pop(), WOKEN)
+        idle = self._idle.get(kind)
+        if idle:
+            reschedule(idle.pop(), WOKEN)
             return
         # This runs in the sender's task: without a context of its own, the handler would see the
         # sender's context variables.
         self._context.run(self._begin, kind, handler.method)
 
-    def release(self) -> None:
-        """Let those that rest end: there will be nothing for them to do."""
-        for kind, resting in self._resting.items():
-            if resting:
-                self._busy[kind] = self._busy.get(kind, 0) + len(resting)  # until they have ended
-            for task in resting:
+    def dismiss_idle(self) -> None:
+        """Let the idle workers end: there will be no message for them."""
+        for kind, idle in self._idle.items():
+            if idle:
+                self._busy[kind] = self._busy.get(kind, 0) + len(idle)  # until they have ended
+            for task in idle:
                 reschedule(task, WOKEN)
-            resting.clear()
+            idle.clear()
 
     def _begin(self, kind: type[Message], method: str) -> None:
         owner = self._incarnation.owner
@@ -180,75 +192,77 @@ class Workers:
         self._begun += 1
 
     async def _serve(self, kind: type[Message]) -> None:
-        """A worker: a task that handles one message of ``kind`` after the other, and rests."""
+        """A worker: a task that handles messages of ``kind`` one by one, and idles in between."""
         task = current_task()
         try:
             needed = True
             while needed:
-                # As the turn's: one scope for all messages, until one of them is cancelled in it.
+                # As in the turn: one scope for all messages, until one is cancelled in it.
                 with self._scope(task) as scope:
                     needed = await self._work(kind, task, scope)
         except Exception as error:
             self._incarnation.crash(unwrapped(error))
         finally:
-            self._is_free(kind)
+            self._count_down(kind)
             self._leave(task)
 
     async def _work(
         self, kind: type[Message], task: trio.lowlevel.Task, scope: trio.CancelScope
     ) -> bool:
         """Handle messages until ``scope`` is used up, or the worker is not needed: False."""
-        mailbox = self._incarnation.owner.mailbox
-        while not (self._incarnation.finishing or self._incarnation.owner.paused):
-            # An ask stays in the stash, and can be withdrawn, until this very step.
-            item = mailbox.unstash(kind)
+        incarnation = self._incarnation
+        mailbox = incarnation.owner.mailbox
+        while not (incarnation.finishing or incarnation.owner.paused):
+            # An ask stays in its queue, and can be withdrawn, until this very step.
+            item = mailbox.take(kind)
             if item is None:
-                if len(self._resting.setdefault(kind, [])) == RESTING:
+                if len(self._idle.setdefault(kind, [])) == MOST_IDLE:
                     return False
-                await self._rest(kind, task)
+                await self._wait_for_mail(kind, task)
                 continue
-            mailbox.running_aside += 1
+            mailbox.running_concurrently += 1
             try:
                 if isinstance(item, Ask):
                     current_work.set(item.target)
-                    await self._incarnation.answer(item, scope)
+                    await incarnation.answer(item, scope)
                 else:
                     await self._handle(item)
             finally:
-                mailbox.running_aside -= 1
+                mailbox.running_concurrently -= 1
             if isinstance(item, Ask) and item.cancelled_at is not None:
                 return True
         return False
 
     async def _handle(self, item: Message | Told) -> None:
-        life = self._incarnation
-        current_work.set(Work(life.owner.path))
+        owner = self._incarnation.owner
+        current_work.set(Work(owner.path))
         told = item if isinstance(item, Told) else Told(item)
         try:
-            await life.call(told)
+            await self._incarnation.call(told)
         except BaseException as error:
-            life.owner.mailbox.lose(told, error)
+            owner.mailbox.lose(told, error)
             raise
-        life.owner.mailbox.handled += 1
+        owner.mailbox.handled += 1
 
-    def _rest(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
-        """Wait for ``attend``: waking a task is much cheaper than to start and end one."""
-        resting = self._resting[kind]
+    def _wait_for_mail(self, kind: type[Message], task: trio.lowlevel.Task) -> Awaitable[None]:
+        """Idle until ``notify``: waking a task is much cheaper than starting another."""
+        idle = self._idle[kind]
 
         def abort(_: RaiseCancelT) -> Abort:
-            resting.remove(task)
+            idle.remove(task)
             self._busy[kind] = self._busy.get(kind, 0) + 1  # until it has ended
             return Abort.SUCCEEDED
 
-        resting.append(task)
-        self._is_free(kind)
+        idle.append(task)
+        self._count_down(kind)
         return wait_task_rescheduled(abort)
 
-    def _is_free(self, kind: type[Message]) -> None:
-        """A worker has nothing to do any more."""
+    def _count_down(self, kind: type[Message]) -> None:
+        """One worker less is busy."""
         self._busy[kind] -= 1
         if not self._busy[kind]:
             del self._busy[kind]
+            # The last concurrent handler has finished: now the rest may be cancelled.
             if self._closing and not self._busy:
                 self.cancel_at(-math.inf)
 

@@ -39,7 +39,7 @@ class _Cancellation:
         original_abort, original_deliver = Ask.abort, Ask._deliver
 
         def abort(ask: Ask, raise_cancel: RaiseCancelT) -> Abort:
-            queued = ask.home is not None
+            queued = ask.queue is not None
             if self.withdraws if queued else self.waits:
                 return original_abort(ask, raise_cancel)
             if self.cancels and not queued:
@@ -106,7 +106,7 @@ def _leave_many_queued() -> list[Patch]:
 
     def cancel_the_running(many: _Many) -> None:
         for ask in tuple(many._under_way):
-            if ask.home is not None:
+            if ask.queue is not None:
                 del many._under_way[ask]
             elif ask.cancelled_at is None:
                 ask.cancel()
@@ -146,7 +146,7 @@ def _leave_queued_asks_at_the_end() -> list[Patch]:
     def close_silently(box: Mailbox, reason: str) -> None:
         for item in box.queue:
             if isinstance(item, Ask):
-                item.home = None
+                item.queue = None
         box.dead_lettered += len(box.queue)
         box.queue.clear()
         close(box, reason)
@@ -224,7 +224,7 @@ def _task_per_request() -> list[Patch]:
     answer = Incarnation.answer
 
     async def answer_aside(life: Incarnation, ask: Ask, scope: trio.CancelScope) -> None:
-        if life.is_over or ask.message.__class__ in life.owner.mailbox.stashes:
+        if life.is_over or ask.message.__class__ in life.owner.mailbox.concurrent:
             await answer(life, ask, scope)
         else:
             life.start_soon(answer, life, ask, scope, name="request")

@@ -117,7 +117,7 @@ def _drop_the_wrong_end() -> list[Patch]:
 
 def _run_one_more_aside() -> list[Patch]:
     """The limit of concurrent handlers is not looked at."""
-    attend = Workers.attend
+    attend = Workers.notify
 
     def attend_always(workers: Workers, kind: type[Message]) -> None:
         running = workers._busy.pop(kind, 0)
@@ -125,7 +125,7 @@ def _run_one_more_aside() -> list[Patch]:
         if running:
             workers._busy[kind] = workers._busy.get(kind, 0) + running
 
-    return [(Workers, "attend", attend_always)]
+    return [(Workers, "notify", attend_always)]
 
 
 def _share_messages() -> list[Patch]:

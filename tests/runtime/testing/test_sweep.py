@@ -180,7 +180,7 @@ def test_a_kernel_whose_asker_does_not_wait_is_found(monkeypatch: pytest.MonkeyP
     let_go: set[Ask] = set()
 
     def abort(ask: Ask, raise_cancel: RaiseCancelT) -> Abort:
-        if ask.home is not None:
+        if ask.queue is not None:
             return original_abort(ask, raise_cancel)
         ask.cancel()
         let_go.add(ask)
