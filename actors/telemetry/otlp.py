@@ -18,7 +18,7 @@ import trio
 
 from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
-from motet.actors.telemetry.http import Answer, PostFailed, is_address, post
+from motet.actors.telemetry.http import HttpFailed, Response, is_address, post
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.messages import Request
@@ -275,7 +275,7 @@ class Collector:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 answer = await post(endpoint(self.url), content, headers, timeout=TIMEOUT)
-            except PostFailed as error:
+            except HttpFailed as error:
                 problem, wait = str(error), 0.0
             else:
                 if 200 <= answer.status < 300:
@@ -288,7 +288,7 @@ class Collector:
         raise ExportFailed(f"{problem}, {ATTEMPTS} times")
 
 
-def _taken(traces: Sequence[Trace], answer: Answer) -> int:
+def _taken(traces: Sequence[Trace], answer: Response) -> int:
     refused, why = rejected(answer.body)
     if refused:
         raise ExportFailed(f"the collector refused {refused} spans: {why}")
@@ -299,7 +299,7 @@ def _count(traces: Sequence[Trace]) -> int:
     return sum(span.ended is not None for trace in traces for span in trace.spans)
 
 
-def _retry_after(answer: Answer) -> float:
+def _retry_after(answer: Response) -> float:
     """Seconds that the collector asks for; a date, which hardly any sends, counts as none."""
     try:
         seconds = float(answer.headers.get("retry-after", "0"))

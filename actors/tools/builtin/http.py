@@ -12,7 +12,8 @@ from urllib.parse import urljoin
 
 import trio
 
-from motet.actors.tools.builtin.http_client import HttpClient, Method, Response, decode
+from motet.actors.telemetry.http import Response
+from motet.actors.tools.builtin.http_client import Method, WebClient, decode
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import HttpConfig
 
@@ -167,12 +168,12 @@ Fetch: TypeAlias = Callable[[str, Method, int], Awaitable[str]]
 
 def fetcher(config: HttpConfig) -> Fetch:
     """Fetches as configured."""
-    client = HttpClient(config.max_bytes, config.allow_private, refuse_unreadable)
+    client = WebClient(config.max_bytes, config.allow_private, refuse_unreadable)
     return partial(fetch, client, config.timeout)
 
 
 async def fetch(
-    client: HttpClient, timeout: float, url: str, method: Method = "GET", offset: int = 0
+    client: WebClient, timeout: float, url: str, method: Method = "GET", offset: int = 0
 ) -> str:
     """The text at ``url`` from a character on, with a line about where it came from.
 

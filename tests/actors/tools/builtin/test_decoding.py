@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.tools.builtin.http_client import Body, decode
+from motet.actors.telemetry.http import Body
+from motet.actors.tools.builtin.http_client import decode
 
 
 def raw_deflate(data: bytes) -> bytes:

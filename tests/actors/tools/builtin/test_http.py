@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.tools.builtin.http import PAGE_CHARS, fetch, refuse_unreadable
-from motet.actors.tools.builtin.http_client import HttpClient, parse, redirected
+from motet.actors.tools.builtin.http_client import WebClient, parse, redirected
 from motet.actors.tools.builtin.web import http_tool
 from motet.actors.tools.tool import Tool, ToolFailure
 from motet.protocols.config import HttpConfig
@@ -291,7 +291,7 @@ class TestTls:
         self, certificate: Path, server_context: ssl.SSLContext
     ) -> None:
         trusting = ssl.create_default_context(cafile=certificate)
-        client = HttpClient(1000, True, refuse_unreadable, trusting)
+        client = WebClient(1000, True, refuse_unreadable, trusting)
         async with serving({"/": reply(b"hidden")}, server_context) as server:
             assert (await fetch(client, 20, server.base)).endswith("hidden")
 
