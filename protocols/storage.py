@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,13 +31,20 @@ class Statement(msgspec.Struct, frozen=True):
     changes: int | None = None
 
 
-class Transact(Request[tuple[tuple[Row, ...], ...]], frozen=True, tag="storage.transact"):
+Transaction: TypeAlias = tuple[Statement, ...]
+Rows: TypeAlias = tuple[tuple[Row, ...], ...]
+"""The rows of each statement of a transaction."""
+Commit: TypeAlias = Callable[[Transaction], Awaitable[Rows]]
+"""Runs a transaction, and returns after its COMMIT."""
+
+
+class Transact(Request[Rows], frozen=True, tag="storage.transact"):
     """Run statements in one transaction; answered after COMMIT with each statement's rows.
 
     Many transactions share a commit; one that fails is rolled back alone.
     """
 
-    statements: tuple[Statement, ...]
+    statements: Transaction
 
 
 def storable(text: str) -> str:

@@ -16,8 +16,7 @@ import msgspec
 
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.session_sql import FORGET_KEYS
-from motet.actors.storage.tokens import Transact
-from motet.protocols.storage import SqlValue, Statement, storable
+from motet.protocols.storage import Commit, SqlValue, Statement, storable
 
 Whose: TypeAlias = tuple[str, str, str]
 """User, method and key."""
@@ -47,7 +46,7 @@ class Given:
 class AnswerBook:
     """The answers of one host's gateways. Both calls may raise a ``StorageError``."""
 
-    transact: Transact
+    transact: Commit
     readers: Readers
 
     async def read(self, since: float, most: int) -> tuple[Given, ...]:
@@ -131,7 +130,7 @@ class Stored:
     Both may raise a ``StorageError``.
     """
 
-    transact: Transact
+    transact: Commit
     readers: Readers
 
     async def find(self, state: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
@@ -36,7 +35,7 @@ from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
-from motet.actors.storage.writer import Database, Rows, Transaction, Writer
+from motet.actors.storage.writer import Database, Writer
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Fanout
 from motet.actors.telemetry.tracer import Tracer
@@ -60,7 +59,7 @@ from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
 from motet.protocols.rooms import RoomStoreMessage
 from motet.protocols.sessions import SessionStoreMessage
-from motet.protocols.storage import Transact
+from motet.protocols.storage import Commit, Transact
 from motet.protocols.teams import BoardProtocol
 from motet.protocols.traces import TraceProtocol
 from motet.runtime import ActorRef, System
@@ -112,7 +111,7 @@ class Stores:
     tracer: Tracer
     traces: ActorRef[TraceProtocol]
     tokens: TokenBook
-    transact: Callable[[Transaction], Awaitable[Rows]]
+    transact: Commit
 
 
 async def start_stores(

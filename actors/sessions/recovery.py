@@ -8,7 +8,7 @@ Guarantees: G14, G15.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -34,7 +34,6 @@ from motet.actors.storage import session_rows as stored
 from motet.actors.storage.events import append, storable
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.session_rows import LeftRun
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
@@ -42,7 +41,7 @@ from motet.protocols.events import EventRecord, RunInterrupted, SessionQuarantin
 from motet.protocols.messages import Request
 from motet.protocols.recovery import Given, Quarantined, RecoveryConfig
 from motet.protocols.sessions import Principal, RecoverRuns, RunInfo, SessionStoreMessage
-from motet.protocols.storage import ExpectationFailed, Row, Statement
+from motet.protocols.storage import Commit, ExpectationFailed, Row, Statement
 from motet.runtime import Actor, ActorRef, System, handles
 from motet.runtime.outside import wall_time
 
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Transact = Callable[[Transaction], Awaitable[Rows]]
+Transact = Commit
 
 
 @attrs.frozen(eq=False)

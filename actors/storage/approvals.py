@@ -7,7 +7,7 @@ takes the rows of that run along which are still on their way: they are on disk 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,7 +16,6 @@ from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_journal import RunJournal
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,
@@ -40,7 +39,14 @@ from motet.protocols.approvals import (
     WithdrawLeft,
 )
 from motet.protocols.errors import NotFound
-from motet.protocols.storage import ExpectationFailed, Statement, StorageError
+from motet.protocols.storage import (
+    Commit,
+    ExpectationFailed,
+    Rows,
+    Statement,
+    StorageError,
+    Transaction,
+)
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
 
@@ -59,7 +65,7 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     def __init__(
         self,
-        transact: Callable[[Transaction], Awaitable[Rows]],
+        transact: Commit,
         readers: Readers,
         journal: RunJournal,
         clock: Callable[[], float] = wall_time,

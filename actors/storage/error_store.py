@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Protocol, cast
 
@@ -16,7 +16,6 @@ from motet.actors.errors.log import logger
 from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import (
     ErrorProtocol,
@@ -28,6 +27,7 @@ from motet.protocols.errors import (
 )
 from motet.protocols.messages import Request
 from motet.protocols.storage import (
+    Commit,
     DatabaseClosed,
     DatabaseLocked,
     Row,
@@ -311,7 +311,7 @@ class ErrorStore(Actor[ErrorProtocol]):
 
     def __init__(
         self,
-        transact: Callable[[Transaction], Awaitable[Rows]],
+        transact: Commit,
         readers: Readers,
         clock: Callable[[], float] = wall_time,
         hex_source: Callable[[int], str] = fresh_hex,

@@ -10,7 +10,7 @@ stored transcript has one result for each call (G7).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import attrs
 
@@ -34,7 +34,6 @@ from motet.actors.storage import session_sql as sql
 from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_journal import RunJournal
-from motet.actors.storage.writer import Rows, Transaction
 from motet.actors.transcript.grammar import close_calls, recovered_rows
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import NotFound
@@ -81,7 +80,14 @@ from motet.protocols.sessions import (
     SetSessionModel,
     StoreSummary,
 )
-from motet.protocols.storage import ExpectationFailed, Statement, storable
+from motet.protocols.storage import (
+    Commit,
+    ExpectationFailed,
+    Rows,
+    Statement,
+    Transaction,
+    storable,
+)
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
 
@@ -110,7 +116,7 @@ class SessionStore(Actor[SessionStoreMessage]):
 
     def __init__(
         self,
-        transact: Callable[[Transaction], Awaitable[Rows]],
+        transact: Commit,
         readers: Readers,
         clock: Callable[[], float] = wall_time,
         *,

@@ -13,17 +13,14 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias, cast
+from collections.abc import Callable
+from typing import cast
 
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.sessions import Principal, Role
-from motet.protocols.storage import Row, Statement, StorageError
+from motet.protocols.storage import Commit, Row, Statement, StorageError
 from motet.protocols.tokens import NewToken, TokenInfo
-
-Transact: TypeAlias = Callable[[Transaction], Awaitable[Rows]]
 
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 _ID_DIGITS = 12
@@ -65,7 +62,7 @@ class TokenBook:
     """
 
     def __init__(
-        self, transact: Transact, readers: Readers, clock: Callable[[], float] = time.time
+        self, transact: Commit, readers: Readers, clock: Callable[[], float] = time.time
     ) -> None:
         self._transact = transact
         self._readers = readers

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import apsw
 import attrs
@@ -25,9 +25,10 @@ from motet.protocols.storage import (
     DatabaseClosed,
     ExpectationFailed,
     Row,
-    Statement,
+    Rows,
     StorageError,
     Transact,
+    Transaction,
 )
 from motet.runtime import Actor, handles
 
@@ -39,11 +40,6 @@ from motet.runtime import Actor, handles
 # for nothing. Invariants: nothing is reported as stored before COMMIT returned; when the COMMIT
 # fails, every transaction of the group failed, those included that had failed before: they may
 # have failed on rows that no longer exist.
-
-
-Transaction: TypeAlias = tuple[Statement, ...]
-Rows: TypeAlias = tuple[tuple[Row, ...], ...]
-"""The rows of each statement of a transaction."""
 
 
 def commit_group(

@@ -8,7 +8,7 @@ were detached, and one that raises is detached and counted (it never reaches a r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeAlias
 
 import attrs
@@ -18,9 +18,8 @@ from motet.actors.errors.describe import serialize_error, summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact
 from motet.actors.storage.events import append, numbered, storable, without_secrets
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.events import AnyEvent, EventRecord, Publish, Warned
-from motet.protocols.storage import DatabaseLocked
+from motet.protocols.storage import Commit, DatabaseLocked, Rows, Transaction
 from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import wall_time
 
@@ -294,7 +293,7 @@ class EventBus(Actor[Publish]):
 
     def __init__(
         self,
-        transact: Callable[[Transaction], Awaitable[Rows]],
+        transact: Commit,
         fanout: Fanout,
         clock: Callable[[], float] = wall_time,
         capacity: int = CAPACITY,

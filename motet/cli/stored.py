@@ -21,10 +21,16 @@ from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.actors.storage.session_rows import ASIDE, quarantined
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
-from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError
+from motet.protocols.storage import (
+    ExpectationFailed,
+    Row,
+    Rows,
+    Statement,
+    StorageError,
+    Transaction,
+)
 
 RUNS_BY_STATUS = "SELECT status, count(*) FROM runs GROUP BY status"
 

@@ -12,10 +12,11 @@ import attrs
 from motet.actors.storage.error_store import COLUMNS, ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Database, Rows, Transaction, Writer
+from motet.actors.storage.writer import Database, Writer
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.protocols.errors import ErrorProtocol, StoreError
 from motet.protocols.events import AnyEvent
+from motet.protocols.storage import Rows, Transaction
 from motet.runtime import ActorRef, System, open_system
 
 COLUMN_COUNT = len(COLUMNS.split())

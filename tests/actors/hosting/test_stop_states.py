@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.storage.writer import Rows, Transaction, Writer
+from motet.actors.storage.writer import Writer
 from motet.actors.transcript.grammar import violations
 from motet.protocols.approvals import ApprovalsConfig
 from motet.protocols.chat import JsonObject
@@ -18,7 +18,7 @@ from motet.protocols.config import HostConfig
 from motet.protocols.errors import NotFound
 from motet.protocols.host import Expected
 from motet.protocols.sessions import StopReport
-from motet.protocols.storage import StorageError
+from motet.protocols.storage import Rows, StorageError, Transaction
 from tests.actors.runs.ops import pending, suspended, tree_of
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say

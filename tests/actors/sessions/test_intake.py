@@ -11,10 +11,10 @@ from trio.testing import MockClock
 import motet
 from motet.actors.sessions.router import Retire
 from motet.actors.sessions.session import Session
-from motet.actors.storage.writer import Rows, Transaction, Writer
+from motet.actors.storage.writer import Writer
 from motet.protocols.chat import AssistantMessage
 from motet.protocols.sessions import Ack
-from motet.protocols.storage import StorageError
+from motet.protocols.storage import Rows, StorageError, Transaction
 from motet.runtime import ActorDead
 from tests.actors.runs.ops import ended, tree_of
 from tests.scripted import Scripted, say

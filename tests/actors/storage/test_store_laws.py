@@ -25,10 +25,9 @@ from motet.actors.storage.error_store import ErrorStore, list_query
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import migrate
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import GetError, ListErrors, StoredError, StoreError
-from motet.protocols.storage import ConstraintFailed, DiskFull
+from motet.protocols.storage import ConstraintFailed, DiskFull, Rows, Transaction
 from motet.runtime import open_system
 from tests.actors.errors.builders import COLUMN_COUNT, failure, open_store
 from tests.actors.storage.test_errors_store import model

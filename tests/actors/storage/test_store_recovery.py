@@ -18,7 +18,6 @@ from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.session_rows import INTERRUPTED, encode, recovered
 from motet.actors.storage.sessions import SessionStore
-from motet.actors.storage.writer import Rows, Transaction
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.events import EventRecord, RunCompleted, RunInterrupted
@@ -34,7 +33,7 @@ from motet.protocols.sessions import (
     RecoverRuns,
     RunInfo,
 )
-from motet.protocols.storage import Statement
+from motet.protocols.storage import Rows, Statement, Transaction
 from motet.runtime import open_system
 from tests.actors.sessions.store_builders import ANSWER, ASKS, CALL, RESULT, ROWS, open_store
 

@@ -9,7 +9,7 @@ import pytest
 
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
-from motet.actors.storage.writer import Transaction, commit_group
+from motet.actors.storage.writer import commit_group
 from motet.protocols.storage import (
     ConstraintFailed,
     DatabaseClosed,
@@ -19,6 +19,7 @@ from motet.protocols.storage import (
     SqlValue,
     Statement,
     StorageError,
+    Transaction,
 )
 
 ADD = "INSERT INTO notes (text) VALUES (?)"

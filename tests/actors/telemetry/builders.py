@@ -11,11 +11,11 @@ import trio
 
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Database, Rows, Transaction
+from motet.actors.storage.writer import Database
 from motet.actors.telemetry.event_bus import CAPACITY, EventBus, Fanout
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.events import AnyEvent, EventRecord, MessageAdded, Publish, TextDelta
-from motet.protocols.storage import Row, Transact
+from motet.protocols.storage import Row, Rows, Transact, Transaction
 from motet.runtime import ActorRef, System, handles, open_system
 
 STREAM = "session:user:alice"

@@ -12,11 +12,10 @@ from motet.actors.errors.classify import NO_TEXT
 from motet.actors.storage.error_store import ErrorStore
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Rows, Transaction
 from motet.actors.telemetry.error_channel import Reported
 from motet.protocols.errors import ErrorProtocol, GetError, ListErrors
 from motet.protocols.events import ErrorStoreFailed
-from motet.protocols.storage import DiskFull
+from motet.protocols.storage import DiskFull, Rows, Transaction
 from motet.runtime import ActorRef, open_system
 from tests.actors.errors.builders import FakeWriter, Warnings, open_store
 

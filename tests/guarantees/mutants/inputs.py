@@ -16,9 +16,8 @@ from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import Location
 from motet.actors.storage.run_journal import PATIENCE
 from motet.actors.storage.sessions import SessionStore
-from motet.actors.storage.writer import Rows, Transaction
 from motet.protocols.sessions import RecoverRuns
-from motet.protocols.storage import Statement
+from motet.protocols.storage import Rows, Statement, Transaction
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
 

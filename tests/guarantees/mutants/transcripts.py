@@ -25,9 +25,9 @@ from motet.actors.storage import (
 )
 from motet.actors.storage.run_journal import PATIENCE
 from motet.actors.storage.sessions import SessionStore
-from motet.actors.storage.writer import Rows, Transaction
 from motet.actors.transcript import grammar as transcript
 from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
+from motet.protocols.storage import Rows, Transaction
 from motet.protocols.tools import CallResult
 from motet.runtime.testing.scheduler import Patch
 from tests.guarantees.law import Mutant
