@@ -131,8 +131,8 @@ class Durable(Answering):
 
     def _waits(self, run: Run) -> bool:
         """For a person, and for nothing else."""
-        standing = self._tree.services.pending_approvals.standings.get(run.id)
-        return standing is not None and standing.waits and not standing.marks()
+        step = self._tree.services.pending_approvals.steps.get(run.id)
+        return step is not None and step.only_waits
 
     def _cut_off(self, runs: list[Run]) -> None:
         for run in runs:

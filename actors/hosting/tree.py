@@ -298,7 +298,7 @@ async def _attend(
         toolkit=toolkit,
     )
     services.pending_approvals, services.policy, services.mcp = (
-        gate.pending_approvals,
+        gate.pending,
         toolkit.policy,
         toolkit.mcp,
     )

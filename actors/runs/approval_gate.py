@@ -1,7 +1,7 @@
-"""The way of a call past a person: on record, shown, answered, and only then begun (G10).
+"""Asks people to approve calls: stored, published, answered, and only then begun (G10).
 
-Everything that goes wrong on it means that the call is not run. Cancelling leaves the approval on
-record: whoever ends the run withdraws it, and a run that is suspended finds it again.
+Every failure on this way means that the call does not run. Cancelling leaves the approval stored:
+the end of the run withdraws it, and a run that resumes finds it by its id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from motet.actors.errors.log import logger
-from motet.actors.runs.pending_approvals import PendingApprovals, Standing
+from motet.actors.runs.pending_approvals import CallApprovals, PendingApprovals
 from motet.actors.tools.arguments import preview
 from motet.protocols.approvals import (
     LATER,
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from motet.actors.runs.table import RunTable
 
 PREVIEW = 500
-LOOK = 60.0
-"""Seconds between two looks at whether a run that could not be left can be."""
+RETRY_SUSPENSION = 60.0
+"""Seconds after which a run that could not be suspended tries again."""
 
 log = logger(__name__)
 
 
 def hash_of(text: str) -> str:
-    """The hash by which arguments are frozen, of their canonical JSON."""
+    """The hash of canonical JSON that binds an approval to its arguments."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -57,46 +57,49 @@ def approval_id(run_id: str, call_id: str, args_hash: str) -> str:
 
 
 class ApprovalGate:
-    """Lets the calls of one host pass. ``config`` may be replaced at any time."""
+    """Lets the calls of one host begin. ``config`` may be replaced at any time."""
 
     def __init__(
         self,
-        desk: PendingApprovals,
+        pending: PendingApprovals,
         store: ActorRef[ApprovalProtocol],
         table: RunTable,
         config: ApprovalsConfig,
     ) -> None:
-        self.pending_approvals = desk
+        self.pending = pending
         self._store = store
         self._table = table
         self.config = config
 
     @property
     def call_scopes(self) -> dict[tuple[str, str], trio.CancelScope]:
-        """The time-outs of running calls, by (run, call); waits for a person pause them."""
-        return self.pending_approvals.timed
+        """See ``Approver`` of the tool executor."""
+        return self.pending.call_scopes
 
     async def authorize(
         self, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> Permission:
-        """Wait until the call may begin, or may not. Never raises but for a cancellation."""
-        standing = self.pending_approvals.standings.get(request.run_id)
+        """Wait until the call may begin, or may not. Raises nothing but a cancellation.
+
+        Cancelled, the call stays in its state: a stop withdraws its approval, suspending does not.
+        """
+        step, call_id = self.pending.steps.get(request.run_id), request.call.id
         try:
             open_ones = asked and await self._without_grants(request, asked)
             if not open_ones:
-                return await self._begin(standing, request, args, None, approved=bool(asked))
-            if standing is None or not self.config.ask:
+                return await self._begin(step, request, args, None, approved=bool(asked))
+            if step is None or not self.config.ask:
                 return Permission(f"a person has to decide, and nobody can be asked: {_why(asked)}")
-            info = await self._answer(standing, request, args, open_ones)
+            info = await self._answer(step, request, args, open_ones)
             if info.state == "pending":
-                return self._later(standing, request)
-            standing.answered(request.call.id)
+                return _suspend(step, call_id)
+            step.move(call_id, "answer")
             if info.state != "allowed":
                 return Permission(_refusal(info), info.state)
-            return await self._begin(standing, request, args, info, approved=True)
+            return await self._begin(step, request, args, info, approved=True)
         except Exception as error:
-            if standing is not None:
-                standing.answered(request.call.id)
+            if step is not None:
+                step.move(call_id, "refuse")
             log.error("an approval failed", run=request.run_id, exc_info=error)
             return Permission(f"the approval could not be put on record or used: {error}")
 
@@ -111,35 +114,32 @@ class ApprovalGate:
 
     async def _answer(
         self,
-        standing: Standing,
+        step: CallApprovals,
         request: ExecuteCall,
         args: JsonObject,
         asked: Sequence[Asking],
     ) -> ApprovalInfo:
-        """The approval when it is settled, or when it was waited for long enough."""
-        run, new = standing.run, self._new(standing, request, args, asked)
-        with self.pending_approvals.awaiting(new.id) as waiter:
-            # Before it is on record, so that whoever begins meanwhile is marked.
-            standing.hold(request.call.id, new.id)
-            # So is the clock stopped: the answer may be there before this task looks again.
-            with self.pending_approvals.pausing(self._above(run)):
-                info = await self._request(standing, new)
+        """The approval when it is settled, or pending when its run is to be suspended."""
+        run, new = step.run, self._new(step, request, args, asked)
+        with self.pending.awaiting(new.id) as waiter:
+            # Before the approval is stored, so that a call that begins meanwhile is recorded.
+            step.on_record = True
+            step.move(request.call.id, "ask")
+            # The clocks stop now too: the answer may be there before this task looks again.
+            with self.pending.paused(self._with_callers(run)):
+                info = await self._request(step, new)
                 hold = self.config.hold
                 while info.state == "pending":
                     with trio.move_on_after(hold):
                         await waiter.answered.wait()
                     info = waiter.info or info
-                    if standing.suspended is not None and not _has_children(run):
+                    if step.capture is not None and not _has_children(run):
                         break
-                    hold = max(hold, LOOK)
+                    hold = max(hold, RETRY_SUSPENSION)
         return info
 
     def _new(
-        self,
-        standing: Standing,
-        request: ExecuteCall,
-        args: JsonObject,
-        asked: Sequence[Asking],
+        self, step: CallApprovals, request: ExecuteCall, args: JsonObject, asked: Sequence[Asking]
     ) -> NewApproval:
         call, text = request.call, stable_json(args)
         digest = hash_of(text)
@@ -147,7 +147,7 @@ class ApprovalGate:
             id=approval_id(request.run_id, call.id, digest),
             run_id=request.run_id,
             call_id=call.id,
-            step=standing.place(call.id),
+            step=step.place(call.id),
             tool=call.name,
             args=text,
             args_hash=digest,
@@ -156,20 +156,20 @@ class ApprovalGate:
             life=self.config.expires,
         )
 
-    async def _request(self, standing: Standing, new: NewApproval) -> ApprovalInfo:
-        """Put it on record and show it. Shielded: what is on record has to be shown."""
-        suspended = standing.suspended() if standing.suspended is not None else None
+    async def _request(self, step: CallApprovals, new: NewApproval) -> ApprovalInfo:
+        """Store and publish it. Shielded: an approval that is stored has to be shown."""
+        state = step.capture() if step.capture is not None else None
         with trio.CancelScope(shield=True):
-            standing.run.asked = True
-            settled = await self._store.ask(RequestApproval(new, suspended, standing.marks()))
+            step.run.asked = True
+            settled = await self._store.ask(RequestApproval(new, state, step.marks()))
             info = settled.info
             if settled.fresh:
-                self.pending_approvals.expect(info, self.config.expires)
-                await self.pending_approvals.emit(standing.run, requested(info))
+                self.pending.expect(info, self.config.expires)
+                await self.pending.emit(step.run, requested(info))
             return info
         raise AssertionError("nobody cancels this scope")
 
-    def _above(self, run: Run) -> list[Run]:
+    def _with_callers(self, run: Run) -> list[Run]:
         """The run and those that wait for it: their time stands still with it."""
         runs = [run]
         while runs[-1].caller is not None:
@@ -179,41 +179,45 @@ class ApprovalGate:
             runs.append(parent)
         return runs
 
-    def _later(self, standing: Standing, request: ExecuteCall) -> Permission:
-        standing.leave(request.call.id)
-        return Permission("its run is suspended until a person has decided", LATER)
-
     # Beginning
 
     async def _begin(
         self,
-        standing: Standing | None,
+        step: CallApprovals | None,
         request: ExecuteCall,
         args: JsonObject,
         info: ApprovalInfo | None,
         *,
         approved: bool,
     ) -> Permission:
-        """The last step before the tool: in its turn, for the arguments that it gets now."""
-        if standing is None:
+        """The last thing before the tool runs: its turn, and the arguments that it gets now.
+
+        The call has begun before that is stored: a suspension in between must not run it again.
+        """
+        if step is None:
             return Permission(approved=approved)
         call = request.call
-        if standing.in_order and not await standing.turn(call.id):
-            return self._later(standing, request)
-        standing.began.add(call.id)
+        if step.in_order and not await step.turn(call.id):
+            return _suspend(step, call.id)
+        step.move(call.id, "begin")
         if info is not None:
             digest = hash_of(stable_json(args))
-            claim = ClaimApproval(info.id, request.run_id, digest, standing.mark(call))
+            claim = ClaimApproval(info.id, request.run_id, digest, step.mark(call))
             if not await self._store.ask(claim):
-                standing.began.discard(call.id)
+                step.move(call.id, "refuse")
                 return Permission("its approval is not for this, or was used already")
-        elif standing.asked:
-            await self._store.ask(MarkBegun(request.run_id, standing.mark(call)))
+        elif step.on_record:
+            await self._store.ask(MarkBegun(request.run_id, step.mark(call)))
         return Permission(approved=approved)
 
 
+def _suspend(step: CallApprovals, call_id: str) -> Permission:
+    step.move(call_id, "suspend")
+    return Permission("its run is suspended until a person has decided", LATER)
+
+
 def _has_children(run: Run) -> bool:
-    """Children beside it, that would be ended if it were left, or would not be told of."""
+    """Whether children work in the background: a suspension would end them, or lose their news."""
     return run.family is not None and bool(run.family.open)
 
 
@@ -225,7 +229,7 @@ def _why(asked: Sequence[Asking]) -> str:
 
 
 def _refusal(info: ApprovalInfo) -> str:
-    """What the model is told."""
+    """For the model."""
     match info.state:
         case "expired":
             return "nobody has answered the request for an approval in time; it was not run"
@@ -237,7 +241,7 @@ def _refusal(info: ApprovalInfo) -> str:
 
 
 def requested(info: ApprovalInfo) -> ApprovalRequested:
-    """The event that tells of an approval."""
+    """The event of a new approval."""
     return ApprovalRequested(
         id=info.id,
         call_id=info.call_id,

@@ -1,8 +1,8 @@
-"""Who waits for what in this process: batches of calls, answers that are awaited, and deadlines.
+"""The waits for people in one process: calls that wait, awaited answers, and deadlines.
 
-Plain data, touched by one Trio thread. Invariants: an answer reaches whoever waits for it, or is
-noted for the run that has just left; a call of a batch that runs in order begins its work when all
-before it have ended, and asks for its approval as soon as one before it waits for its own.
+Plain data, touched by one Trio thread. Invariants: an answer reaches the call that waits for it, or
+is noted for the run that has just been suspended; a call of a step that runs in order begins when
+all before it are done, and asks for its approval as soon as one before it waits for its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
+from motet.actors.runs.call_states import PENDING, CallEvent, CallStates
 from motet.actors.transcript.grammar import missing_result
 from motet.protocols.approvals import ApprovalInfo, Mark, SuspendedState
 from motet.protocols.chat import Call
@@ -27,103 +28,87 @@ if TYPE_CHECKING:
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
 
 
-async def _unheard(_run: Run, _event: AnyEvent) -> None:
-    """There is no host that could tell."""
+async def _unpublished(_run: Run, _event: AnyEvent) -> None:
+    """Before the host can publish."""
 
 
 @attrs.define(eq=False)
-class Standing:
-    """The calls that a run is at.
+class CallApprovals:
+    """The calls of one tool step, as those see them that let calls begin.
 
     Attributes:
         step: the place of their assistant row among the rows of the run.
-        in_order: their work is done one by one.
-        suspended: what the run needs to go on later, as of now; None: it cannot.
-        asked: one of them is on record as waiting, so that each that begins has to be too.
-        began: ids of calls whose work has begun.
-        held: ids of calls that wait for a person, each with its approval.
-        left: ids of calls that are for later.
-        look: called when another of them may come forward, while they are run in order.
+        in_order: their tools run one by one.
+        capture: gives what the run needs to be resumed, as of now; None: it cannot be suspended.
+        on_record: the run can be resumed from disk, so that each call that begins is recorded too.
     """
 
     run: Run
     calls: tuple[Call, ...]
+    states: CallStates
     step: int
     in_order: bool
-    suspended: Callable[[], SuspendedState] | None
-    asked: bool = False
-    began: set[str] = attrs.field(factory=set[str])
-    held: dict[str, str] = attrs.field(factory=dict[str, str])
-    left: set[str] = attrs.field(factory=set[str])
-    look: Callable[[], None] | None = None
-    _ended: set[str] = attrs.field(factory=set[str])
+    capture: Callable[[], SuspendedState] | None
+    on_record: bool = False
+    _look: Callable[[], None] | None = None
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def waits(self) -> bool:
-        """Whether a person could make it go on."""
-        return bool(self.held or self.left)
+        """Whether a person's answer can make the run go on."""
+        return self.states.has_any(*PENDING)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether the run does nothing but wait for people."""
+        return self.waits and not self.states.has_any("begun")
 
     def place(self, call_id: str) -> int:
-        """Where the result of a call stands among the rows of the run."""
+        """The place of a call's result among the rows of the run."""
         return self.step + 1 + [call.id for call in self.calls].index(call_id)
 
     def mark(self, call: Call) -> Mark:
         return Mark(self.place(call.id), missing_result(call, "unknown"))
 
     def marks(self) -> tuple[Mark, ...]:
-        """For those that work now."""
-        return tuple(self.mark(call) for call in self.calls if call.id in self.began - self._ended)
+        """Of the calls whose tools run now."""
+        return tuple(self.mark(call) for call in self.calls if self.states[call.id] == "begun")
 
-    def may_begin(self, index: int) -> bool:
-        """In a batch that runs in order, whether a call may come forward: the one before it has
-        ended, or waits for a person.
+    @contextmanager
+    def watched(self, look: Callable[[], None]) -> Generator[None]:
+        """A block in which ``look`` is called when another call of an ordered step may be asked."""
+        self._look = look
+        try:
+            yield
+        finally:
+            self._look = None  # or the whole step would wait for the garbage collector
 
-        Those behind one that is for later come forward too, so that they are asked for as well.
+    def may_ask(self, index: int) -> bool:
+        """In an ordered step, whether a call may be taken to its gates.
+
+        It may when the one before it is done, and also when that one waits or is suspended, so that
+        people are asked for all of them at once.
         """
-        if not index:
-            return True
-        before = self.calls[index - 1].id
-        return before in self._ended or before in self.held or before in self.left
+        return not index or self.states[self.calls[index - 1].id] in {"done", *PENDING}
 
     async def turn(self, call_id: str) -> bool:
-        """In a batch that runs in order, wait until it may do its work; False: it is for later, as
-        one before it is.
-        """
+        """In an ordered step, wait until the call may begin; False: one before it is suspended."""
         ids = [call.id for call in self.calls]
         before = ids[: ids.index(call_id)]
-        while not self._ended.issuperset(before):
-            if not self.left.isdisjoint(before):
+        while not all(self.states[one] == "done" for one in before):
+            if any(self.states[one] == "suspended" for one in before):
                 return False
             await self._changed.wait()
         return True
 
-    def hold(self, call_id: str, approval: str) -> None:
-        self.asked = True
-        self.began.discard(call_id)
-        self.held[call_id] = approval
-        self._tell()
-
-    def answered(self, call_id: str) -> None:
-        self.held.pop(call_id, None)
-
-    def leave(self, call_id: str) -> None:
-        self.held.pop(call_id, None)
-        self.left.add(call_id)
-        self._tell()
-
-    def end(self, call_id: str) -> None:
-        self._ended.add(call_id)
-        if self.in_order:
-            self._tell()
-
-    def _tell(self) -> None:
-        if not self.in_order:
-            return  # nobody waits for it
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-        if self.look is not None:
-            self.look()
+    def move(self, call_id: str, event: CallEvent) -> None:
+        """Make a transition; in an ordered step, have the later calls look for their turn."""
+        self.states.move(call_id, event)
+        if self.in_order and event in ("ask", "suspend", "report"):
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+            if self._look is not None:
+                self._look()
 
 
 @attrs.define(eq=False)
@@ -135,23 +120,23 @@ class Waiter:
 
 
 class PendingApprovals:
-    """All that waits in one host.
+    """All that waits for people in one host.
 
     Attributes:
-        standings: the batches of live runs, by the ids of their runs.
+        steps: the tool steps of live runs, by the ids of their runs.
         deadlines: when approvals expire, on Trio's clock.
         news, asked: set when there is a deadline that was not there before.
-        timed: the scopes with the time-outs of calls at work, by their run and themselves.
+        call_scopes: the time-outs of running calls, by (run, call).
         emit: publishes an event of a run; the host's.
     """
 
     def __init__(self) -> None:
-        self.standings: dict[str, Standing] = {}
+        self.steps: dict[str, CallApprovals] = {}
         self.deadlines: dict[str, float] = {}
         self.news = trio.Event()
         self.asked = trio.Event()
-        self.timed: dict[tuple[str, str], trio.CancelScope] = {}
-        self.emit: Emit = _unheard
+        self.call_scopes: dict[tuple[str, str], trio.CancelScope] = {}
+        self.emit: Emit = _unpublished
         self._waiters: dict[str, Waiter] = {}
         self._paused: dict[trio.CancelScope, tuple[int, float, float]] = {}
 
@@ -168,13 +153,13 @@ class PendingApprovals:
             del self._waiters[approval]
 
     def expect(self, info: ApprovalInfo, life: float) -> None:
-        """It expires in so many seconds."""
+        """Expire it in so many seconds."""
         self.deadlines[info.id] = trio.current_time() + life
         self.news.set()
         self.asked.set()
 
-    def settled(self, info: ApprovalInfo) -> bool:
-        """It has an answer, or needs none any more; whether a call waits here for that."""
+    def settle(self, info: ApprovalInfo) -> bool:
+        """Forget a pending approval that is settled; whether a call has waited here for it."""
         self.deadlines.pop(info.id, None)
         waiter = self._waiters.get(info.id)
         if waiter is None:
@@ -184,12 +169,12 @@ class PendingApprovals:
         return True
 
     @contextmanager
-    def pausing(self, runs: Sequence[Run]) -> Generator[None]:
-        """Time in here is neither the wall time of these runs, nor that of calls that wait for one.
+    def paused(self, runs: Sequence[Run]) -> Generator[None]:
+        """A block whose time counts against no limit of these runs and of calls that wait for them.
 
-        Whoever else waits for them too.
+        Blocks overlap when several calls wait: a clock stands still until the last one has ended.
         """
-        callers = [self.timed[run.caller] for run in runs if run.caller in self.timed]
+        callers = [self.call_scopes[run.caller] for run in runs if run.caller in self.call_scopes]
         clocks = [*((run.scope, run.budget) for run in runs), *((one, None) for one in callers)]
         for scope, _ in clocks:
             count, since, deadline = self._paused.get(
@@ -201,9 +186,9 @@ class PendingApprovals:
             yield
         finally:
             for scope, budget in clocks:
-                self._go_on(scope, budget)
+                self._unpause(scope, budget)
 
-    def _go_on(self, scope: trio.CancelScope, budget: Budget | None) -> None:
+    def _unpause(self, scope: trio.CancelScope, budget: Budget | None) -> None:
         count, since, deadline = self._paused.pop(scope)
         if count > 1:
             self._paused[scope] = count - 1, since, deadline

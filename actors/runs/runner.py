@@ -33,6 +33,7 @@ from motet.actors.runs.tool_step import ToolStep
 from motet.actors.runs.turn import CallModel, Decision, Finish, RunCalls, Turn
 from motet.actors.transcript.loops import LoopDetector
 from motet.protocols import events
+from motet.protocols.approvals import Resumption
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import AgentError, Internal
 from motet.protocols.hooks import Continue
@@ -90,7 +91,7 @@ class TurnRunner:
             # Before any await, so that a stop finds the run whole.
             self._next = resume_turn(self.turn, self.voice, self.trace, left)
             if isinstance(self._next, RunCalls):
-                self.batch = self._new_batch(self._next)
+                self.batch = self._new_batch(self._next, left)
             run.resumption = None
 
     @property
@@ -146,7 +147,7 @@ class TurnRunner:
         """Announce cut calls, store the rows, say how the run ended. One transaction, one event."""
         run, turn, suspension = self.run, self.turn, self.suspension
         if self.batch is not None:
-            await self.batch.tell_cut()
+            await self.batch.report_cut()
         self.hearing.conclude()
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
@@ -407,9 +408,9 @@ class TurnRunner:
                 await self.services.note(self.run, step, self.turn.rows[step])
         return decision
 
-    def _new_batch(self, decision: RunCalls) -> ToolStep:
-        batch = ToolStep(self.run, self.services, decision.calls, len(self.turn.rows) - 1)
-        return self.suspension.batch(batch)
+    def _new_batch(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
+        step, capture = len(self.turn.rows) - 1, self.suspension.capture
+        return ToolStep(self.run, self.services, decision.calls, step, capture, left)
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
         """Its results; the batch stays when some of them are for later."""
@@ -418,7 +419,7 @@ class TurnRunner:
         assert isinstance(intent, AssistantMessage)
         self.batch = self.batch or self._new_batch(decision)
         results = await self.batch.execute(intent)
-        if self.batch.standing.left:
+        if self.batch.states.has_any("suspended"):
             return []
         await self.steering.admit()
         self.batch = None

@@ -7,6 +7,7 @@ a person, by its caller or by a limit ends it instead. It is left only with all 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -65,33 +66,34 @@ class Suspension:
         self._failed = False
         self._kept_for_next_host = False
 
-    def batch(self, calls: ToolStep) -> ToolStep:
-        """Let it be left, unless it is a part of another run, which needs its result now."""
-        if self._services.suspended_runs is not None and self._run.caller is None:
-            calls.standing.suspended = self._suspended
-        return calls
+    @property
+    def capture(self) -> Callable[[], SuspendedState] | None:
+        """Gives what the run needs to be resumed; None: it is a part of a run that needs it now."""
+        if self._services.suspended_runs is None or self._run.caller is not None:
+            return None
+        return self._captured
 
-    def is_due(self, batch: ToolStep | None) -> bool:
-        """Whether a run that is cut off now is left, not ended."""
+    def is_due(self, step: ToolStep | None) -> bool:
+        """Whether a run that is cut off now is suspended, not ended."""
         run = self._run
-        if batch is None or batch.standing.suspended is None or self._failed:
+        if step is None or step.approvals.capture is None or self._failed:
             return False
         if run.family is not None and run.family.open:
             return False  # nobody would tell it later what came of its children
-        return self._is_free and batch.standing.waits
+        return self._is_free and step.approvals.waits
 
     @property
     def _is_free(self) -> bool:
         """Whether nobody wants its end."""
         return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
 
-    async def suspend(self, batch: ToolStep | None) -> bool:
+    async def suspend(self, step: ToolStep | None) -> bool:
         """Put all of it on disk and say so; False: it must be ended. Shielded, with a budget."""
-        assert batch is not None
+        assert step is not None
         deadline = trio.current_time() + LEAVE_BUDGET
         with trio.CancelScope(shield=True, deadline=deadline):
             try:
-                self.done = await self._store(batch)
+                self.done = await self._store(step)
                 self.done = self.done and self._is_free
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
@@ -110,11 +112,11 @@ class Suspension:
             message = f"the last rows of a run for the next host are not on disk: {error}"
             await self._services.warn(self._run, "transcript", message)
 
-    async def _store(self, batch: ToolStep) -> bool:
+    async def _store(self, step: ToolStep) -> bool:
         suspended_runs, run = self._services.suspended_runs, self._run
         assert suspended_runs is not None
-        rows = await batch.leave()
-        if not await suspended_runs.store(run.id, self._suspended(), rows):
+        rows = await step.suspend()
+        if not await suspended_runs.store(run.id, self._captured(), rows):
             return False
         waiting = await suspended_runs.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
         self.approvals = tuple(one.id for one in reversed(waiting))
@@ -145,7 +147,7 @@ class Suspension:
             self._services.pending_approvals.deadlines.pop(info.id, None)
             await self._voice.emit(events.ApprovalResolved(info.id, "cancelled", ""))
 
-    def _suspended(self) -> SuspendedState:
+    def _captured(self) -> SuspendedState:
         return suspended_state(self._run, self._turn, self._voice, self._trace)
 
 
@@ -229,7 +231,7 @@ class SuspendedRuns:
 
         A run that is leaving just now will find that it was answered.
         """
-        if self.pending_approvals.settled(info):
+        if self.pending_approvals.settle(info):
             return
         run = self.table.runs.get(info.run_id)
         if run is not None:

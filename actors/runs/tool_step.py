@@ -1,4 +1,4 @@
-"""Runs the calls of one answer and tells of them, so that a cut leaves no call unanswered.
+"""Runs the calls of one answer and publishes them, so that a cut leaves no call unanswered.
 
 Invariant: every ``tool.call`` event is followed by exactly one ``tool.result`` event (G7, G8).
 """
@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from motet.actors.runs.pending_approvals import Standing
+from motet.actors.runs.call_states import OPEN, CallStates
+from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.resume import known, marks
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
@@ -19,7 +20,7 @@ from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
 from motet.actors.transcript import input_guard as guard
 from motet.protocols import events
-from motet.protocols.approvals import LATER, Mark, SuspendedState
+from motet.protocols.approvals import LATER, Mark, Resumption, SuspendedState
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.sessions import RecordIntent
 from motet.protocols.tools import CallResult, ExecuteCall
@@ -30,10 +31,11 @@ ARGUMENT_PREVIEW = 500
 
 
 class ToolStep:
-    """The calls of one assistant row. ``step`` is that row's place among the rows of its run.
+    """The calls of one assistant row. ``step`` is the place of that row among the rows of its run.
 
-    ``record`` holds one result per call at every moment, also when the batch has been cut.
-    ``suspended`` gives what the run needs to go on later; None: it cannot be left.
+    ``record`` holds one result per call at every moment, also when the calls have been cut.
+    ``capture`` gives what the run needs to be resumed; None: it cannot be suspended. ``left``: what
+    the run resumes from, if it was suspended or recovered at these calls.
     """
 
     def __init__(
@@ -42,30 +44,31 @@ class ToolStep:
         services: Services,
         calls: tuple[Call, ...],
         step: int,
-        suspended: Callable[[], SuspendedState] | None = None,
+        capture: Callable[[], SuspendedState] | None = None,
+        left: Resumption | None = None,
     ) -> None:
         self.run = run
         self.services = services
         self.calls = calls
         self.step = step
         self.record: list[CallResult] = []
+        self.states = CallStates(calls, left)
+        self.approvals = CallApprovals(
+            run,
+            calls,
+            self.states,
+            step,
+            services.of(run).catalog.in_order(run.agent.name, calls),
+            capture,
+            on_record=left is not None,
+        )
         self._spans: dict[int, OpenSpan] = {}
-        in_order = services.of(run).catalog.in_order(run.agent.name, calls)
-        self.standing = Standing(run, calls, step, in_order, suspended)
-        left, run.resumption = run.resumption, None
         self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
-        self._told = left.told if left is not None else frozenset[str]()
-        self._open = {
-            index
-            for index, call in enumerate(calls)
-            if call.id in self._announced and call.id not in self._told
-        }
-        self.standing.asked = left is not None
 
     @property
     def results(self) -> list[CallResult]:
-        """What is known of each call now; before a batch has begun, what was known of it before."""
+        """The results as of now; before the first call has begun, those that were stored before."""
         found = self.record or [
             CallResult(call.id, call.name, BEFORE_START, "cancelled_before_start")
             for call in self.calls
@@ -78,14 +81,11 @@ class ToolStep:
         The calls are on disk before the first one starts: a crash then shows as ``unknown``.
         """
         await self._store_intent(intent)
-        run, standing, standings = (
-            self.run,
-            self.standing,
-            self.services.pending_approvals.standings,
-        )
+        run, approvals, steps = self.run, self.approvals, self.services.pending_approvals.steps
         limit, may_begin = run.limits.parallel, None
-        if standing.in_order:
-            limit, may_begin = len(self.calls), standing.may_begin
+        if approvals.in_order:
+            # The gate keeps their order, so that people are asked for several of them at once.
+            limit, may_begin = len(self.calls), approvals.may_ask
         batch = RunningBatch(
             self.calls,
             self.services.tools,
@@ -94,51 +94,44 @@ class ToolStep:
             may_begin=may_begin,
             record=self.record,
         )
-        if standing.in_order:
-            standing.look = batch.look_again
-        standings[run.id] = standing
+        steps[run.id] = approvals
         try:
-            return await batch.run()
+            with approvals.watched(batch.look_again):
+                return await batch.run()
         finally:
-            del standings[run.id]
-            standing.look = None  # else all of it would wait for the garbage collector
+            del steps[run.id]
 
-    async def tell_cut(self) -> None:
-        """Tell the end of calls that were cut; part of a run's clean-up.
+    async def report_cut(self) -> None:
+        """Publish the results of calls that were cut, as a part of a run's clean-up (G7)."""
+        for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
+            if self.states[call.id] in OPEN:
+                await self._report(result, index)
 
-        What a run that was suspended had announced has an end too.
+    async def suspend(self) -> tuple[Mark, ...]:
+        """Publish the results of calls that were cut while they ran; all results that are known.
+
+        The other calls have not begun, and begin when the run is resumed.
         """
-        results = self.results
-        for index in sorted(self._open):
-            await self._tell_end(results[index], index)
-
-    async def leave(self) -> tuple[Mark, ...]:
-        """Tell the end of calls that were cut while they worked, and give all that is known.
-
-        The others are for later: they have not begun.
-        """
-        standing = self.standing
         settled: dict[str, CallResult] = {}
         for index, (call, result) in enumerate(zip(self.calls, self.results, strict=True)):
-            if index not in self._open:
-                begun = call.id not in standing.left and result.outcome != "cancelled_before_start"
-            else:
-                begun = call.id in standing.began
-                if begun:
-                    await self._tell_end(result, index)
-            if begun:
-                settled[call.id] = result
+            match self.states[call.id]:
+                case "begun":
+                    await self._report(result, index)
+                    settled[call.id] = result
+                case "new" | "done" if result.outcome != "cancelled_before_start":
+                    settled[call.id] = result
+                case _:
+                    pass
         return marks(self.step, self.calls, settled)
 
-    # Around each call
+    # Around each call: see ``Around`` of the batch
 
     async def begin(self, index: int) -> ExecuteCall | CallResult:
         run, call = self.run, self.calls[index]
         if (result := self._known.get(call.id)) is not None:
-            if call.id not in self._told:
+            if self.states[call.id] != "done":
                 await self._announce(index, call)
-                await self._tell_end(result, index)
-            self.standing.end(call.id)
+                await self._report(result, index)
             return result
         self._spans[index] = self.services.tracer.of(run.id).tool(call)
         await self._announce(index, call)
@@ -148,7 +141,6 @@ class ToolStep:
         call, span = self.calls[index], self._spans.pop(index)
         if isinstance(became, Cut):
             span.cut()
-            self._ended(call)
             return None
         try:
             if isinstance(became, Failed):
@@ -164,27 +156,22 @@ class ToolStep:
         return result
 
     async def tell(self, index: int, result: CallResult) -> None:
-        try:
-            if result.kind != LATER:
-                row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
-                await self.services.note(self.run, self.step + 1 + index, row)
-                await self._tell_end(result, index)
-        finally:
-            self._ended(self.calls[index])
-
-    def _ended(self, call: Call) -> None:
-        if call.id not in self.standing.left:
-            self.standing.end(call.id)
+        if result.kind != LATER:
+            row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
+            await self.services.note(self.run, self.step + 1 + index, row)
+            await self._report(result, index)
 
     async def _announce(self, index: int, call: Call) -> None:
-        self._open.add(index)
-        if call.id in self._announced:
+        if self.states[call.id] == "announced":
             return
-        args = preview(call.arguments, ARGUMENT_PREVIEW)
-        await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
+        if call.id not in self._announced:
+            args = preview(call.arguments, ARGUMENT_PREVIEW)
+            await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
+        # After the event, which is cut as a whole or not at all: so no end comes without a begin.
+        self.approvals.move(call.id, "announce")
 
     def _screened(self, result: CallResult) -> CallResult:
-        """What came from the web or a server, with a warning in front if it reads like orders."""
+        """A result of the web or of an MCP server; if it reads like orders, behind a warning."""
         if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
             return result
         finding = guard.check(result.text, self.services.guard, "result")
@@ -193,8 +180,7 @@ class ToolStep:
         self.services.log_finding(self.run, finding)
         return replace(result, text=guard.with_warning(result.text, finding))
 
-    async def _tell_end(self, result: CallResult, index: int) -> None:
-        self._open.discard(index)
+    async def _report(self, result: CallResult, index: int) -> None:
         event = events.ToolResult(
             id=result.call_id,
             name=result.name,
@@ -207,6 +193,7 @@ class ToolStep:
             result_id=result.result_id,
         )
         await self.services.emit(self.run, event)
+        self.approvals.move(result.call_id, "report")
 
     async def _store_intent(self, intent: AssistantMessage) -> None:
         try:
