@@ -1,7 +1,11 @@
-"""The points where hooks stand, as one table: what is shown, what may be decided, what fails how.
+"""The points of hooks as one table: the event, the allowed decisions, the failure policy. Pure.
 
 Rules: ``Abort`` works at every point that waits for its hooks; where the default is ``block``,
 only a returned decision lets something happen; points without decisions have observers only.
+
+A hook's return value becomes a decision that its point allows (:func:`restriction`,
+:func:`allowance`): one that restricts is taken however malformed it is; one that lets something
+happen must be well-formed, and is refused by ``TypeError`` or ``ValueError``, a fault of the hook.
 """
 
 from __future__ import annotations
@@ -15,35 +19,21 @@ import msgspec
 from msgspec.structs import replace
 
 from motet.actors.transcript.grammar import close_calls
+from motet.protocols import hooks
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
-    AfterChild,
-    AfterCompact,
-    AfterModel,
-    AfterTool,
     Allow,
     AnyDecision,
     AnyHookEvent,
     Ask,
-    BeforeChild,
-    BeforeCompact,
-    BeforeInput,
-    BeforeModel,
-    BeforeOutput,
-    BeforeTool,
     Continue,
     Deny,
     OnError,
     Point,
     Replace,
     Respond,
-    RunEnd,
-    RunError,
-    RunWarning,
-    SessionEnd,
-    SessionStart,
     point_of,
 )
 from motet.protocols.models import ModelRequest, ModelResponse
@@ -51,7 +41,7 @@ from motet.protocols.models import ModelRequest, ModelResponse
 
 @attrs.frozen
 class PointRule:
-    """One row of the table. ``replaces`` names the field of the event that a Replace is for."""
+    """One row of the table. ``replaces``: the field of the event that a ``Replace`` is for."""
 
     event: type[AnyHookEvent]
     decides: tuple[type[AnyDecision], ...] = ()
@@ -70,53 +60,47 @@ class PointRule:
 
 POINTS: Mapping[Point, PointRule] = MappingProxyType(
     {
-        "session_start": PointRule(SessionStart, (Abort, Allow)),
-        "session_end": PointRule(SessionEnd),
+        "session_start": PointRule(hooks.SessionStart, (Abort, Allow)),
+        "session_end": PointRule(hooks.SessionEnd),
         "before_input": PointRule(
-            BeforeInput, (Abort, Deny, Respond, Replace, Allow), "block", "text"
+            hooks.BeforeInput, (Abort, Deny, Respond, Replace, Allow), "block", "text"
         ),
         "before_model": PointRule(
-            BeforeModel, (Abort, Respond, Replace, Allow), "block", "request"
+            hooks.BeforeModel, (Abort, Respond, Replace, Allow), "block", "request"
         ),
-        "after_model": PointRule(AfterModel, (Abort, Replace, Allow), "continue", "response"),
-        "before_tool": PointRule(BeforeTool, (Abort, Deny, Ask, Respond, Allow), "block"),
-        "after_tool": PointRule(AfterTool, (Abort, Replace, Allow), "continue", "text"),
+        "after_model": PointRule(hooks.AfterModel, (Abort, Replace, Allow), "continue", "response"),
+        "before_tool": PointRule(hooks.BeforeTool, (Abort, Deny, Ask, Respond, Allow), "block"),
+        "after_tool": PointRule(hooks.AfterTool, (Abort, Replace, Allow), "continue", "text"),
         "before_output": PointRule(
-            BeforeOutput, (Abort, Deny, Continue, Replace, Allow), "block", "text"
+            hooks.BeforeOutput, (Abort, Deny, Continue, Replace, Allow), "block", "text"
         ),
-        "before_child": PointRule(BeforeChild, (Abort, Deny, Allow), "block"),
-        "after_child": PointRule(AfterChild),
-        "before_compact": PointRule(BeforeCompact, (Abort, Deny, Allow)),
-        "after_compact": PointRule(AfterCompact),
-        "run_end": PointRule(RunEnd),
-        "error": PointRule(RunError),
-        "warning": PointRule(RunWarning),
+        "before_child": PointRule(hooks.BeforeChild, (Abort, Deny, Allow), "block"),
+        "after_child": PointRule(hooks.AfterChild),
+        "before_compact": PointRule(hooks.BeforeCompact, (Abort, Deny, Allow)),
+        "after_compact": PointRule(hooks.AfterCompact),
+        "run_end": PointRule(hooks.RunEnd),
+        "error": PointRule(hooks.RunError),
+        "warning": PointRule(hooks.RunWarning),
     }
 )
 
 TOOL_POINTS: frozenset[Point] = frozenset({"before_tool", "after_tool"})
-"""Where ``match`` chooses among tools."""
+"""Here ``match`` selects tools."""
 
 
 def rule_of(point: str) -> PointRule:
-    """The row of a point. Raises ``ConfigError`` that names the points there are."""
+    """The row of a point. Raises ``ConfigError`` that lists all points."""
     for known, rule in POINTS.items():
         if known == point:
             return rule
     raise ConfigError(f"no such point {point!r}: hooks stand at {', '.join(POINTS)}")
 
 
-# What a hook returned, as a decision that its point allows; pure.
-#
-# A decision that restricts is taken however malformed it is; one that lets something happen must be
-# whole. Raises ``TypeError`` and ``ValueError``, each a fault of the hook.
-
-
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def restriction(event: AnyHookEvent, value: object) -> Abort | Deny | Ask | None:
-    """The decision, if it is one that restricts and that the point allows."""
+    """The decision, if it restricts and the point allows it."""
     if not isinstance(value, POINTS[point_of(event)].decides):
         return None
     match value:
@@ -131,7 +115,10 @@ def restriction(event: AnyHookEvent, value: object) -> Abort | Deny | Ask | None
 
 
 def allowance(event: AnyHookEvent, value: object) -> AnyDecision:
-    """The decision, if it lets things go on, in some way, and the point allows it."""
+    """The decision, if it lets something happen and the point allows it.
+
+    Raises ``TypeError`` and ``ValueError`` for anything else.
+    """
     point = point_of(event)
     rule = POINTS[point]
     if value is None and rule.is_silent_allow:
@@ -155,28 +142,29 @@ def allowance(event: AnyHookEvent, value: object) -> AnyDecision:
 
 
 def replaced(event: AnyHookEvent, decision: AnyDecision) -> AnyHookEvent:
-    """The event as the next hook is to see it."""
+    """The event as the next hook sees it."""
     match event, decision:
-        case BeforeTool(), Allow(args=args) if args is not None:
+        case hooks.BeforeTool(), Allow(args=args) if args is not None:
             return replace(event, args=args)
-        case BeforeModel(), Replace(request=request) if request is not None:
+        case hooks.BeforeModel(), Replace(request=request) if request is not None:
             return replace(event, request=request)
-        case AfterModel(), Replace(response=response) if response is not None:
+        case hooks.AfterModel(), Replace(response=response) if response is not None:
             return replace(event, response=response)
-        case ((BeforeInput() | BeforeOutput() | AfterTool()), Replace(text=text)) if (
-            text is not None
-        ):
+        case (
+            (hooks.BeforeInput() | hooks.BeforeOutput() | hooks.AfterTool()),
+            Replace(text=text),
+        ) if text is not None:
             return replace(event, text=text)
         case _:
             return event
 
 
 def own_copy(event: AnyHookEvent) -> AnyHookEvent:
-    """The event with copies of what can be changed in place: nobody keeps a hold on it."""
+    """The event with copies of its mutable parts, so that a hook cannot change them in place."""
     match event:
-        case BeforeTool(args=args) | AfterTool(args=args):
+        case hooks.BeforeTool(args=args) | hooks.AfterTool(args=args):
             return replace(event, args=copied(args))
-        case BeforeModel(request=request):
+        case hooks.BeforeModel(request=request):
             tools = tuple(replace(t, parameters=copied(t.parameters)) for t in request.tools)
             return replace(event, request=replace(request, tools=tools))
         case _:
@@ -184,25 +172,25 @@ def own_copy(event: AnyHookEvent) -> AnyHookEvent:
 
 
 def copied(args: JsonObject | None) -> JsonObject:
-    """Raises ``TypeError`` for what is not JSON."""
+    """A deep copy. Raises ``TypeError`` for values that are not JSON."""
     copy: JsonObject = msgspec.to_builtins(args)
     return copy
 
 
 def _replacement(event: AnyHookEvent, value: Replace) -> Replace:
-    """Whole, of the right kind, and what the model or its provider can be given."""
+    """Of the right type throughout, and valid for the model or its provider."""
     fields = {name: getattr(value, name) for name in ("text", "request", "response")}
     given = [name for name, part in fields.items() if part is not None]
     wanted = POINTS[point_of(event)].replaces
     match event, given:
-        case AfterModel(response=response), ["text"]:
+        case hooks.AfterModel(response=response), ["text"]:
             text = msgspec.convert(value.text, str)
             return Replace(response=replace(response, text=text))
-        case AfterModel(response=old), ["response"]:
+        case hooks.AfterModel(response=old), ["response"]:
             return Replace(response=_response(_whole(value.response, ModelResponse), old))
-        case BeforeModel(), ["request"]:
+        case hooks.BeforeModel(), ["request"]:
             return Replace(request=_request(_whole(value.request, ModelRequest)))
-        case ((BeforeInput() | BeforeOutput() | AfterTool()), ["text"]):
+        case ((hooks.BeforeInput() | hooks.BeforeOutput() | hooks.AfterTool()), ["text"]):
             return Replace(msgspec.convert(value.text, str))
         case _:
             got = " and ".join(given) or "nothing"
@@ -210,7 +198,7 @@ def _replacement(event: AnyHookEvent, value: Replace) -> Replace:
 
 
 def _whole(value: object, kind: type[S]) -> S:
-    """A copy of a struct whose parts all have the declared types."""
+    """A copy of a struct, checked field by field."""
     if not isinstance(value, kind):
         raise TypeError(f"expected a {kind.__name__}, not {_kind(value)}")
     return msgspec.convert(msgspec.to_builtins(value), kind)
@@ -223,7 +211,7 @@ def _request(request: ModelRequest) -> ModelRequest:
 
 
 def _response(response: ModelResponse, old: ModelResponse) -> ModelResponse:
-    """What was spent stays as it was counted."""
+    """With the usage of the real response, since that was spent."""
     ids = [call.id for call in response.calls]
     if len(set(ids)) != len(ids):
         raise ValueError(f"two calls of the replaced response share one id: {ids}")

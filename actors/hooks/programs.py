@@ -1,7 +1,12 @@
-"""The words of Claude Code's hooks: an event as a program reads it, what its answer means; pure.
+"""Programs as hooks, with the protocol of Claude Code's hooks.
 
-Exit 0 goes on, unless the JSON object on stdout says otherwise; exit 2 blocks, with stderr as the
-reason. Everything else is a failure of the hook: an answer that is not understood allows nothing.
+A program gets the event as JSON on its standard input. Exit code 0 allows, unless the JSON object
+on its standard output says otherwise; 2 blocks, with standard error as the reason. Everything else
+is a failure of the hook: an answer that cannot be read allows nothing.
+
+Invariants: when :func:`run_program` has ended, by return, error or cancellation, every process that
+the program started is dead and reaped, unless the kernel could not end it (G2); no file that a hook
+is started with lies in the workspace, where tools could change it and so permit themselves.
 """
 
 from __future__ import annotations
@@ -17,34 +22,20 @@ import msgspec
 
 from motet.actors.hooks.points import rule_of
 from motet.actors.hooks.registry import HookOptions, HookSet
+from motet.protocols import hooks
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HookConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
-    AfterChild,
-    AfterCompact,
-    AfterModel,
-    AfterTool,
     Allow,
     AnyDecision,
     AnyHookEvent,
     Ask,
-    BeforeChild,
-    BeforeCompact,
-    BeforeInput,
-    BeforeModel,
-    BeforeOutput,
-    BeforeTool,
     Continue,
     Deny,
     Point,
     Replace,
-    RunEnd,
-    RunError,
-    RunWarning,
-    SessionEnd,
-    SessionStart,
     point_of,
 )
 from motet.runtime.processes import HeadTail, environment, open_child
@@ -66,14 +57,17 @@ NAMES: dict[Point, str] = {
     "error": "StopFailure",
     "warning": "Notification",
 }
-"""``hook_event_name`` at each point; the points that Claude Code has not have names of our own."""
+"""``hook_event_name`` at each point; points that Claude Code lacks have names of our own."""
 
 BLOCKED = 2
 """The exit code that blocks."""
+MAX_STDOUT = 1 << 18
+"""Bytes of an answer; a longer one is a failure."""
+MAX_STDERR = 4_000
 
 
 class HookProgramError(Exception):
-    """A hook's program failed, or answered what nobody understands."""
+    """A hook's program failed, or gave an answer that cannot be read."""
 
 
 class _Specific(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -111,29 +105,29 @@ def payload(event: AnyHookEvent, cwd: str) -> bytes:
 
 def _fields(event: AnyHookEvent) -> JsonObject:
     match event:
-        case SessionStart():
+        case hooks.SessionStart():
             return {"source": "resume" if event.resumed else "startup"}
-        case SessionEnd():
+        case hooks.SessionEnd():
             return {"reason": "other"}
-        case BeforeInput():
+        case hooks.BeforeInput():
             return {"prompt": event.text}
-        case BeforeModel():
+        case hooks.BeforeModel():
             return {"request": event.request, "iteration": event.iteration}
-        case AfterModel():
+        case hooks.AfterModel():
             return {"response": event.response, "iteration": event.iteration}
-        case BeforeTool():
+        case hooks.BeforeTool():
             return _call(event)
-        case AfterTool():
+        case hooks.AfterTool():
             response = {"output": event.text, "success": event.ok, "error_id": event.error_id}
             return {**_call(event), "tool_response": response, "duration_ms": event.duration_ms}
-        case BeforeOutput():
+        case hooks.BeforeOutput():
             return {
                 "stop_hook_active": event.continued > 0,
                 "last_assistant_message": event.text,
             }
-        case BeforeChild():
+        case hooks.BeforeChild():
             return {"agent_type": event.child, "prompt": event.text}
-        case AfterChild():
+        case hooks.AfterChild():
             return {
                 "agent_type": event.child,
                 "agent_id": event.child_run,
@@ -141,29 +135,29 @@ def _fields(event: AnyHookEvent) -> JsonObject:
                 "last_assistant_message": event.output,
                 "usage": event.usage,
             }
-        case BeforeCompact():
+        case hooks.BeforeCompact():
             return {"trigger": "auto", "rows": event.rows, "tokens": event.tokens}
-        case AfterCompact():
+        case hooks.AfterCompact():
             return {"trigger": "auto", "rows": event.rows, "compact_summary": event.summary}
-        case RunEnd():
+        case hooks.RunEnd():
             return {
                 "status": event.status,
                 "last_assistant_message": event.output,
                 "detail": event.detail,
                 "usage": event.usage,
             }
-        case RunError():
+        case hooks.RunError():
             return {"error": event.kind, "message": event.message, "error_id": event.error_id}
-        case RunWarning():
+        case hooks.RunWarning():
             return {"notification_type": event.source, "message": event.message}
 
 
-def _call(event: BeforeTool | AfterTool) -> JsonObject:
+def _call(event: hooks.BeforeTool | hooks.AfterTool) -> JsonObject:
     return {"tool_name": event.name, "tool_input": event.args, "tool_use_id": event.call_id}
 
 
 def decision_of(event: AnyHookEvent, code: int, stdout: bytes, stderr: str) -> AnyDecision:
-    """What a program that ended so has decided. Raises :class:`HookProgramError`."""
+    """The decision of a program that ended like this. Raises :class:`HookProgramError`."""
     said = stderr.strip()
     if code == BLOCKED:
         return _blocked(event, said or "blocked by a hook")
@@ -178,11 +172,11 @@ def decision_of(event: AnyHookEvent, code: int, stdout: bytes, stderr: str) -> A
             f"its standard output is not the JSON of a hook: {error}; "
             "write other words to standard error"
         ) from None
-    return _meant(event, answer)
+    return _strongest(event, answer)
 
 
-def _meant(event: AnyHookEvent, answer: _Answer) -> AnyDecision:
-    """The strongest of what one answer says."""
+def _strongest(event: AnyHookEvent, answer: _Answer) -> AnyDecision:
+    """The strongest decision in one answer."""
     more = answer.hook_specific_output
     _refuse_misplaced(event, more)
     if not answer.go_on:
@@ -192,7 +186,7 @@ def _meant(event: AnyHookEvent, answer: _Answer) -> AnyDecision:
         return _blocked(event, reason)
     if more.permission_decision == "ask":
         return Ask(more.permission_decision_reason or answer.reason or "a hook asks")
-    if isinstance(event, BeforeInput | AfterTool) and more.additional_context:
+    if isinstance(event, hooks.BeforeInput | hooks.AfterTool) and more.additional_context:
         return Replace(f"{event.text}\n\n{more.additional_context}")
     return Allow(more.updated_input)
 
@@ -202,42 +196,30 @@ def _refuse_misplaced(event: AnyHookEvent, more: _Specific) -> None:
     if more.hook_event_name not in (None, name):
         raise HookProgramError(f"it answered {more.hook_event_name!r}, and was asked {name!r}")
     decides = more.permission_decision or more.updated_input is not None
-    if decides and not isinstance(event, BeforeTool):
+    if decides and not isinstance(event, hooks.BeforeTool):
         raise HookProgramError(f"{name} has no permission and no input to decide on")
-    if more.additional_context and not isinstance(event, BeforeInput | AfterTool):
+    if more.additional_context and not isinstance(event, hooks.BeforeInput | hooks.AfterTool):
         raise HookProgramError(f"{name} takes no additionalContext")
 
 
 def _blocked(event: AnyHookEvent, reason: str) -> AnyDecision:
-    """What blocking means at each point, as in Claude Code where it has that point."""
+    """The effect of blocking at each point, as in Claude Code where it has that point."""
     match event:
-        case BeforeTool() | BeforeInput() | BeforeChild() | BeforeCompact():
+        case hooks.BeforeTool() | hooks.BeforeInput() | hooks.BeforeChild() | hooks.BeforeCompact():
             return Deny(reason)
-        case BeforeOutput():
+        case hooks.BeforeOutput():
             return Continue(reason)
-        case AfterTool():
+        case hooks.AfterTool():
             return Replace(f"{event.text}\n\n[A hook objects: {reason}]")
-        case BeforeModel() | AfterModel() | SessionStart():
+        case hooks.BeforeModel() | hooks.AfterModel() | hooks.SessionStart():
             return Abort(reason)
         case _:
             raise HookProgramError(f"nothing is left to be blocked: {reason}")
 
 
-# Run a hook's program: an event on its stdin, bounded output, nothing left behind (G2).
-#
-# Invariant: when :func:`run_program` has ended, by return, error or cancellation, every process
-# that the program started is dead and reaped, unless the kernel could not end it.
-
-
-MAX_STDOUT = 1 << 18
-"""Bytes of an answer; one that is longer is a failure."""
-
-MAX_STDERR = 4_000
-
-
 @attrs.define
 class Ended:
-    """How a program ended. ``code`` is 128 and the signal for one that a signal killed."""
+    """The end of a program. ``code``: 128 plus the signal, if a signal killed it."""
 
     code: int
     stdout: bytes
@@ -252,27 +234,21 @@ async def run_program(
     Cancellation ends it, all of its descendants included, and waits until they are gone. Raises
     ``OSError`` if it could not be started, ``HookProgramError`` for a longer answer than allowed.
     """
-    words = HeadTail(MAX_STDERR)
+    stderr = HeadTail(MAX_STDERR)
     async with open_child(argv, cwd=cwd, env=env) as child:
-        answer = await child.answer(event, room=MAX_STDOUT, words=words)
+        answer = await child.answer(event, room=MAX_STDOUT, words=stderr)
         if answer is None:
             raise HookProgramError(f"its standard output is longer than {MAX_STDOUT:,} bytes")
-        return Ended(await child.wait(), answer, words.text())
+        return Ended(await child.wait(), answer, stderr.text())
     raise AssertionError("leaving the block of a child swallows nothing")
-
-
-# Hooks that are programs: registered with what they may know, and kept out of the tools' reach.
-#
-# Invariant: no file that such a hook is started with lies in the workspace, where tools could write
-# their own permission.
 
 
 @attrs.frozen
 class CommandHook:
     """Asks a program about each event: a new process each time.
 
-    It knows ``PATH``, ``HOME``, ``CLAUDE_PROJECT_DIR`` (the workspace) and the variables that
-    ``env`` names, nothing else of the host's environment.
+    Its environment has ``PATH``, ``HOME``, ``CLAUDE_PROJECT_DIR`` (the workspace) and the variables
+    that ``env`` names.
     """
 
     argv: tuple[str, ...]
@@ -281,7 +257,7 @@ class CommandHook:
     env: tuple[str, ...] = ()
 
     async def __call__(self, event: AnyHookEvent) -> AnyDecision:
-        """Raises ``OSError`` and ``HookProgramError``, each a failure of the hook."""
+        """Raises ``OSError`` and ``HookProgramError``, failures of the hook."""
         asked = payload(event, self.workspace)
         ended = await run_program(self.argv, asked, cwd=self.cwd, env=self._environment())
         return decision_of(event, ended.code, ended.stdout, ended.stderr)
@@ -301,7 +277,7 @@ def add_command(
     env: Sequence[str] = (),
     **options: Unpack[HookOptions],
 ) -> None:
-    """Register a program. ``cwd``: where it runs, None the current directory.
+    """Register a program. ``cwd``: its working directory; None: the current one.
 
     Raises ``ConfigError`` for one that could never work, or that tools could change.
     """

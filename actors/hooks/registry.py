@@ -1,4 +1,7 @@
-"""Which hooks there are: where each stands, what it matches, and what its failure means."""
+"""The registered hooks of a host: their points, patterns and failure policies.
+
+``host.on`` (:class:`On`) registers functions, with the types that each point allows.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,12 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 import attrs
 
 from motet.actors.hooks.points import TOOL_POINTS, PointRule, rule_of
+from motet.protocols import hooks
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import (
     Abort,
-    AfterChild,
-    AfterCompact,
-    AfterModel,
-    AfterTool,
     Allow,
     AnyHookEvent,
-    BeforeChild,
-    BeforeCompact,
-    BeforeInput,
-    BeforeModel,
-    BeforeOutput,
-    BeforeTool,
     Continue,
     Decision,
     Deny,
@@ -33,19 +27,13 @@ from motet.protocols.hooks import (
     Point,
     Replace,
     Respond,
-    RunEnd,
-    RunError,
-    RunWarning,
-    SessionEnd,
-    SessionStart,
     point_of,
 )
 
-GateFn: TypeAlias = Callable[[BeforeTool], Awaitable[Decision]]
+GateFn: TypeAlias = Callable[[hooks.BeforeTool], Awaitable[Decision]]
 """A gate of tools."""
 
-# A hook takes the event of its own point only, which no one type says of all of them; the typed
-# way in is `motet.actors.hooks.registry.On`.
+# Each point has an event of its own, which one type cannot express; `On` has the exact types.
 HookFn: TypeAlias = Callable[[Any], Awaitable[object]]
 
 TIMEOUT = 5.0
@@ -56,11 +44,11 @@ class HookOptions(TypedDict, total=False):
     """What a hook declares besides its point.
 
     match: ``|``-separated patterns (``*``, ``?``, ``[...]``) of tool names, at the tool points.
-    on_error: what its exception, time-out or wrong decision means; the point's default if absent.
-    fail_open: the same switch: True is ``continue``, False is ``block``.
+    on_error: the meaning of its exception, time-out or wrong decision; else the point's.
+    fail_open: the same option by another name: True is ``continue``, False is ``block``.
     timeout: seconds for one event; 5 if absent.
     priority: lower is asked first; 100 if absent.
-    name: shown wherever it decides or fails; the function's own if absent.
+    name: appears in verdicts and faults; the function's own if absent.
     """
 
     match: str
@@ -73,7 +61,7 @@ class HookOptions(TypedDict, total=False):
 
 @attrs.frozen(eq=False)
 class Hook:
-    """One registered hook. ``patterns`` are matched with the tool's name, case included."""
+    """One registered hook. ``patterns`` match the tool's name, case-sensitively."""
 
     name: str
     point: Point
@@ -91,7 +79,7 @@ class HookSet:
     """The hooks of one host, in the order they are asked: by priority, then as added.
 
     Attributes:
-        points: where any stand; to look costs next to nothing.
+        points: those that have hooks: a set to look into before an event is built.
     """
 
     def __init__(self) -> None:
@@ -130,7 +118,7 @@ class HookSet:
         chain.sort(key=_priority)
 
     def swap(self, before: Collection[Hook], after: Iterable[Hook]) -> None:
-        """Put other hooks in the place of some: before those of their priority that were added."""
+        """Replace the hooks ``before`` by ``after``, which come first among equal priorities."""
         chains: dict[Point, list[Hook]] = {}
         for hook in (*after, *(hook for hook in self.all() if hook not in before)):
             chains.setdefault(hook.point, []).append(hook)
@@ -139,7 +127,7 @@ class HookSet:
         self._hooks, self.points = chains, chains.keys()
 
     def at(self, point: Point, tool: str = "") -> tuple[Hook, ...]:
-        """The hooks at a point, in order; at the tool points those that match the tool."""
+        """The hooks at a point, in order; at a tool point only those that match the tool."""
         chain = self._hooks.get(point, ())
         if point not in TOOL_POINTS:
             return tuple(chain)
@@ -147,7 +135,7 @@ class HookSet:
 
     def of(self, event: AnyHookEvent) -> tuple[Hook, ...]:
         """The hooks that an event concerns, in order."""
-        tool = event.name if isinstance(event, BeforeTool | AfterTool) else ""
+        tool = event.name if isinstance(event, hooks.BeforeTool | hooks.AfterTool) else ""
         return self.at(point_of(event), tool)
 
     def all(self) -> tuple[Hook, ...]:
@@ -189,9 +177,6 @@ def _refuse_impossible(fn: object, timeout: float) -> None:
         raise ConfigError("a hook is an `async def` function")
 
 
-# ``host.on``: register functions as hooks, with the types that each point allows.
-
-
 E = TypeVar("E")
 R = TypeVar("R")
 
@@ -214,63 +199,63 @@ class On:
     @overload
     def __call__(
         self, point: Literal["session_start"], **options: Unpack[HookOptions]
-    ) -> Decorator[SessionStart, Abort | Allow | None]: ...
+    ) -> Decorator[hooks.SessionStart, Abort | Allow | None]: ...
     @overload
     def __call__(
         self, point: Literal["session_end"], **options: Unpack[HookOptions]
-    ) -> Decorator[SessionEnd, None]: ...
+    ) -> Decorator[hooks.SessionEnd, None]: ...
     @overload
     def __call__(
         self, point: Literal["before_input"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeInput, Allow | Deny | Replace | Respond | Abort]: ...
+    ) -> Decorator[hooks.BeforeInput, Allow | Deny | Replace | Respond | Abort]: ...
     @overload
     def __call__(
         self, point: Literal["before_model"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeModel, Allow | Replace | Respond | Abort]: ...
+    ) -> Decorator[hooks.BeforeModel, Allow | Replace | Respond | Abort]: ...
     @overload
     def __call__(
         self, point: Literal["after_model"], **options: Unpack[HookOptions]
-    ) -> Decorator[AfterModel, Allow | Replace | Abort | None]: ...
+    ) -> Decorator[hooks.AfterModel, Allow | Replace | Abort | None]: ...
     @overload
     def __call__(
         self, point: Literal["before_tool"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeTool, Decision]: ...
+    ) -> Decorator[hooks.BeforeTool, Decision]: ...
     @overload
     def __call__(
         self, point: Literal["after_tool"], **options: Unpack[HookOptions]
-    ) -> Decorator[AfterTool, Allow | Replace | Abort | None]: ...
+    ) -> Decorator[hooks.AfterTool, Allow | Replace | Abort | None]: ...
     @overload
     def __call__(
         self, point: Literal["before_output"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeOutput, Allow | Deny | Replace | Continue | Abort]: ...
+    ) -> Decorator[hooks.BeforeOutput, Allow | Deny | Replace | Continue | Abort]: ...
     @overload
     def __call__(
         self, point: Literal["before_child"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeChild, Allow | Deny | Abort]: ...
+    ) -> Decorator[hooks.BeforeChild, Allow | Deny | Abort]: ...
     @overload
     def __call__(
         self, point: Literal["after_child"], **options: Unpack[HookOptions]
-    ) -> Decorator[AfterChild, None]: ...
+    ) -> Decorator[hooks.AfterChild, None]: ...
     @overload
     def __call__(
         self, point: Literal["before_compact"], **options: Unpack[HookOptions]
-    ) -> Decorator[BeforeCompact, Allow | Deny | Abort | None]: ...
+    ) -> Decorator[hooks.BeforeCompact, Allow | Deny | Abort | None]: ...
     @overload
     def __call__(
         self, point: Literal["after_compact"], **options: Unpack[HookOptions]
-    ) -> Decorator[AfterCompact, None]: ...
+    ) -> Decorator[hooks.AfterCompact, None]: ...
     @overload
     def __call__(
         self, point: Literal["run_end"], **options: Unpack[HookOptions]
-    ) -> Decorator[RunEnd, None]: ...
+    ) -> Decorator[hooks.RunEnd, None]: ...
     @overload
     def __call__(
         self, point: Literal["error"], **options: Unpack[HookOptions]
-    ) -> Decorator[RunError, None]: ...
+    ) -> Decorator[hooks.RunError, None]: ...
     @overload
     def __call__(
         self, point: Literal["warning"], **options: Unpack[HookOptions]
-    ) -> Decorator[RunWarning, None]: ...
+    ) -> Decorator[hooks.RunWarning, None]: ...
     def __call__(
         self, point: Point, **options: Unpack[HookOptions]
     ) -> Callable[[Any], Callable[[Any], Awaitable[Any]]]:

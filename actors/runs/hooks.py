@@ -11,26 +11,9 @@ from msgspec.structs import replace
 
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.run import Run
+from motet.protocols import hooks
 from motet.protocols.errors import Aborted, AgentError, InputValidation
-from motet.protocols.hooks import (
-    Abort,
-    AfterCompact,
-    AfterModel,
-    AnyDecision,
-    AnyHookEvent,
-    BeforeCompact,
-    BeforeInput,
-    BeforeModel,
-    BeforeOutput,
-    Continue,
-    Deny,
-    Replace,
-    Respond,
-    RunEnd,
-    RunError,
-    SessionStart,
-    Verdict,
-)
+from motet.protocols.hooks import AnyDecision, AnyHookEvent, Verdict
 from motet.protocols.models import ModelRequest, ModelResponse, Usage
 from motet.protocols.sessions import Principal, RunStatus
 
@@ -74,14 +57,14 @@ class RunHooks:
 
     async def start(self, *, resumed: bool) -> None:
         """The session begins with this run."""
-        await self._decided(SessionStart(*self._base, resumed))
+        await self._decided(hooks.SessionStart(*self._base, resumed))
 
     async def input(self, text: str) -> str | ModelResponse:
         """The input as it may enter the transcript, or the answer to give at once."""
-        match await self._decided(BeforeInput(*self._base, text)):
-            case Replace(text=str(text)):
+        match await self._decided(hooks.BeforeInput(*self._base, text)):
+            case hooks.Replace(text=str(text)):
                 return text
-            case Respond(text=answer):
+            case hooks.Respond(text=answer):
                 return ModelResponse(text=answer)
             case _:
                 return text
@@ -90,10 +73,10 @@ class RunHooks:
         """The request to send, or the response to take instead of sending it."""
         if "before_model" not in self._hooks.points:
             return request
-        match await self._decided(BeforeModel(*self._base, request, iteration)):
-            case Replace(request=ModelRequest() as request):
+        match await self._decided(hooks.BeforeModel(*self._base, request, iteration)):
+            case hooks.Replace(request=ModelRequest() as request):
                 return request
-            case Respond(text=answer):
+            case hooks.Respond(text=answer):
                 return ModelResponse(text=answer)
             case _:
                 return request
@@ -102,20 +85,20 @@ class RunHooks:
         """The response to go on with."""
         if "after_model" not in self._hooks.points:
             return response
-        match await self._decided(AfterModel(*self._base, response, iteration)):
-            case Replace(response=ModelResponse() as response):
+        match await self._decided(hooks.AfterModel(*self._base, response, iteration)):
+            case hooks.Replace(response=ModelResponse() as response):
                 return response
             case _:
                 return response
 
-    async def output(self, response: ModelResponse) -> ModelResponse | Continue:
+    async def output(self, response: ModelResponse) -> ModelResponse | hooks.Continue:
         """The last answer as it may be given, or what to tell the model so that it goes on."""
         if "before_output" not in self._hooks.points:
             return response
-        match await self._decided(BeforeOutput(*self._base, response.text, self._continued)):
-            case Replace(text=str(text)):
+        match await self._decided(hooks.BeforeOutput(*self._base, response.text, self._continued)):
+            case hooks.Replace(text=str(text)):
                 return replace(response, text=text)
-            case Continue() as go_on:
+            case hooks.Continue() as go_on:
                 self._continued += 1
                 return go_on
             case _:
@@ -125,34 +108,34 @@ class RunHooks:
         """Whether so many rows may be summarised, in a request of so many tokens."""
         if "before_compact" not in self._hooks.points:
             return True
-        event = BeforeCompact(*self._base, rows, tokens)
+        event = hooks.BeforeCompact(*self._base, rows, tokens)
         verdict = await self._client.ask(event)
-        if isinstance(verdict.decision, Abort):
+        if isinstance(verdict.decision, hooks.Abort):
             raise _ending(event, verdict, verdict.decision.reason)
-        return not isinstance(verdict.decision, Deny)
+        return not isinstance(verdict.decision, hooks.Deny)
 
     def compacted(self, rows: int, summary: str) -> None:
         """Tell those who watch of the summary that stands for these rows now."""
-        self._client.notify(AfterCompact(*self._base, rows, summary))
+        self._client.notify(hooks.AfterCompact(*self._base, rows, summary))
 
     async def end(self, status: RunStatus, output: str, detail: str, usage: Usage) -> None:
         """Show the end to those who watch; at most :data:`END_BUDGET` seconds."""
         with trio.move_on_after(END_BUDGET):
-            await self._client.ask(RunEnd(*self._base, status, output, detail, usage))
+            await self._client.ask(hooks.RunEnd(*self._base, status, output, detail, usage))
 
     async def failed(self, kind: str, message: str, error_id: str | None) -> None:
         """Show the failure to those who watch; at most :data:`END_BUDGET` seconds."""
         with trio.move_on_after(END_BUDGET):
-            await self._client.ask(RunError(*self._base, kind, message, error_id))
+            await self._client.ask(hooks.RunError(*self._base, kind, message, error_id))
 
     async def _decided(self, event: AnyHookEvent) -> AnyDecision:
         verdict = await self._client.ask(event)
-        if isinstance(verdict.decision, Abort | Deny):
+        if isinstance(verdict.decision, hooks.Abort | hooks.Deny):
             raise _ending(event, verdict, verdict.decision.reason)
         return verdict.decision
 
 
 def _ending(event: AnyHookEvent, verdict: Verdict, reason: str) -> AgentError:
-    if isinstance(event, BeforeInput) and isinstance(verdict.decision, Deny):
+    if isinstance(event, hooks.BeforeInput) and isinstance(verdict.decision, hooks.Deny):
         return InputValidation(f"the input was not accepted: {reason}")
     return Aborted(verdict.hook, reason, cause=verdict.cause)

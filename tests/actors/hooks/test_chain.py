@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from motet.actors.hooks.chain import HookFault, HookSet, decide, merge
+from motet.actors.hooks.chain import HookFault, decide, merge
+from motet.actors.hooks.registry import HookSet
 from motet.protocols.chat import JsonObject
 from motet.protocols.hooks import (
     Abort,

@@ -11,8 +11,9 @@ import pytest
 import trio
 
 import motet
-from motet.actors.hooks.chain import HookFault, HookSet, decide
+from motet.actors.hooks.chain import HookFault, decide
 from motet.actors.hooks.programs import add_command
+from motet.actors.hooks.registry import HookSet
 from motet.actors.hosting.config import load_config
 from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.errors import ConfigError

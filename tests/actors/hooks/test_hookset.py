@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from motet.actors.hooks.chain import HookSet
 from motet.actors.hooks.points import POINTS
+from motet.actors.hooks.registry import HookSet
 from motet.protocols.errors import ConfigError
 from motet.protocols.hooks import Abort, AfterTool, Allow, BeforeTool, Decision, Point
 

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from motet.actors.hooks.chain import HooksClient, HookSet
+from motet.actors.hooks.chain import HooksClient
+from motet.actors.hooks.registry import HookSet
 from motet.actors.sessions.memory_flush import LARGEST, MemoryFlush, memory_executor, memory_tools
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import ToolFailure

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import attrs
 
-from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, HookSet, Observe, Warn
+from motet.actors.hooks.chain import Gate, HookFault, Hooks, HooksClient, Observe, Warn
+from motet.actors.hooks.registry import HookSet
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.hooks.chain import HookSet
+from motet.actors.hooks.registry import HookSet
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry, tool
 from motet.protocols.chat import JsonObject

@@ -67,13 +67,13 @@ def _take_silence_for_consent() -> list[Patch]:
 
 def _leave_no_mark() -> list[Patch]:
     """Of a gate that failed open nobody learns anything."""
-    mark = Hooks._mark
+    mark = Hooks._report
 
     def mark_the_closed(hooks: Hooks, fault: HookFault) -> None:
         if fault.on_error == "block":
             mark(hooks, fault)
 
-    return [(Hooks, "_mark", mark_the_closed)]
+    return [(Hooks, "_report", mark_the_closed)]
 
 
 def _time_out_open() -> list[Patch]:
