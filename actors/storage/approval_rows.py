@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from motet.actors.storage.approval_states import transition
 from motet.actors.storage.session_rows import LIST_LIMIT, Query, clamped, decode, encode, matching
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
-    ApprovalState,
     ClaimApproval,
     Grant,
     ListApprovals,
@@ -54,9 +54,7 @@ ON CONFLICT (run_id, step) DO NOTHING"""
 NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 
 # The same call with other arguments: a hook has changed its mind, and what it said before is void.
-SUPERSEDE = """
-UPDATE approvals SET state = 'withdrawn', resolved = ?4
-WHERE run_id = ?1 AND call_id = ?2 AND id <> ?3 AND state = 'pending'"""
+SUPERSEDE = transition("withdraw", "resolved = ?4", "run_id = ?1 AND call_id = ?2 AND id <> ?3")
 
 ADD = """
 INSERT INTO approvals
@@ -66,10 +64,12 @@ SELECT ?2, session, run_id, ?3, ?4, agent, user, ?5, ?6, ?7, ?8, ?9, ?10, ?11
 FROM runs WHERE run_id = ?1
 ON CONFLICT (id) DO NOTHING RETURNING 1"""
 
-ANSWER = """
-UPDATE approvals SET state = ?2, decision = ?3, note = ?4, resolved_by = ?5, resolved = ?6
-WHERE id = ?1 AND state = 'pending' AND expires > ?6
-RETURNING 1"""
+_ANSWER: tuple[str, str] = (
+    "decision = ?2, note = ?3, resolved_by = ?4, resolved = ?5",
+    "id = ?1 AND expires > ?5",
+)
+ALLOW = f"{transition('allow', *_ANSWER)} RETURNING 1"
+DENY = f"{transition('deny', *_ANSWER)} RETURNING 1"
 
 GRANT = """
 INSERT INTO approval_grants (id, agent, tool, user, asker, by, created, approval)
@@ -78,14 +78,10 @@ SELECT 'grant_' || substr(a.id, 5) || '_' || asker.key,
 FROM approvals AS a, json_each(a.asked_by) AS asker WHERE a.id = ?1
 ON CONFLICT (agent, tool, user, asker) DO NOTHING"""
 
-EXPIRE = """
-UPDATE approvals SET state = 'expired', resolved = ?2 WHERE id = ?1 AND state = 'pending'
-RETURNING 1"""
+EXPIRE = f"{transition('expire', 'resolved = ?2', 'id = ?1')} RETURNING 1"
 
-CLAIM = """
-UPDATE approvals SET used = ?4
-WHERE id = ?1 AND run_id = ?2 AND args_hash = ?3 AND state = 'allowed' AND used IS NULL
-RETURNING 1"""
+_CLAIMED = "id = ?1 AND run_id = ?2 AND args_hash = ?3"
+CLAIM = f"{transition('use', 'used = ?4', _CLAIMED)} RETURNING 1"
 
 SUSPEND = """
 UPDATE runs SET status = 'waiting', usage = ?2, updated = ?3
@@ -130,11 +126,8 @@ SELECT run_id, session, agent, user, text,
                       AND steps.step = approvals.step))
 FROM runs WHERE status = 'waiting' ORDER BY created, rowid"""
 
-LEFT = """
-UPDATE approvals SET state = 'withdrawn', resolved = ?1
-WHERE state = 'pending' AND run_id NOT IN (
-    SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting'))
-RETURNING id"""
+_LIVE = "SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'waiting')"
+LEFT = f"{transition('withdraw', 'resolved = ?1', f'run_id NOT IN ({_LIVE})')} RETURNING id"
 
 _SELECT = """
 SELECT id, session, run_id, call_id, agent, user, tool, args, args_hash, reason, asked_by, created,
@@ -178,12 +171,12 @@ def mark_begun(run_id: str, mark: Mark) -> tuple[Statement, ...]:
 
 def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
     """The first fails when it is unknown, settled, or too late."""
-    state: ApprovalState = "denied" if request.decision == "deny" else "allowed"
     note, by = storable(request.note), storable(request.by)
-    given = (request.id, state, request.decision, note, by, now)
+    given = (request.id, request.decision, note, by, now)
+    decide = DENY if request.decision == "deny" else ALLOW
     always = request.decision == "allow-always"
     return (
-        Statement(ANSWER, given, expect=1),
+        Statement(decide, given, expect=1),
         *((Statement(GRANT, (request.id, by, now)),) if always else ()),
         Statement(ONE, (request.id,), expect=1),
     )

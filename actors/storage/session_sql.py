@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from motet.actors.storage import session_rows as rows
+from motet.actors.storage.approval_states import transition
 from motet.actors.storage.events import END_STEP, text_of
 from motet.actors.storage.session_rows import (
     LIST_LIMIT,
@@ -257,8 +258,7 @@ CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
 # The event of the run's end, until it stands in the journal of events (``events/rows.py``).
 ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
 
-WITHDRAW_APPROVALS = """
-UPDATE approvals SET state = 'withdrawn', resolved = ?2 WHERE run_id = ?1 AND state = 'pending'"""
+WITHDRAW_APPROVALS = transition("withdraw", "resolved = ?2", "run_id = ?1")
 
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
 
