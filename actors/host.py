@@ -70,7 +70,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
                 store=tree.rooms_store,
                 sessions=tree.store,
                 journal=tree.journal,
-                fanout=tree.fanout,
+                publisher=tree.publisher,
                 services=tree.services,
                 resolver=tree.resolver,
                 intake=self._intake,
@@ -111,11 +111,11 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         """
         known = await self._tree.resolver.resolve(agent)
         subject = Subject(known.name, principal.user, principal.role, session)
-        return self._tree.services.policy.judged((subject,))
+        return self._tree.services.toolkits.current.policy.judged((subject,))
 
     async def mcp_servers(self) -> tuple[McpStatus, ...]:
         """How each MCP server is, in the order they were configured; starts none."""
-        return await self._tree.services.mcp.statuses()
+        return await self._tree.services.toolkits.current.mcp.statuses()
 
     async def put_agent(self, record: AgentRecord) -> None:
         """Store an agent, or replace the stored one of its name, from the next run on.
@@ -367,7 +367,9 @@ async def hosted(
         for agent in (*agents, *described):
             host.add(agent)
         tree.described = frozenset(agent.name for agent in described)
-        await check_policy(tree.services.policy, tree.registry, tree.resolver, config)
+        await check_policy(
+            tree.services.toolkits.current.policy, tree.registry, tree.resolver, config
+        )
         tree.interrupted += await tree.recovery.sift()
         tree.suspended_runs.opened.set()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks

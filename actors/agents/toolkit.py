@@ -10,18 +10,23 @@ import attrs
 
 from motet.actors.agents.registry import AgentRegistry
 from motet.actors.agents.skills import Shelf
+from motet.actors.agents.workspace import Workbench
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.mcp.directory import McpDirectory
 from motet.actors.tools.policy.engine import PolicyEngine
-from motet.protocols.config import ShellConfig
+from motet.protocols.config import GuardAction, ShellConfig
 
 
 @attrs.frozen(eq=False)
 class Toolkit:
     """The plain objects that agents, sessions and the tool executor share.
 
-    ``generation``: of the configuration of models that says how each is reached.
+    Attributes:
+        workbench: folders and files of agents and their users.
+        shell: how commands are run, for the system prompt.
+        guard: what happens to a text that looks like an attempt to take the agent over.
+        generation: of the configuration of models that says how each is reached.
     """
 
     catalog: ToolCatalog
@@ -31,4 +36,6 @@ class Toolkit:
     registry: AgentRegistry
     models: ModelCatalog
     shell: ShellConfig
+    workbench: Workbench
+    guard: GuardAction
     generation: int = 0

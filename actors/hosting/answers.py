@@ -225,7 +225,7 @@ class Answering(Approving):
         fresh = await self._tree.store.ask(answer)
         info = await self._owned_escalation(escalation, principal)
         if fresh:
-            await self._tree.services.announce(info.session, resolved(info), info.run_id)
+            await self._tree.services.events.emit_to(info.session, resolved(info), info.run_id)
         if run and info.next_run is not None:
             await self._follow_up(run, info.next_run)
         return info

@@ -150,7 +150,7 @@ class Retiring(Actor[Retire]):
 
     async def _close(self, toolkit: Toolkit) -> None:
         """Nobody asks these models any more. Awaits while being cancelled: sockets are closed."""
-        await self._services.forget_models(toolkit.generation)
+        await self._services.models.forget(toolkit.generation)
         self._ground.finders.pop(toolkit.generation, None)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
             await toolkit.models.aclose()

@@ -303,7 +303,7 @@ class Serving(Answering):
         info = await self.session(session, principal=principal)
         if not text.strip():
             raise InputValidation("the text is empty")
-        finding = guard.check(text, self._tree.services.guard, "injected")
+        finding = guard.check(text, self._tree.services.toolkits.current.guard, "injected")
         if finding is not None and finding.blocked:
             raise InputValidation(finding.refusal)
         text, row_id = storable(text), f"inj_{fresh_hex(6)}"
@@ -314,7 +314,7 @@ class Serving(Answering):
         if accepted.duplicate:
             return Ack(accepted.run_id, "duplicate")
         author = principal.user if role == "user" else info.agent
-        await self._tree.services.announce(session, MessageAdded(role, author, text), row_id)
+        await self._tree.services.events.emit_to(session, MessageAdded(role, author, text), row_id)
         return Ack(row_id, "accepted")
 
     def configuration(self) -> ConfigView:

@@ -105,7 +105,7 @@ class Records:
         """The model starts from an empty history; nothing stored is deleted."""
         await self.session(session, principal=principal)
         await self._tree.store.ask(ResetSession(session))
-        await self._tree.services.announce(session, SessionReset())
+        await self._tree.services.events.emit_to(session, SessionReset())
 
     async def escalations(
         self,

@@ -30,7 +30,7 @@ from motet.actors.rooms.api import Renewal, renewals
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
-from motet.protocols.events import HOST_STREAM, ConfigChanged, Publish, Warned
+from motet.protocols.events import HOST_STREAM, ConfigChanged, Warned
 from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Change, How, Reloaded
 from motet.runtime import ActorDead, MailboxFull, StartFailed
@@ -244,8 +244,8 @@ def _commit(tree: Tree, new: Prepared) -> None:
     tree.hooks.swap(ground.hooks, hooks)
     ground.hooks, ground.gate.config = hooks, config.approvals
     ground.adopt(new.toolkit)
-    services.adopt(new.toolkit)
-    services.guard, services.table.rules = config.guard, config.queue
+    services.toolkits.adopt(new.toolkit)
+    services.table.rules = config.queue
     tree.config, tree.registry = config, new.toolkit.registry
     tree.described = frozenset(agent.name for agent in new.described)
     tree.resolver.adopt(new.toolkit.registry, config.limits)
@@ -328,7 +328,4 @@ class Reloading(Answering):
         return origin.whole(config if isinstance(config, HostConfig) else load_config(config))
 
     async def _tell(self, event: AnyEvent) -> None:
-        try:
-            await self._tree.services.bus.tell(Publish(HOST_STREAM, event))
-        except ActorDead:
-            _log.warning("the journal is not there: nobody is told of the configuration")
+        await self._tree.publisher.emit(HOST_STREAM, event)

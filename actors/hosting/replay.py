@@ -31,8 +31,9 @@ from motet.actors.hosting.replay_journal import (
     read_journal,
     row_lines,
 )
-from motet.actors.hosting.tree import Tree, grow
+from motet.actors.hosting.tree import Substitute, Tree, grow
 from motet.actors.models.provider import Models
+from motet.actors.runs.services import ModelAccess, Services
 from motet.protocols.agents import PLAIN
 from motet.protocols.chat import ChatMessage
 from motet.protocols.config import HostConfig, TracingConfig
@@ -42,6 +43,7 @@ from motet.protocols.models import Model
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import AcceptInput, FinishRun, NewInput, Principal, RunInfo
 from motet.protocols.version import __version__
+from motet.runtime import System
 
 ToolMode: TypeAlias = Literal["journal", "live"]
 RECORDED = ("recorded", "scripted")
@@ -101,16 +103,29 @@ async def replay(
     recorded = model is None or model in RECORDED
     player = _player(agent, None if recorded else model, tools)
     quiet = _quiet(config or HostConfig(), tools)
-    async with _opened(quiet, workspace if tools == "live" else None) as tree:
+    principal = Principal(journal.info.user)
+
+    async def steer(text: str) -> None:
+        await host.send(text, session=journal.info.session, principal=principal)
+
+    model_of_then = JournalModel(player.model_name, journal, steer)
+    over = model_of_then.over if recorded else trio.Event()
+
+    async def substitute(system: System, services: Services) -> Services:
+        """Have the journal answer in place of the models and the tools."""
+        if recorded:
+            models = await system.start(
+                lambda: Models(lambda _name: model_of_then), name="journal-models"
+            )
+            services = attrs.evolve(services, models=ModelAccess(models, services.toolkits))
+        if tools == "journal":
+            results = await system.start(lambda: JournalTools(journal, over), name="journal-tools")
+            services = attrs.evolve(services, tools=results)
+        return services
+
+    async with _opened(quiet, workspace if tools == "live" else None, substitute) as tree:
         host = Host(tree)
         await _seed(tree, journal)
-        over = trio.Event()
-        if recorded:
-            over = await _record(tree, host, journal, player)
-        if tools == "journal":
-            tree.services.tools = await tree.system.start(
-                lambda: JournalTools(journal, over), name="journal-tools"
-            )
         result = await _run(host, journal, player, deps, over)
         events = await _events(host, journal, result.run_id)
     return _compared(journal, result, events)
@@ -147,11 +162,18 @@ def _quiet(config: HostConfig, tools: ToolMode) -> HostConfig:
 
 
 @asynccontextmanager
-async def _opened(config: HostConfig, workspace: str | Path | None) -> AsyncGenerator[Tree]:
+async def _opened(
+    config: HostConfig, workspace: str | Path | None, substitute: Substitute
+) -> AsyncGenerator[Tree]:
     """A host in memory. Without a workspace it gets an empty one, which is deleted."""
     with TemporaryDirectory(prefix="motet-replay-", ignore_cleanup_errors=True) as empty:
         async with grow(
-            None, workspace or empty, config, check_messages=False, memory=None
+            None,
+            workspace or empty,
+            config,
+            check_messages=False,
+            memory=None,
+            substitute=substitute,
         ) as tree:
             yield tree
 
@@ -166,20 +188,6 @@ async def _seed(tree: Tree, journal: RunJournal) -> None:
         AcceptInput(NewInput(run_id, info.session, info.agent, info.user, "what was before"))
     )
     await tree.store.ask(FinishRun(run_id, "completed", journal.before))
-
-
-async def _record(tree: Tree, host: Host, journal: RunJournal, agent: AnyAgent) -> trio.Event:
-    """Have the journal answer in place of every model; the event that says it has ended."""
-    principal = Principal(journal.info.user)
-
-    async def steer(text: str) -> None:
-        await host.send(text, session=journal.info.session, principal=principal)
-
-    model = JournalModel(agent.model_name, journal, steer)
-    tree.services.models = await tree.system.start(
-        lambda: Models(lambda _name: model), name="journal-models"
-    )
-    return model.over
 
 
 async def _run(

@@ -6,18 +6,17 @@ tools and stores are still there, and the database commits the last transcript b
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
 
 from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.agents.workspace import Workbench
 from motet.actors.errors.log import LogTail, redact_logs
 from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
@@ -31,7 +30,8 @@ from motet.actors.models.provider import Models
 from motet.actors.rooms.opening import Open, Places, Rooms
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.services import Services
+from motet.actors.runs.publisher import RunEvents
+from motet.actors.runs.services import ModelAccess, Services, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children
@@ -43,14 +43,14 @@ from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.telemetry.error_channel import ErrorChannel
-from motet.actors.telemetry.event_bus import Fanout
+from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
 from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, ErrorProtocol
-from motet.protocols.events import AnyEvent, Publish, Warned
+from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.queueing import QueueModes
@@ -59,13 +59,15 @@ from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels, Session
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol
 from motet.protocols.version import __version__
-from motet.runtime import ActorDead, ActorRef, MailboxFull, Supervision, System, open_system
+from motet.runtime import ActorRef, Supervision, System, open_system
 from motet.runtime.outside import fresh_hex, wall_time
 
 if TYPE_CHECKING:
     from motet.actors.gateway.server import Served
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
+
+Substitute: TypeAlias = Callable[[System, Services], Awaitable[Services]]
 
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
@@ -84,7 +86,7 @@ class Tree:
     resolver: Resolver
     hooks: HookSet
     journal: EventJournal
-    fanout: Fanout
+    publisher: Publisher
     services: Services
     store: ActorRef[SessionStoreMessage]
     error_store: ActorRef[ErrorProtocol]
@@ -116,7 +118,7 @@ class Tree:
             live_sessions=len(slots),
             running=sum(len(slot.running) for slot in slots),
             queued=sum(len(slot.queue) for slot in slots),
-            dropped_events=self.services.dropped + self.fanout.dropped,
+            dropped_events=self.publisher.dropped + self.publisher.fanout.dropped,
         )
 
     async def serve(self, host: HostApi, config: GatewayConfig, operator: str | None) -> str:
@@ -145,8 +147,12 @@ async def grow(
     *,
     check_messages: bool,
     memory: Memory | None,
+    substitute: Substitute | None = None,
 ) -> AsyncGenerator[Tree]:
-    """The tree of one host for the length of the block."""
+    """The tree of one host for the length of the block.
+
+    ``substitute`` may put other services in place before a run uses them.
+    """
     place = state if isinstance(state, Location) else _place(state)
     with ExitStack() as secrets, place as location:
         secrets.enter_context(registered_secrets(secrets_of(config)))
@@ -160,7 +166,7 @@ async def grow(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
                 tree = await _plant(
-                    system, location, readers, ground, table, folder, config, memory
+                    system, location, readers, ground, table, folder, config, memory, substitute
                 )
                 try:
                     yield tree
@@ -204,25 +210,35 @@ async def _plant(
     workspace: Path,
     config: HostConfig,
     memory: Memory | None,
+    substitute: Substitute | None,
 ) -> Tree:
     """Start every actor, stores first, and take up what the last host left unfinished."""
     stores = await start_stores(system, location, readers, config, memory)
-    hooks = await _start_hooks(system, stores.bus, workspace, config)
-    children, ground.hooks = Children(table, hooks), hooks.hooks.all()
-    equip = partial(build_toolkit, stores=stores, children=children, table=table)
+    publisher = stores.publisher
+    hooks = await _start_hooks(system, publisher, workspace, config)
+    events = RunEvents(table, publisher, hooks)
+    children, ground.hooks = Children(table, hooks, events), hooks.hooks.all()
+    equip = partial(
+        build_toolkit, stores=stores, children=children, table=table, workspace=workspace
+    )
     toolkit = ground.begin(equip, config)
-    context = partial(_context, table, workspace, children)
-    ground.gate = ApprovalGate(PendingApprovals(), stores.approvals, table, config.approvals)
-    services = await _attend(system, ground, stores, toolkit, hooks, table, context)
-    services.workbench, services.guard = Workbench(workspace), config.guard
-    services.adopt(toolkit)
-    children.services = services
+    ground.gate = ApprovalGate(
+        PendingApprovals(events.emit), stores.approvals, table, config.approvals
+    )
+    resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
+    journal = EventJournal(readers, publisher.fanout)
+    suspended_runs = await load_suspended(
+        stores.approvals, ground.gate.pending, table, resolver, journal, events
+    )
+    context = partial(_context, table, workspace, children, events)
+    services = await _start_services(
+        system, ground, stores, toolkit, events, suspended_runs, context
+    )
+    if substitute is not None:
+        services = await substitute(system, services)
     router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
     places = Places()
     rooms = await system.start(lambda: Rooms(places), name="rooms")
-    resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
-    journal = EventJournal(readers, stores.fanout)
-    suspended_runs = await load_suspended(stores.approvals, resolver, journal, services)
     recovery = Recovery(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
     )
@@ -237,7 +253,7 @@ async def _plant(
         resolver=resolver,
         hooks=hooks.hooks,
         journal=journal,
-        fanout=stores.fanout,
+        publisher=publisher,
         services=services,
         store=stores.sessions,
         error_store=stores.errors,
@@ -265,53 +281,60 @@ async def _choices(table: RunTable, stores: Stores) -> None:
     table.models |= await stores.sessions.ask(SessionModels())
 
 
-async def _attend(
+async def _start_services(
     system: System,
     ground: Ground,
     stores: Stores,
     toolkit: Toolkit,
-    hooks: HooksClient,
-    table: RunTable,
+    events: RunEvents,
+    suspended_runs: SuspendedRuns,
     context: Callable[[ExecuteCall], Context[object]],
 ) -> Services:
     """Start what works for sessions: models, MCP servers, the executor of tools."""
-    directory = await system.start(lambda: Models(ground.find, ground.finders), name="models")
+    table, hooks, breakers = events.table, events.hooks, Breakers()
+    models = await system.start(lambda: Models(ground.find, ground.finders), name="models")
     await toolkit.mcp.start(system)
-    gate, breakers, warn = ground.gate, Breakers(), partial(_publish, stores.bus, table)
+    warn = partial(_warn, events.publisher, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
-    executor = partial(
-        ToolExecutor, toolkit.catalog, hooks, channel, context, policy=toolkit.policy
+    tools = await system.start(
+        lambda: ToolExecutor(
+            toolkit.catalog,
+            hooks,
+            channel,
+            context,
+            policy=toolkit.policy,
+            rules_of=table.toolkit_of,
+            results=stores.results,
+            breakers=breakers,
+            approvals=ground.gate,
+            warn=warn,
+        ),
+        name="tools",
     )
-    executor = partial(executor, rules_of=table.toolkit_of)
-    asking = partial(executor, results=stores.results, breakers=breakers, approvals=gate, warn=warn)
-    tools = await system.start(asking, name="tools")
-    services = Services(
-        table,
-        toolkit.catalog,
-        stores.sessions,
-        stores.bus,
-        directory,
-        tools,
-        channel,
-        hooks,
-        breakers,
-        toolkit=toolkit,
+    toolkits = Toolkits(toolkit, table)
+    return Services(
+        table=table,
+        store=stores.sessions,
+        tools=tools,
+        toolkits=toolkits,
+        models=ModelAccess(models, toolkits),
+        events=events,
+        hooks=hooks,
+        errors=channel,
+        breakers=breakers,
+        tracer=stores.tracer,
+        memory=stores.memory,
+        journal=stores.journal,
+        contexts=stores.contexts,
+        pending_approvals=ground.gate.pending,
+        suspended_runs=suspended_runs,
     )
-    services.pending_approvals, services.policy, services.mcp = (
-        gate.pending,
-        toolkit.policy,
-        toolkit.mcp,
-    )
-    services.memory, services.tracer = stores.memory, stores.tracer
-    services.fanout, services.journal = stores.fanout, stores.journal
-    services.contexts = stores.contexts
-    return services
 
 
 async def _start_hooks(
-    system: System, bus: ActorRef[Publish], workspace: Path, config: HostConfig
+    system: System, publisher: Publisher, workspace: Path, config: HostConfig
 ) -> HooksClient:
-    hooks, mark = HookSet(), partial(_mark, bus)
+    hooks, mark = HookSet(), partial(_mark, publisher)
     add_configured(hooks, config.hooks, workspace)
     ref = await system.start(lambda: Hooks(hooks, mark), name="hooks")
     return HooksClient(hooks, ref, mark)
@@ -327,24 +350,25 @@ async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple
     return interrupted
 
 
-def _publish(bus: ActorRef[Publish], table: RunTable, run_id: str, event: AnyEvent) -> None:
-    """Say that something degraded in a live run; never waits, never fails."""
+def _warn(publisher: Publisher, table: RunTable, run_id: str, event: AnyEvent) -> None:
+    """Publish that something degraded in a live run; never waits, never fails."""
     run = table.runs.get(run_id)
     if run is not None:
-        with suppress(MailboxFull, ActorDead):
-            bus.tell_nowait(Publish(f"session:{run.session}", event, run_id))
+        publisher.put(f"session:{run.session}", event, run_id)
 
 
-def _mark(bus: ActorRef[Publish], fault: HookFault) -> None:
+def _mark(publisher: Publisher, fault: HookFault) -> None:
     """A hook failed: its mark in the event log says where, and what that meant (G10)."""
     event = fault.event
-    with suppress(MailboxFull, ActorDead):
-        warned = Warned("hook", str(fault))
-        bus.tell_nowait(Publish(f"session:{event.session}", warned, event.run_id))
+    publisher.put(f"session:{event.session}", Warned("hook", str(fault)), event.run_id)
 
 
 def _context(
-    table: RunTable, workspace: Path, children: Children, request: ExecuteCall
+    table: RunTable,
+    workspace: Path,
+    children: Children,
+    events: RunEvents,
+    request: ExecuteCall,
 ) -> Context[object]:
     run = table.runs[request.run_id]
     return Context(
@@ -358,7 +382,7 @@ def _context(
         lineage=run.lineage,
         delegate=children.run,
         hand_over=children.hand_over,
-        tell=partial(children.services.tell, run) if children.services else None,
+        tell=partial(events.put, run),
     )
 
 

@@ -16,6 +16,7 @@ from motet.actors.agents.skills import Shelf, skill_tools
 from motet.actors.agents.teams import GROUP as TASKS_GROUP
 from motet.actors.agents.teams import task_tools
 from motet.actors.agents.toolkit import Toolkit
+from motet.actors.agents.workspace import Workbench
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.rooms.member import GROUP as ROOMS_GROUP
 from motet.actors.rooms.member import floor_tool
@@ -37,7 +38,7 @@ from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
 from motet.actors.storage.writer import Database, Writer
 from motet.actors.telemetry.error_channel import error_detail
-from motet.actors.telemetry.event_bus import EventBus, Fanout
+from motet.actors.telemetry.event_bus import EventBus, Fanout, Publisher
 from motet.actors.telemetry.tracer import Tracer
 from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
@@ -53,7 +54,6 @@ from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, TracingConfig
 from motet.protocols.errors import ErrorProtocol
-from motet.protocols.events import Publish
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
@@ -96,8 +96,7 @@ async def start_tracing(
 class Stores:
     """The actors that keep things: they start first and stop last."""
 
-    fanout: Fanout
-    bus: ActorRef[Publish]
+    publisher: Publisher
     errors: ActorRef[ErrorProtocol]
     results: ActorRef[ResultProtocol]
     sessions: ActorRef[SessionStoreMessage]
@@ -124,7 +123,7 @@ async def start_stores(
     fanout, errors = Fanout(), config.errors
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
-    bus = await system.start(lambda: EventBus(writer.submit, fanout), name="events")
+    await system.start(lambda: EventBus(writer.submit, fanout), name="events")
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
@@ -148,8 +147,7 @@ async def start_stores(
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
     return Stores(
-        fanout,
-        bus,
+        Publisher(fanout),
         error_store,
         results,
         sessions,
@@ -186,11 +184,15 @@ def build_toolkit(
     stores: Stores,
     children: Children,
     table: RunTable,
+    workspace: Path,
     models: ModelCatalog,
     engine: Policy | None,
     generation: int = 0,
 ) -> Toolkit:
-    """All of it, with nothing started yet. Raises ``ConfigError``, ``MissingExtra``."""
+    """The toolkit of a configuration, with nothing started yet.
+
+    Raises ``ConfigError``, ``MissingExtra``.
+    """
     catalog = ToolCatalog()
     mcp = McpDirectory(config.mcp, catalog, found=lambda run_id: table.runs[run_id].found)
     shelf = Shelf(tuple(map(Path, config.skills or ())))
@@ -201,8 +203,18 @@ def build_toolkit(
     )
     offered = config.models.offered
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
-    shell = config.tools.shell
-    return Toolkit(catalog, mcp, shelf, policy, registry, models, shell, generation)
+    return Toolkit(
+        catalog=catalog,
+        mcp=mcp,
+        shelf=shelf,
+        policy=policy,
+        registry=registry,
+        models=models,
+        shell=config.tools.shell,
+        workbench=Workbench(workspace, shelf=shelf),
+        guard=config.guard,
+        generation=generation,
+    )
 
 
 def _builtin(

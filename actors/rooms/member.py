@@ -187,7 +187,7 @@ class Late:
             if record.run_id == run_id and isinstance(record.event, Terminal):
                 news.set()
 
-        leave = self.services.fanout.attach(f"session:{session}", heard)
+        leave = self.services.events.listen(session, heard)
         try:
             while (turn := await self._ended(session, run_id)) is None:
                 with trio.move_on_after(LOOK):

@@ -23,7 +23,7 @@ from motet.actors.rooms.state import Place, stop_room
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
-from motet.actors.telemetry.event_bus import Fanout
+from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import Subscription, subscribe
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, InputValidation, NotFound, UnknownName
@@ -294,7 +294,7 @@ class RoomParts:
     store: ActorRef[RoomStoreMessage]
     sessions: ActorRef[SessionStoreMessage]
     journal: Journal
-    fanout: Fanout
+    publisher: Publisher
     services: Services
     resolver: Resolver
     intake: Intake
@@ -382,6 +382,6 @@ async def _furnished(parts: RoomParts, room: Room) -> Place:
     """A place for it, all of whose members are known."""
     late = Late(parts.sessions, parts.services)
     speaker = Speaker(room, await members_of(parts, room), parts.intake, parts.sessions, late)
-    voice = RoomVoice(room.name, parts.fanout, parts.journal)
+    voice = RoomVoice(room.name, parts.publisher, parts.journal)
     within = parts.config().recovery.resume_within
     return Place(room, speaker, parts.store, voice, parts.closing, within)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import attrs
 from msgspec.structs import replace
 
-from motet.actors.telemetry.event_bus import Fanout
+from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.transcript.history import with_author
 from motet.protocols import events
 from motet.protocols.events import AnyEvent, EventRecord
@@ -107,17 +107,14 @@ def room_stream(name: str) -> str:
 class RoomVoice:
     """The way of one room to the event bus."""
 
-    def __init__(self, room: str, fanout: Fanout, journal: Journal) -> None:
+    def __init__(self, room: str, publisher: Publisher, journal: Journal) -> None:
         self.stream = room_stream(room)
-        self._fanout = fanout
+        self._publisher = publisher
         self._journal = journal
 
     async def say(self, event: AnyEvent, run_id: str | None = None) -> None:
         """Publish; waits for room in the feed. A host without a bus says nothing."""
-        while (feed := self._fanout.feed) is not None and not feed.closed:
-            if feed.put(self.stream, event, run_id):
-                return
-            await feed.room()
+        await self._publisher.emit(self.stream, event, run_id)
 
     async def last_told(self) -> tuple[int | None, bool]:
         """Number of the last message that the stream tells of, None: there is none lately; and
@@ -134,11 +131,11 @@ class RoomVoice:
         turn = Speech()
 
         def pass_on(record: EventRecord) -> None:
-            event, feed = turn.heard(record.event), self._fanout.feed
-            if event is not None and feed is not None:
-                feed.put(self.stream, event, record.run_id)
+            event = turn.heard(record.event)
+            if event is not None:
+                self._publisher.put(self.stream, event, record.run_id)
 
-        return self._fanout.attach(f"session:{session}", pass_on)
+        return self._publisher.fanout.attach(f"session:{session}", pass_on)
 
 
 def _of_rounds(event: AnyEvent) -> bool:

@@ -120,7 +120,7 @@ async def store(outcome: Outcome, slot: Slot, services: Services) -> None:
             # The event goes out now; a later run that stores this one must not repeat it.
             unsaved[unsaved.index(last)] = replace(last, event=None)
         message = f"the transcript could not be stored and is kept in memory: {error}"
-        await services.warn(run, "transcript", message)
+        await services.events.warn(run, "transcript", message)
 
 
 async def learn(outcome: Outcome, services: Services) -> None:
@@ -129,8 +129,8 @@ async def learn(outcome: Outcome, services: Services) -> None:
     await remember(services, run, outcome.rows)
     if run.agent.profile.seeds:
         # The files for a user's first conversation go after some turns.
-        problem = await services.workbench.turn_ended(
+        problem = await services.toolkits.current.workbench.turn_ended(
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
         if problem:
-            await services.warn(run, "bootstrap", problem, grave=False)
+            await services.events.warn(run, "bootstrap", problem, grave=False)

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from motet.actors.runs.hooks import RunHooks
-from motet.actors.runs.publisher import Voice
+from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import Slot
 from motet.actors.runs.recall import recall
 from motet.actors.runs.run import Child, Family, Run
@@ -131,12 +131,12 @@ class Steering:
             await self._services.store.ask(EnterRun(self._run.id, step, rows, ids))
         except Exception as error:
             message = f"that an input has entered the run is not on disk yet: {error}"
-            await self._services.warn(self._run, "transcript", message)
+            await self._services.events.warn(self._run, "transcript", message)
         else:
             for end in late:
                 self._slot.unsaved.remove(end)
         for one in taken:
-            await self._services.emit(one, events.InputSteered(self._run.id))
+            await self._services.events.emit(one, events.InputSteered(self._run.id))
 
 
 # Where a run hears of the children beside it: between its requests, and before it would end.
@@ -152,11 +152,11 @@ WHY = "its caller has ended"
 class Hearing:
     """Of one run. Costs nothing while it has no children."""
 
-    def __init__(self, run: Run, slot: Slot, turn: Turn, voice: Voice) -> None:
+    def __init__(self, run: Run, slot: Slot, turn: Turn, publisher: RunPublisher) -> None:
         self._run = run
         self._slot = slot
         self._turn = turn
-        self._voice = voice
+        self._publisher = publisher
         self._earlier: tuple[EndedChild, ...] = ()
         self._is_new = False
 
@@ -186,10 +186,10 @@ class Hearing:
         if family is None or not self._turn.may_wait(response):
             return
         if family.alive:
-            self._voice.partial = response.text  # what a stop would leave of it
-            await self._voice.emit(events.Activity("waiting_children", self._turn.iteration))
+            self._publisher.partial = response.text  # what a stop would leave of it
+            await self._publisher.emit(events.Activity("waiting_children", self._turn.iteration))
             await self._settled(family, steering)
-            self._voice.partial = ""
+            self._publisher.partial = ""
         self.take()
 
     async def _settled(self, family: Family, steering: Steering) -> None:

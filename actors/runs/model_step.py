@@ -13,7 +13,7 @@ from motet.actors.agents.workspace import Occasion, prompt_input
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
-from motet.actors.runs.publisher import Voice
+from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import CallModel, Turn
@@ -54,18 +54,18 @@ class Thinker:
         services: Services,
         hooks: RunHooks,
         turn: Turn,
-        voice: Voice,
+        publisher: RunPublisher,
         output: RunOutput,
     ) -> None:
         self.view = ContextWindow(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
-        self.prepared = services.workbench.bare
+        self.prepared = services.toolkits.current.workbench.bare
         self._run = run
         self._services = services
-        self._kit = services.of(run)
+        self._kit = services.toolkits.of(run)
         self._hooks = hooks
         self._turn = turn
-        self._voice = voice
+        self._publisher = publisher
         self._output = output
         self.around = 0
         self._tokens = 0
@@ -140,7 +140,7 @@ class Thinker:
         if response.calls:
             response = self._told_apart(response, decision.iteration)
         if unchecked := budget.warning():
-            await self._services.warn(self._run, "limits", unchecked, grave=False)
+            await self._services.events.warn(self._run, "limits", unchecked, grave=False)
         return response
 
     def _told_apart(self, response: ModelResponse, iteration: int) -> ModelResponse:
@@ -171,13 +171,13 @@ class Thinker:
             def take(part: ModelEvent | Retrying) -> None:
                 span.part(part)
                 if isinstance(part, told):
-                    self._voice.part(part)
+                    self._publisher.part(part)
 
-            provider = await self._services.provider(self.full_name, self._kit.generation)
+            provider = await self._services.models.provider(self.full_name, self._kit.generation)
             response = await provider.stream_to(Generate(request), take)
             span.answered(response)
             self._turn.spend(usage_of(response, tokens))
-        self._voice.end()
+        self._publisher.end()
         return response
 
     def _told(self) -> tuple[type[TextPart | ThinkingPart | Retrying], ...]:
@@ -254,7 +254,7 @@ class Thinker:
         plan = self.view.plan(sent, self._turn.rows, overflow=overflow)
         if plan is None or not await self._hooks.compact(len(plan.rows), sent.tokens):
             return False
-        await self._voice.emit(events.Activity("compacting", decision.iteration))
+        await self._publisher.emit(events.Activity("compacting", decision.iteration))
         summary = await self._summary(plan)
         self.view = self.view.compacted(plan, summary, self._turn.rows, self.around)
         self._hooks.compacted(len(plan.rows), self.view.summary)
@@ -264,11 +264,11 @@ class Thinker:
         """What the model makes of the rows; None when it fails, which costs a warning."""
         why = f"no answer within {DEADLINE:g} s"
         with trio.move_on_after(DEADLINE):
-            ask = self._services.asking(self.full_name, self._trace, "summary", self._turn)
+            ask = self._services.models.asking(self.full_name, self._trace, "summary", self._turn)
             try:
                 return await ask(plan.request(self.model))
             except (Llm, OverBudget) as error:
                 why = str(error)
         message = f"the conversation is summarised without a model: {why}"
-        await self._services.warn(self._run, "compaction", message, grave=False)
+        await self._services.events.warn(self._run, "compaction", message, grave=False)
         return None

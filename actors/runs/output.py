@@ -198,8 +198,8 @@ class RunOutput:
         if form is None:
             self._answering = None
             return
-        model = services.find_model(self._run.model_name) if services.find_model else None
-        tools = services.of(self._run).catalog.specs(agent.name)
+        model = services.toolkits.current.registry.model(self._run.model_name)
+        tools = services.toolkits.of(self._run).catalog.specs(agent.name)
         self._answering = answering(form, agent.output_retries, model, tools)
 
     @property
@@ -255,7 +255,7 @@ class RunOutput:
         decision = self._turn.refused(refused.text, refused.answer, refused.told)
         if isinstance(decision, CallModel):
             for row in (refused.answer, refused.told):
-                await self._services.note(self._run, step, row)
+                await self._services.journal.note(self._run.id, step, row)
                 step += 1
         return decision
 

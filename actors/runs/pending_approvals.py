@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 Emit: TypeAlias = "Callable[[Run, AnyEvent], Awaitable[None]]"
 
 
-async def _unpublished(_run: Run, _event: AnyEvent) -> None:
-    """Before the host can publish."""
-
-
 @attrs.define(eq=False)
 class CallApprovals:
     """The calls of one tool step, as those see them that let calls begin.
@@ -130,13 +126,13 @@ class PendingApprovals:
         emit: publishes an event of a run; the host's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, emit: Emit) -> None:
         self.steps: dict[str, CallApprovals] = {}
         self.deadlines: dict[str, float] = {}
         self.news = trio.Event()
         self.asked = trio.Event()
         self.call_scopes: dict[tuple[str, str], trio.CancelScope] = {}
-        self.emit: Emit = _unpublished
+        self.emit = emit
         self._waiters: dict[str, Waiter] = {}
         self._paused: dict[trio.CancelScope, tuple[int, float, float]] = {}
 

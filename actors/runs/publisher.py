@@ -1,37 +1,103 @@
-"""What is heard of a run while it goes on: whole messages, and the parts of the one being made.
+"""The events of runs: whole messages, the parts of the one being made, and warnings.
 
 Invariants: messages of a run are numbered from 0 without gaps; what is streamed of one has its
-number and its offset, so that whoever misses a part notices; reasoning that a model puts into its
-text, and a reply that shall not be heard, are not streamed. What is streamed is told by a plain
-call, for the task in which a model is read must not wait.
+number and its offset, so that a reader who misses a part notices; reasoning that a model puts into
+its text, and a reply that shall not be heard, are not streamed. Streamed parts are published by a
+plain call, since the task that reads a model must not wait. An event that cannot be published
+never fails a run (seed 001).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from motet.actors.errors.log import Logger, logger
+from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.run import Run
-from motet.actors.runs.services import Services
+from motet.actors.runs.table import RunTable
+from motet.actors.runs.watchdog import hear
+from motet.actors.telemetry.event_bus import Publisher
+from motet.actors.transcript.input_guard import Finding
 from motet.actors.transcript.stream_filter import StreamFilter
 from motet.protocols import events
+from motet.protocols.events import AnyEvent, EventRecord
+from motet.protocols.hooks import RunWarning
 from motet.protocols.models import ModelEvent, Retrying, TextPart, ThinkingPart
 
 
-class Voice:
-    """The events of one run.
+@attrs.frozen(eq=False)
+class RunEvents:
+    """Publishes events of the runs and sessions of a host, and logs what degraded."""
+
+    table: RunTable
+    publisher: Publisher
+    hooks: HooksClient
+    log: Logger = attrs.field(factory=lambda: logger("motet.run"))
+
+    def put(self, run: Run, event: AnyEvent) -> bool:
+        """Publish without waiting; False if the event is durable and there is no room yet."""
+        hear(self.table, run.id, event)
+        return self.publisher.put(f"session:{run.session}", event, run.id)
+
+    async def emit(self, run: Run, event: AnyEvent) -> None:
+        """Publish; wait for room when the event is durable."""
+        if not self.put(run, event):
+            await self.publisher.emit(f"session:{run.session}", event, run.id)
+
+    async def emit_to(self, session: str, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish an event of a session, or of a run of which only the names are known."""
+        if run_id is not None:
+            hear(self.table, run_id, event)
+        await self.publisher.emit(f"session:{session}", event, run_id)
+
+    def listen(self, session: str, sink: Callable[[EventRecord], None]) -> Callable[[], None]:
+        """Call ``sink`` with each event of a session, until the returned function is called."""
+        return self.publisher.fanout.attach(f"session:{session}", sink)
+
+    async def warn(self, run: Run, source: str, message: str, *, grave: bool = True) -> None:
+        """Log and publish that something degraded while the run goes on (seed 001).
+
+        ``grave``: something may be lost, so that it is logged as an error.
+        """
+        log = self.log.error if grave else self.log.warning
+        log(message, source=source, run=run.id, session=run.session)
+        await self.emit(run, events.Warned(source, message))
+        base = (run.id, run.session, run.agent.name, run.principal)
+        self.hooks.notify(RunWarning(*base, source, message))
+
+    def log_finding(self, run: Run, finding: Finding) -> None:
+        """Log a finding of the input guard; never the text itself."""
+        log = self.log.info if finding.level == "info" else self.log.warning
+        log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
+
+
+class Outlet(Protocol):
+    """Publishes events of runs; see :class:`RunEvents`."""
+
+    def put(self, run: Run, event: AnyEvent) -> bool: ...
+    async def emit(self, run: Run, event: AnyEvent) -> None: ...
+
+
+class RunPublisher:
+    """The messages and the streamed parts of one run.
 
     Attributes:
         partial: what was streamed of the answer being made.
         before: what there is of that message from answers that were cut off.
     """
 
-    def __init__(self, run: Run, services: Services) -> None:
+    def __init__(self, run: Run, outlet: Outlet) -> None:
         self.partial = ""
         self.before = ""
         self._run = run
-        self._services = services
+        self._outlet = outlet
         self._message = 0
         self._thought = 0
         self._filter: StreamFilter | None = None
-        self._late: list[events.AnyEvent] = []
+        self._late: list[AnyEvent] = []
 
     @property
     def messages(self) -> int:
@@ -42,12 +108,12 @@ class Voice:
         """So many were told of before the run was suspended."""
         self._message = messages
 
-    async def emit(self, event: events.AnyEvent) -> None:
+    async def emit(self, event: AnyEvent) -> None:
         """Tell of something. Waits for room when it is durable."""
         while self._late:
-            await self._services.emit(self._run, self._late.pop(0))
-        if not self._services.tell(self._run, event):
-            await self._services.emit(self._run, event)
+            await self._outlet.emit(self._run, self._late.pop(0))
+        if not self._outlet.put(self._run, event):
+            await self._outlet.emit(self._run, event)
 
     async def say(self, role: events.Role, author: str, text: str) -> None:
         """A whole message."""
@@ -89,13 +155,13 @@ class Voice:
             self.partial += text
             self._tell(events.TextDelta(self._message, at, text))
 
-    def _tell(self, event: events.AnyEvent) -> None:
+    def _tell(self, event: AnyEvent) -> None:
         """As ``emit``, without waiting: what has to wait for room is told before the next event.
 
         Until then, deltas are lost: those of another attempt must not come before it is told of.
         """
-        while self._late and self._services.tell(self._run, self._late[0]):
+        while self._late and self._outlet.put(self._run, self._late[0]):
             del self._late[0]
-        told = not self._late and self._services.tell(self._run, event)
+        told = not self._late and self._outlet.put(self._run, event)
         if not told and events.is_durable(event):
             self._late.append(event)

@@ -126,5 +126,5 @@ async def _guarded(
         except Exception as error:
             problem = summarize(error)
     message = f"the memory could not be {what}: {problem}"
-    await services.warn(run, "memory", message, grave=False)
+    await services.events.warn(run, "memory", message, grave=False)
     return None

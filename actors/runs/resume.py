@@ -12,7 +12,7 @@ import trio
 
 from motet.actors.errors.tracker import Failures
 from motet.actors.runs.budget import Budget
-from motet.actors.runs.publisher import Voice
+from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.turn import Decision, Turn
 from motet.actors.telemetry.tracer import RunTrace
@@ -21,7 +21,9 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from motet.protocols.tools import CallResult
 
 
-def suspended_state(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> SuspendedState:
+def suspended_state(
+    run: Run, turn: Turn, publisher: RunPublisher, trace: RunTrace
+) -> SuspendedState:
     """All that the run needs to go on, beside its rows, while the calls of its last row run."""
     step = len(turn.rows) - 1
     row = turn.rows[step]
@@ -34,7 +36,7 @@ def suspended_state(run: Run, turn: Turn, voice: Voice, trace: RunTrace) -> Susp
         limits=run.limits,
         turn=turn.state_of_calls(),
         elapsed=trio.current_time() - turn.budget.started,
-        messages=voice.messages,
+        messages=publisher.messages,
         spans=trace.count,
         started=trace.root.started,
         errors=trace.errors,
@@ -56,10 +58,12 @@ def fresh_budget(run: Run) -> Budget:
     return budget
 
 
-def resume_turn(turn: Turn, voice: Voice, trace: RunTrace, resumption: Resumption) -> Decision:
+def resume_turn(
+    turn: Turn, publisher: RunPublisher, trace: RunTrace, resumption: Resumption
+) -> Decision:
     """Make a fresh turn go on where the run was left. No await: a stop finds it whole."""
     left = resumption.suspended
-    voice.go_on(left.messages)
+    publisher.go_on(left.messages)
     trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
     for calls, results in _batches(left.rows):
         turn.results += results.values()

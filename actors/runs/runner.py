@@ -22,7 +22,7 @@ from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.inbox import Hearing, Steering
 from motet.actors.runs.model_step import Thinker
 from motet.actors.runs.output import RunOutput
-from motet.actors.runs.publisher import Voice
+from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import Slot
 from motet.actors.runs.recall import recall_of_turn as recall
 from motet.actors.runs.resume import counted, fresh_budget, resume_turn
@@ -54,12 +54,12 @@ class TurnRunner:
     """
 
     def __init__(self, run: Run, slot: Slot, services: Services, *, first: bool = False) -> None:
-        services.refresh(run)
-        run.model = services.model_of(run)
+        services.toolkits.refresh(run)
+        run.model = services.toolkits.model_of(run)
         self.run = run
         self.slot = slot
         self.services = services
-        self.toolkit = services.of(run)
+        self.toolkit = services.toolkits.of(run)
         self.first = first
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
@@ -76,12 +76,12 @@ class TurnRunner:
             caller=run.caller,
         )
         run.budget = self.turn.budget
-        self.voice = Voice(run, services)
+        self.publisher = RunPublisher(run, services.events)
         self.output = RunOutput(run, services, self.turn)
-        self.thinker = Thinker(run, services, self.hooks, self.turn, self.voice, self.output)
-        self.hearing = Hearing(run, slot, self.turn, self.voice)
+        self.thinker = Thinker(run, services, self.hooks, self.turn, self.publisher, self.output)
+        self.hearing = Hearing(run, slot, self.turn, self.publisher)
         self.steering = Steering(run, slot, services, self.hooks, self.turn)
-        self.suspension = Suspension(run, services, self.turn, self.voice, self.trace)
+        self.suspension = Suspension(run, services, self.turn, self.publisher, self.trace)
         self.failure: AgentError | None = None
         self.error_id: str | None = None
         self.batch: ToolStep | None = None
@@ -89,7 +89,7 @@ class TurnRunner:
         self._ended_beside = 0
         if (left := run.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
-            self._next = resume_turn(self.turn, self.voice, self.trace, left)
+            self._next = resume_turn(self.turn, self.publisher, self.trace, left)
             if isinstance(self._next, RunCalls):
                 self.batch = self._new_batch(self._next, left)
             run.resumption = None
@@ -151,7 +151,7 @@ class TurnRunner:
         self.hearing.conclude()
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
-            await self.voice.say("assistant", run.agent.name, last.text)
+            await self.publisher.say("assistant", run.agent.name, last.text)
         pending = await suspension.pending() if run.asked else ()
         outcome = self._outcome(finish)
         await store(outcome, self.slot, self.services)
@@ -159,7 +159,7 @@ class TurnRunner:
             await suspension.withdrawn(pending)
         if finish.status == "completed":
             await learn(outcome, self.services)
-        await self.voice.emit(outcome.terminal())
+        await self.publisher.emit(outcome.terminal())
 
     def _outcome(self, finish: Finish) -> Outcome:
         return Outcome(
@@ -184,7 +184,7 @@ class TurnRunner:
             async with run.among:
                 return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
-            return self.turn.limit("wall", self.voice.partial, self._known())
+            return self.turn.limit("wall", self.publisher.partial, self._known())
         return self._stop()
 
     def _stop(self) -> Finish:
@@ -194,7 +194,7 @@ class TurnRunner:
         if self.run.is_for_the_next and self.turn.state != "ended":
             return Finish("interrupted", detail=self._why)
         cause = "" if self.run.by_user else self._why
-        finish = self.turn.stop(self.voice.partial, self._known(), cause)
+        finish = self.turn.stop(self.publisher.partial, self._known(), cause)
         return replace(finish, detail=self._why)
 
     @property
@@ -235,12 +235,12 @@ class TurnRunner:
         guarded = self.hooks.guard_input
         # Before any await, so that a stop leaves no input without its row.
         decision = None if guarded else self.turn.begin(run.text)
-        await self.services.begin(run)
+        await self.services.journal.begin(run.id)
         await self._tell_start(again=bool(run.heard))
         if decision is None:
             decision = await self._admit()
         else:
-            await self.voice.say("user", run.principal.user, run.text)
+            await self.publisher.say("user", run.principal.user, run.text)
             await self._load()
         return decision
 
@@ -248,9 +248,9 @@ class TurnRunner:
         """``again``: after another host, or after it was suspended."""
         run = self.run
         if run.heard is False or not again:
-            await self.voice.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
+            await self.publisher.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
         if again:
-            await self.voice.emit(events.RunResumed(self.voice.messages))
+            await self.publisher.emit(events.RunResumed(self.publisher.messages))
 
     async def _admit(self) -> Decision:
         """Ask the gates of the input. A crash meanwhile must not show it to the model later."""
@@ -262,8 +262,8 @@ class TurnRunner:
         admitted = await self.hooks.input(run.text)
         text = admitted if isinstance(admitted, str) else run.text
         decision = self.turn.begin(text)
-        await self.services.note(run, 0, self.turn.rows[0])
-        await self.voice.say("user", run.principal.user, text)
+        await self.services.journal.note(run.id, 0, self.turn.rows[0])
+        await self.publisher.say("user", run.principal.user, text)
         if isinstance(admitted, str):
             return decision
         return await self._take(await self.output.passed(admitted))
@@ -271,16 +271,16 @@ class TurnRunner:
     async def _prepare(self) -> None:
         """The folder of the tools, and what the prompt tells of the agent's files."""
         run = self.run
-        prepared = await self.services.workbench.prepare(
+        prepared = await self.services.toolkits.current.workbench.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
         if run.workspace is not None:  # a child in the folder that it has in common with its caller
             prepared = attrs.evolve(prepared, workspace=run.workspace)
         self.thinker.prepared, run.workspace = prepared, prepared.workspace
         for problem in prepared.problems:
-            await self.services.warn(run, "bootstrap", problem, grave=False)
+            await self.services.events.warn(run, "bootstrap", problem, grave=False)
         for problem in await self.toolkit.mcp.prepare(run.agent.name):
-            await self.services.warn(run, "mcp", problem, grave=False)
+            await self.services.events.warn(run, "mcp", problem, grave=False)
 
     async def _journal_withheld(self) -> None:
         try:
@@ -288,7 +288,7 @@ class TurnRunner:
             await store.ask(RecordIntent(self.run.id, 0, UserMessage(WITHHELD)))
         except Exception as error:
             message = f"after a crash now, the input would pass its gates: {error}"
-            await self.services.warn(self.run, "transcript", message)
+            await self.services.events.warn(self.run, "transcript", message)
 
     async def _load(self) -> None:
         """The conversation so far: what is stored, and what earlier runs could not store."""
@@ -324,7 +324,7 @@ class TurnRunner:
 
     async def _think(self, decision: CallModel) -> Decision:
         """Ask the model, then the gates of its answer."""
-        await self.voice.emit(events.Activity("waiting_model", decision.iteration))
+        await self.publisher.emit(events.Activity("waiting_model", decision.iteration))
         if self.slot.ended != self._ended_beside:
             await self._load()  # what a run beside this one has said comes before this turn
         try:
@@ -356,10 +356,10 @@ class TurnRunner:
         self.steering.offer()
         decision = self.turn.answered(response, whole=whole)
         await self.steering.record()
-        self.voice.before = draft = self.turn.draft
+        self.publisher.before = draft = self.turn.draft
         heard = decision.output if isinstance(decision, Finish) else text
         if heard and not draft:
-            await self.voice.say("assistant", self.run.agent.name, heard)
+            await self.publisher.say("assistant", self.run.agent.name, heard)
         return await self._entered(decision)
 
     async def _observe(self, results: list[CallResult]) -> Decision:
@@ -376,9 +376,9 @@ class TurnRunner:
         last = rows[-1] if isinstance(decision, CallModel) else None
         if isinstance(last, UserMessage) and last.note == "injected":
             for step in range(len(rows) - 2, len(rows)):
-                await self.services.note(self.run, step, rows[step])
+                await self.services.journal.note(self.run.id, step, rows[step])
         for author, text in self.steering.heard():
-            await self.voice.say("user", author, text)
+            await self.publisher.say("user", author, text)
         return decision
 
     async def _change_agent(self, agent: AnyAgent) -> None:
@@ -390,22 +390,22 @@ class TurnRunner:
             await self.services.store.ask(HandOver(run.id, agent.name))
         except Exception as error:
             message = f"that {agent.name!r} takes over is not on disk: {error}"
-            await self.services.warn(run, "transcript", message)
+            await self.services.events.warn(run, "transcript", message)
         self.turn.loops.kinds = self.toolkit.catalog.kinds(agent.name)
         self.output.change_agent()
         self.thinker.change_agent()
         await self._prepare()
         self.thinker.recalled = await recall(self.services, run)
-        await self.voice.emit(events.AgentChanged(agent.name, self.thinker.full_name, before))
+        await self.publisher.emit(events.AgentChanged(agent.name, self.thinker.full_name, before))
 
     async def _go_on(self, response: ModelResponse, text: str) -> Decision:
         """The answer was not the last: journal and tell what the model is given."""
         decision = self.turn.continued(response, text)
-        await self.voice.say("assistant", self.run.agent.name, response.text)
+        await self.publisher.say("assistant", self.run.agent.name, response.text)
         if isinstance(decision, CallModel):
-            await self.voice.say("user", "hook", text)
+            await self.publisher.say("user", "hook", text)
             for step in (len(self.turn.rows) - 2, len(self.turn.rows) - 1):
-                await self.services.note(self.run, step, self.turn.rows[step])
+                await self.services.journal.note(self.run.id, step, self.turn.rows[step])
         return decision
 
     def _new_batch(self, decision: RunCalls, left: Resumption | None = None) -> ToolStep:
@@ -414,7 +414,7 @@ class TurnRunner:
 
     async def _act(self, decision: RunCalls) -> list[CallResult]:
         """Its results; the batch stays when some of them are for later."""
-        await self.voice.emit(events.Activity("tool", self.turn.iteration))
+        await self.publisher.emit(events.Activity("tool", self.turn.iteration))
         intent = self.turn.rows[-1]
         assert isinstance(intent, AssistantMessage)
         self.batch = self.batch or self._new_batch(decision)
@@ -430,11 +430,11 @@ class TurnRunner:
 
     def _failed(self, error: AgentError) -> Finish:
         self.failure, self.error_id = error, self.error_id or self.output.error_id
-        return self.turn.fail(redact_text(str(error)), self.voice.partial, self._known())
+        return self.turn.fail(redact_text(str(error)), self.publisher.partial, self._known())
 
     async def _internal(self, error: Exception) -> Internal:
         """A bug: the whole of it goes to the log and the error channel, its id to the user."""
-        self.services.log.error("internal error in a run", run=self.run.id, exc_info=error)
+        self.services.events.log.error("internal error in a run", run=self.run.id, exc_info=error)
         run = self.run
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
             report = await self.services.errors.report(

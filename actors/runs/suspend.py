@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.runs.pending_approvals import PendingApprovals
-from motet.actors.runs.publisher import Voice
+from motet.actors.runs.publisher import RunEvents, RunPublisher
 from motet.actors.runs.resume import suspended_state
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Run
 from motet.actors.runs.services import Services
@@ -54,14 +54,14 @@ class Suspension:
     """Of one run. ``done``: it is suspended on disk; ``approvals``: what it waits for."""
 
     def __init__(
-        self, run: Run, services: Services, turn: Turn, voice: Voice, trace: RunTrace
+        self, run: Run, services: Services, turn: Turn, publisher: RunPublisher, trace: RunTrace
     ) -> None:
         self.done = False
         self.approvals: tuple[str, ...] = ()
         self._run = run
         self._services = services
         self._turn = turn
-        self._voice = voice
+        self._publisher = publisher
         self._trace = trace
         self._failed = False
         self._kept_for_next_host = False
@@ -97,7 +97,7 @@ class Suspension:
                 self.done = self.done and self._is_free
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
-                await self._services.warn(self._run, "approvals", message)
+                await self._services.events.warn(self._run, "approvals", message)
         if not self.done:
             self._failed = True
             self._run.stop_reason = self._run.stop_reason or "it could not be suspended"
@@ -110,7 +110,7 @@ class Suspension:
             await self._services.store.ask(EnterRun(self._run.id, 0, (), ()))
         except Exception as error:  # then it is what is there that the next host goes on from
             message = f"the last rows of a run for the next host are not on disk: {error}"
-            await self._services.warn(self._run, "transcript", message)
+            await self._services.events.warn(self._run, "transcript", message)
 
     async def _store(self, step: ToolStep) -> bool:
         suspended_runs, run = self._services.suspended_runs, self._run
@@ -120,7 +120,7 @@ class Suspension:
             return False
         waiting = await suspended_runs.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
         self.approvals = tuple(one.id for one in reversed(waiting))
-        await self._voice.emit(events.RunWaiting(self.approvals))
+        await self._publisher.emit(events.RunWaiting(self.approvals))
         return True
 
     def publish(self) -> None:
@@ -138,17 +138,19 @@ class Suspension:
                 ListApprovals(run_id=self._run.id, state="pending")
             )
         except Exception as error:
-            await self._services.warn(self._run, "approvals", f"not told of: {error}", grave=False)
+            await self._services.events.warn(
+                self._run, "approvals", f"not told of: {error}", grave=False
+            )
             return ()
 
     async def withdrawn(self, pending: tuple[ApprovalInfo, ...]) -> None:
         """Tell that nobody needs to answer these any more."""
         for info in pending:
             self._services.pending_approvals.deadlines.pop(info.id, None)
-            await self._voice.emit(events.ApprovalResolved(info.id, "cancelled", ""))
+            await self._publisher.emit(events.ApprovalResolved(info.id, "cancelled", ""))
 
     def _captured(self) -> SuspendedState:
-        return suspended_state(self._run, self._turn, self._voice, self._trace)
+        return suspended_state(self._run, self._turn, self._publisher, self._trace)
 
 
 MOST_RESUMED = 3
@@ -174,7 +176,7 @@ class SuspendedRuns:
     table: RunTable
     resolver: Resolver
     journal: EventJournal
-    services: Services
+    events: RunEvents
     answering: set[str] = attrs.field(factory=set[str])
     due: deque[str] = attrs.field(factory=deque[str])
     resuming: deque[tuple[Run, SuspendedRun]] = attrs.field(factory=deque[tuple[Run, SuspendedRun]])
@@ -240,7 +242,7 @@ class SuspendedRuns:
 
     async def tell(self, info: ApprovalInfo) -> None:
         """Announce an answer, before anything comes of it."""
-        await self.services.publish(info.session, resolved(info), info.run_id)
+        await self.events.emit_to(info.session, resolved(info), info.run_id)
 
     def wake(self, run_id: str) -> None:
         """Have a run go on that has an answer, if it is suspended and can."""

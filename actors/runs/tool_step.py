@@ -58,7 +58,7 @@ class ToolStep:
             calls,
             self.states,
             step,
-            services.of(run).catalog.in_order(run.agent.name, calls),
+            services.toolkits.of(run).catalog.in_order(run.agent.name, calls),
             capture,
             on_record=left is not None,
         )
@@ -149,7 +149,7 @@ class ToolStep:
         except Exception as error:
             # The executor answers every call: this is a bug in it, or its death. Still one result,
             # and nobody knows whether the call has had its effect.
-            self.services.log.error("tool executor failed", run=self.run.id, exc_info=error)
+            self.services.events.log.error("tool executor failed", run=self.run.id, exc_info=error)
             result = unknown(call, error)
         span.returned(result)
         span.end()
@@ -158,7 +158,7 @@ class ToolStep:
     async def tell(self, index: int, result: CallResult) -> None:
         if result.kind != LATER:
             row = ToolMessage(result.call_id, result.name, result.text, result.outcome)
-            await self.services.note(self.run, self.step + 1 + index, row)
+            await self.services.journal.note(self.run.id, self.step + 1 + index, row)
             await self._report(result, index)
 
     async def _announce(self, index: int, call: Call) -> None:
@@ -166,7 +166,9 @@ class ToolStep:
             return
         if call.id not in self._announced:
             args = preview(call.arguments, ARGUMENT_PREVIEW)
-            await self.services.emit(self.run, events.ToolCall(call.id, call.name, args, index))
+            await self.services.events.emit(
+                self.run, events.ToolCall(call.id, call.name, args, index)
+            )
         # After the event, which is cut as a whole or not at all: so no end comes without a begin.
         self.approvals.move(call.id, "announce")
 
@@ -174,10 +176,10 @@ class ToolStep:
         """A result of the web or of an MCP server; if it reads like orders, behind a warning."""
         if result.name not in guard.WEB_TOOLS and not result.name.startswith(FOREIGN):
             return result
-        finding = guard.check(result.text, self.services.guard, "result")
+        finding = guard.check(result.text, self.services.toolkits.current.guard, "result")
         if finding is None:
             return result
-        self.services.log_finding(self.run, finding)
+        self.services.events.log_finding(self.run, finding)
         return replace(result, text=guard.with_warning(result.text, finding))
 
     async def _report(self, result: CallResult, index: int) -> None:
@@ -192,7 +194,7 @@ class ToolStep:
             error_id=result.error_id,
             result_id=result.result_id,
         )
-        await self.services.emit(self.run, event)
+        await self.services.events.emit(self.run, event)
         self.approvals.move(result.call_id, "report")
 
     async def _store_intent(self, intent: AssistantMessage) -> None:
@@ -202,4 +204,4 @@ class ToolStep:
         except Exception as error:
             # A full disk must not stop the agent; a crash of this very run would lose these rows.
             message = f"the calls are not journalled: {error}"
-            await self.services.warn(self.run, "transcript", message)
+            await self.services.events.warn(self.run, "transcript", message)

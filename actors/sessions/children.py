@@ -17,6 +17,7 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.inbox import ended
+from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Child, Family, Run
 from motet.actors.runs.table import RunTable
 from motet.actors.tools.context import Context
@@ -28,7 +29,6 @@ from motet.protocols.hooks import Abort, AfterChild, BeforeChild, Deny
 from motet.protocols.session_keys import sub_agent_key
 
 if TYPE_CHECKING:
-    from motet.actors.runs.services import Services
     from motet.actors.sessions.intake import Intake
     from motet.protocols.run import RunResult
 
@@ -39,13 +39,13 @@ LISTED = 40
 
 
 class Children:
-    """Starts the children of a host's runs. ``intake`` and ``services`` are there when it is."""
+    """Starts the children of a host's runs. ``intake`` is set when there is one."""
 
-    def __init__(self, table: RunTable, hooks: HooksClient) -> None:
+    def __init__(self, table: RunTable, hooks: HooksClient, events: RunEvents) -> None:
         self.intake: Intake | None = None
-        self.services: Services | None = None
         self._table = table
         self._hooks = hooks
+        self._events = events
 
     async def run(self, ctx: Context[object], agent: AnyAgentLike, text: str) -> RunResult:
         """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
@@ -184,14 +184,14 @@ class Children:
 
     async def _tell_start(self, parent: Run, run: Run) -> None:
         started = events.ChildStarted(run.id, run.session, run.agent.name, run.text[:TOLD_TASK])
-        await self._services.emit(parent, started)
+        await self._events.emit(parent, started)
 
     async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
         """Awaits while being cancelled: shielded, and bounded."""
         result = run.result or run.ends_as("cancelled", "the host is closing")
         ended = events.ChildEnded(run.id, result.agent, result.status, result.usage)
         with trio.move_on_after(TELL_BUDGET, shield=True):
-            await self._services.emit(parent, ended)
+            await self._events.emit(parent, ended)
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
         told = AfterChild(
             *base, result.agent, result.run_id, result.status, result.text, result.usage
@@ -202,11 +202,6 @@ class Children:
     def _intake(self) -> Intake:
         assert self.intake is not None
         return self.intake
-
-    @property
-    def _services(self) -> Services:
-        assert self.services is not None
-        return self.services
 
 
 def _listed(agents: Iterable[tuple[str, str]]) -> str:

@@ -217,7 +217,7 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
     with trace:
         about = Afterwards(
             model.partition(":")[2] or model,
-            services.asking(model, trace, "summary", chore.turn),
+            services.models.asking(model, trace, "summary", chore.turn),
             chore.view,
             chore.around,
             _flush(chore, services, trace) if _may_flush(run, services) else None,
@@ -228,20 +228,22 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
     if done is None:
         return None
     event = SessionCompacted(done.start_pos, done.next_pos - 1)
-    await services.announce(run.session, event, run.id)
+    await services.events.emit_to(run.session, event, run.id)
     return event
 
 
 def _may_flush(run: Run, services: Services) -> bool:
     """Whether the run may write files of memory by itself: nobody is there to be asked."""
-    rulings = (services.of(run).policy.ruling(run.subjects, tool) for tool in memory_tools())
+    rulings = (
+        services.toolkits.of(run).policy.ruling(run.subjects, tool) for tool in memory_tools()
+    )
     return run.agent.memory and all(ruling.effect == "allow" for ruling in rulings)
 
 
 def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
     """Writes what would be forgotten to the files of the agent's memory, in its workspace."""
     run, model = chore.run, chore.run.model_name
-    ask: AskModel = services.asking(model, trace, "flush", chore.turn)
+    ask: AskModel = services.models.asking(model, trace, "flush", chore.turn)
     context = Context[object](
         deps=run.deps,
         run_id=run.id,

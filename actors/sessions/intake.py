@@ -111,7 +111,7 @@ class Intake:
             if max_turns is not None:
                 limits = replace(limits, turns=max_turns)
             run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-            run.arrival, run.toolkit = arrival, toolkit or self._services.toolkit
+            run.arrival, run.toolkit = arrival, toolkit or self._services.toolkits.current
             self._screen(run, where)
             return run
         except BaseException:
@@ -171,9 +171,9 @@ class Intake:
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
         services = self._services
-        finding = guard.check(run.text, services.guard, where)
+        finding = guard.check(run.text, services.toolkits.current.guard, where)
         if finding is not None:
-            services.log_finding(run, finding)
+            services.events.log_finding(run, finding)
             if finding.blocked:
                 raise InputValidation(finding.refusal)
 
@@ -246,10 +246,10 @@ class Intake:
         if not accepted.duplicate:
             services = self._services
             event = InputAccepted(run.text, run.principal.user, run.key)
-            if not services.tell(run, event):
+            if not services.events.put(run, event):
                 # It is accepted now: whoever is cancelled does not keep it from being queued.
                 with trio.CancelScope(shield=True):
-                    await services.emit(run, event)
+                    await services.events.emit(run, event)
         return accepted
 
     async def compact(

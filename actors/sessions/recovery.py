@@ -120,7 +120,7 @@ class Recovery:
         """What the last host could not tell any more."""
         suspended_runs = self.services.suspended_runs
         assert suspended_runs is not None
-        return Republisher(self.readers, suspended_runs.approvals, self.services.publish)
+        return Republisher(self.readers, suspended_runs.approvals, self.services.events.emit_to)
 
     async def _left(self) -> list[LeftRun]:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
@@ -289,7 +289,7 @@ class Recovery:
             log.error("sessions are taken up uncounted", why=str(error))
 
     def _unrepeatable(self, one: _Kept) -> str:
-        agent, catalog = one.run.agent.name, self.services.catalog
+        agent, catalog = one.run.agent.name, self.services.toolkits.current.catalog
         tools = {tool.name: tool for tool in catalog.tools(agent)}
 
         def is_repeatable(name: str) -> bool:
@@ -311,8 +311,7 @@ class Recovery:
         try:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:
-                if (feed := self.services.fanout.feed) is not None:
-                    await feed.settle()
+                await self.services.events.publisher.settle()
                 await self.republisher.end(run.session, run.id, RunInterrupted(why))
         except Exception as error:
             log.error("an input is not on record as interrupted", run=run.id, why=str(error))

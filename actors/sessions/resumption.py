@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from motet.actors.errors.log import logger
+from motet.actors.runs.pending_approvals import PendingApprovals
+from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.run import Run
 from motet.actors.runs.suspend import SuspendedRuns
-from motet.actors.runs.table import SuspendedRun
+from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.sessions.session import wake
 from motet.protocols.approvals import (
     ApprovalProtocol,
@@ -27,7 +29,6 @@ from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.agents.registry import Resolver
-    from motet.actors.runs.services import Services
     from motet.actors.telemetry.subscription import EventJournal
 
 
@@ -167,7 +168,7 @@ class Resumer(Actor[PendingCount]):
             suspended.warned = suspended.blocked
             log.warning("a suspended run cannot go on", run=run_id, why=suspended.blocked)
             warned = Warned("approvals", f"the run is answered and waits: {suspended.blocked}")
-            await suspended_runs.services.announce(suspended.session, warned, run_id)
+            await suspended_runs.events.emit_to(suspended.session, warned, run_id)
 
     async def _go_on(self, run: Run, suspended: SuspendedRun) -> None:
         """Give a resuming run its rows, and its session the run."""
@@ -200,16 +201,14 @@ class Resumer(Actor[PendingCount]):
 
 async def load_suspended(
     approvals: ActorRef[ApprovalProtocol],
+    pending_approvals: PendingApprovals,
+    table: RunTable,
     resolver: Resolver,
     journal: EventJournal,
-    services: Services,
+    events: RunEvents,
 ) -> SuspendedRuns:
     """To be called before runs are recovered: those that wait are none of them."""
-    services.pending_approvals.emit = services.emit
-    suspended_runs = SuspendedRuns(
-        approvals, services.pending_approvals, services.table, resolver, journal, services
-    )
-    services.suspended_runs = suspended_runs
+    suspended_runs = SuspendedRuns(approvals, pending_approvals, table, resolver, journal, events)
     await suspended_runs.load()
     return suspended_runs
 

@@ -61,7 +61,9 @@ class Router(Actor[RouterMessage]):
         self.start_soon(self._sweep)
         if self.stalled:
             services = self.services
-            self.start_soon(watch, services.table, self.stalled, services.emit, services.log)
+            self.start_soon(
+                watch, services.table, self.stalled, services.events.emit, services.events.log
+            )
         self.services.table.opener = self._opened
         # After a crash: what was queued is still there, and perhaps nothing else will ever come.
         for key, slot in tuple(self.services.table.slots.items()):

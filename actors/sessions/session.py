@@ -130,19 +130,19 @@ class Session(Actor[SessionMessage]):
                 await self.services.store.ask(JoinInputs(run.id, run.text, run.joined))
             except Exception as error:
                 message = f"that inputs are answered together is not on disk yet: {error}"
-                await self.services.warn(run, "transcript", message)
+                await self.services.events.warn(run, "transcript", message)
             else:
                 for end in late:
                     self.slot.unsaved.remove(end)
             for one in run.joined:
-                await self.services.publish(run.session, event, one)
+                await self.services.events.emit_to(run.session, event, one)
 
     @handles(Compact, concurrent=4)
     async def compact(self, message: Compact) -> SessionCompacted | None:
         self._pump()
         run = self.services.table.runs[message.run_id]
-        run.model = self.services.model_of(run)
-        prepared = await self.services.workbench.prepare(
+        run.model = self.services.toolkits.model_of(run)
+        prepared = await self.services.toolkits.current.workbench.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
         )
         return await self._tidy(Chore.at_once(run, prepared))
@@ -180,8 +180,10 @@ async def drop(run: Run, services: Services) -> None:
         try:
             await services.store.ask(end)
         except Exception as error:
-            await services.warn(run, "transcript", f"a dropped input is not on record: {error}")
-        await services.emit(run, told)
+            await services.events.warn(
+                run, "transcript", f"a dropped input is not on record: {error}"
+            )
+        await services.events.emit(run, told)
     services.table.finish(run, run.ends_as(end.status, reason))
 
 

@@ -18,8 +18,11 @@ from typing import TypeAlias
 import attrs
 import trio
 
+from motet.actors.storage import session_sql as sql
+from motet.protocols.chat import ChatMessage
 from motet.protocols.storage import Statement, StorageError
 from motet.runtime import MotetRuntimeError
+from motet.runtime.outside import wall_time
 
 PATIENCE = 0.005
 """Seconds for which a statement may wait for others. A kill loses at most what is that young."""
@@ -65,6 +68,14 @@ class RunJournal:
             self._added.set()
         waiting.statements.append(statement)
         self._count += 1
+
+    async def begin(self, run_id: str) -> None:
+        """Note that a queued run starts now."""
+        await self.add(run_id, sql.begin(run_id, wall_time()))
+
+    async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
+        """Note a row of an unfinished run."""
+        await self.add(run_id, sql.record(run_id, step, row))
 
     def pending(self, run_id: str) -> tuple[Statement, ...]:
         """What is not on disk yet of this run, for a transaction that takes it along."""

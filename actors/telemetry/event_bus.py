@@ -262,6 +262,36 @@ class EventFeed:
         self._moved = trio.Event()
 
 
+class Publisher:
+    """Publishes events on streams. Failures are silent: a host runs as well without a bus.
+
+    ``dropped``: events that there was no event bus for.
+    """
+
+    def __init__(self, fanout: Fanout) -> None:
+        self.fanout = fanout
+        self.dropped = 0
+
+    def put(self, stream: str, event: AnyEvent, run_id: str | None = None) -> bool:
+        """Publish without waiting; False if the event is durable and there is no room yet."""
+        feed = self.fanout.feed
+        if feed is None or feed.closed:
+            self.dropped += 1
+            return True
+        return feed.put(stream, event, run_id)
+
+    async def emit(self, stream: str, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish; wait for room when the event is durable. A checkpoint only then."""
+        while not self.put(stream, event, run_id):
+            assert self.fanout.feed is not None
+            await self.fanout.feed.room()
+
+    async def settle(self) -> None:
+        """Wait until all that was published is delivered, or the bus has ended."""
+        if self.fanout.feed is not None:
+            await self.fanout.feed.settle()
+
+
 # The event bus: journals what must last, then gives every event to whoever listens.
 #
 # Invariants: per stream, events are delivered in the order of arrival, durable ones with numbers

@@ -124,7 +124,9 @@ async def _tools(setup: Setup, agent: str, user: str, session: str) -> tuple[Too
                 tree.registry.add(known)
             role = LOCAL.role if user == LOCAL.user else "operator"
             who, services = Subject(agent, user, role, session), tree.services
-            return services.policy.offered((who,), services.catalog.specs(agent))
+            return services.toolkits.current.policy.offered(
+                (who,), services.toolkits.current.catalog.specs(agent)
+            )
 
 
 async def _user(setup: Setup, session: str) -> str:

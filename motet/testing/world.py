@@ -204,7 +204,7 @@ class HostWorld:
     def _overhear(self, host: Host) -> None:
         tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
         tree.services.tracer.overhear = self.history.hear_request
-        tree.fanout.attach_everywhere(self.history.hear)
+        tree.publisher.fanout.attach_everywhere(self.history.hear)
         if self._watch:
             self.loop.sim.watch(host.system)
 

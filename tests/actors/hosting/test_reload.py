@@ -248,7 +248,7 @@ async def test_another_address_of_a_model_counts_for_the_next_run() -> None:
         first = inside(host).ground.find("openai:m")
         await host.reload(config("http://127.0.0.1:2/v1"))
         assert inside(host).ground.find("openai:m") is not first
-        assert inside(host).services.generation == 1
+        assert inside(host).services.toolkits.current.generation == 1
         await until(lambda: list(inside(host).ground.finders) == [1])
 
 

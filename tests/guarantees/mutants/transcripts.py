@@ -10,9 +10,7 @@ from collections.abc import Iterable
 
 import trio
 
-from motet.actors.runs.run import Run
 from motet.actors.runs.runner import TurnRunner
-from motet.actors.runs.services import Services
 from motet.actors.runs.tool_step import ToolStep
 from motet.actors.storage import (
     session_rows as store_rows,
@@ -23,7 +21,7 @@ from motet.actors.storage import (
 from motet.actors.storage import (
     sessions as store,
 )
-from motet.actors.storage.run_journal import PATIENCE
+from motet.actors.storage.run_journal import PATIENCE, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.transcript import grammar as transcript
 from motet.protocols.chat import AssistantMessage, ChatMessage, Outcome, ToolMessage
@@ -39,20 +37,20 @@ def _begin_unwritten() -> list[Patch]:
     """Calls start before it is on disk that they were asked for."""
 
     async def store_intent(batch: ToolStep, intent: AssistantMessage) -> None:
-        await batch.services.note(batch.run, batch.step, intent)
+        await batch.services.journal.note(batch.run.id, batch.step, intent)
 
     return [(ToolStep, "_store_intent", store_intent)]
 
 
 def _forget_outcomes() -> list[Patch]:
     """The outcome of a call is on disk only when its whole run has ended."""
-    note = Services.note
+    note = RunJournal.note
 
-    async def note_others(services: Services, run: Run, step: int, row: ChatMessage) -> None:
+    async def note_others(journal: RunJournal, run_id: str, step: int, row: ChatMessage) -> None:
         if not isinstance(row, ToolMessage):
-            await note(services, run, step, row)
+            await note(journal, run_id, step, row)
 
-    return [(Services, "note", note_others)]
+    return [(RunJournal, "note", note_others)]
 
 
 def _leave_gaps() -> list[Patch]:
