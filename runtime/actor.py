@@ -1,4 +1,8 @@
-"""The base class of actors: what a user writes, and what an actor can do about itself."""
+"""The base class of actors, for users: the methods that an actor calls on itself.
+
+The callbacks and the declarations are in ``behaviour.py``. The kernel does not import this file,
+so it may import all of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     Subclasses mark methods with :func:`handles`. A crash (an exception from a told message's
     handler, or from a task of :meth:`start_soon`) ends this object; its supervisor makes a new one,
     while path, reference and queued mail stay (G4). An exception from a *request*'s handler
-    is the asker's and crashes nobody.
+    is raised at the asker and crashes no actor.
     """
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -41,7 +45,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
 
     @property
     def ref(self) -> ActorRef[P_contra]:
-        """The reference others hold; the same across restarts."""
+        """The reference to this actor; the same across restarts."""
         return ActorRef(self._cell)
 
     @property
@@ -75,13 +79,13 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         incarnation.start_soon(fn, *args, name=name)
 
     def stash(self) -> None:
-        """Put the message that is being handled aside when its handler has returned.
+        """Put the message that is being handled aside, when its handler has returned.
 
-        From a handler in the turn. It counts as stashed, within the mailbox's capacity, of which
-        the last place is left for others (:class:`MailboxFull` when the rest is used up). Its asker
-        goes on waiting, and may withdraw it.
-        It stays over a restart (G4), until :meth:`unstash_all`. If the handler fails, it is not put
-        aside; what a request's handler returns is discarded.
+        From a handler in the turn. Stashed messages count against the mailbox's capacity, of which
+        the last place is left for others (:class:`MailboxFull` when the rest is used up). The asker
+        of a stashed request continues to wait, and may withdraw it; the handler's return value is
+        discarded. Stashed messages survive a restart (G4), until :meth:`unstash_all`. If the
+        handler fails, the message is not stashed.
         """
         incarnation = self._incarnation
         in_turn = current_work.get() is self._cell.turn
@@ -100,7 +104,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     def timers(self) -> ActorTimers[P_contra]:
         """Messages to itself: ``self.timers.once(delay, message)``, ``.every(period, message)``.
 
-        From on_start on. They are cancelled when this incarnation ends, also by a crash.
+        From ``on_start`` on. They are cancelled when this incarnation ends, also by a crash.
         """
         incarnation = self._incarnation
         if incarnation is None or incarnation.finishing:
@@ -110,16 +114,16 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         return incarnation.timers
 
     def watch(self, ref: ActorRef[Any]) -> None:
-        """Get one :class:`Terminated` when the actor behind ``ref`` ends for ever; now, if it has.
+        """Get one :class:`Terminated` when the actor of ``ref`` ends for ever; now, if it has.
 
-        It comes before all mail and takes no room. The watch outlives a restart of this actor;
-        watching twice is watching once. Raises NotInProtocol without a handler for Terminated.
+        It comes before all mail and takes no room. The watch survives a restart of this actor.
+        Watching twice is the same as once. Raises NotInProtocol without a handler for Terminated.
         """
         check_watches(self._cell)
         watch(self._cell, cell_of(ref))
 
     def unwatch(self, ref: ActorRef[Any]) -> None:
-        """Undo :meth:`watch`; what was sent already is handled."""
+        """Undo :meth:`watch`. A Terminated that was sent already is still handled."""
         unwatch(self._cell, cell_of(ref))
 
     def stop_soon(self) -> None:
@@ -136,7 +140,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     ) -> ActorRef[Q]:
         """Start a child under this actor and wait for its ``on_start``.
 
-        ``significant``: when it ends by itself this actor may end too, as ``auto_shutdown`` of its
+        ``significant``: when it ends by itself, this actor may end too, as ``auto_shutdown`` of its
         ``supervision`` says. Raises NameTaken, TooManyChildren, StartFailed. Cancelled: the child
         is stopped, and its end awaited.
         """
@@ -152,28 +156,28 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         restart: Restart = "permanent",
         significant: bool = False,
     ) -> ActorRef[Q]:
-        """Start a child as :meth:`start_child` does, and do not wait for its ``on_start``.
+        """Start a child as :meth:`start_child` does, without waiting for its ``on_start``.
 
-        The reference is good at once: what the child is sent waits until it has started. If
-        ``on_start`` fails nothing is left, and that mail is settled with the reason. Need not be
-        called by a handler: any code in Trio's thread may call it, from ``on_start`` on, and the
-        child has the context variables of this actor all the same. Raises NameTaken,
-        TooManyChildren, StartFailed if the factory fails, and ActorDead if this actor is ending.
+        The reference can be used at once: messages wait until the child has started. If
+        ``on_start`` fails nothing is left, and those messages are settled with the reason. Any code
+        in Trio's thread may call this, from ``on_start`` on; the child always has the context
+        variables of this actor. Raises NameTaken, TooManyChildren, StartFailed if the factory
+        fails, and ActorDead if this actor is ending.
         """
         if self._incarnation is None:
             raise ActorDead(self.path, "it does not run, so it starts no children")
         return ActorRef(self._cell.spawn(factory, name, restart, significant=significant))
 
     async def stop_child(self, name: str, *, grace: float | None = None) -> None:
-        """Stop a child as :meth:`ActorRef.stop` does; no harm if there is none of that name."""
+        """Stop a child as :meth:`ActorRef.stop` does. Does nothing without a child of that name."""
         child = self.child(name)
         if child is not None:
             await child.stop(grace=grace)
 
     def stop_child_soon(self, name: str, *, grace: float | None = None) -> None:
-        """Order what :meth:`stop_child` does, and wait for nothing.
+        """Order the stop of a child as :meth:`stop_child`, without waiting for its end.
 
-        The child accepts no mail any more, and has its name until it has ended.
+        The child accepts no further mail, and keeps its name until it has ended.
         """
         supervisor = self._cell.supervisor
         cell = supervisor.cells.get(name) if supervisor is not None else None

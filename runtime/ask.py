@@ -10,7 +10,7 @@ recursive.
 A time limit does the same from the system's timers. A handler's own asks inherit the deadline of
 the request it handles, so that nothing begins that would be too late for the first asker.
 
-The envelope and its states are in ``envelope.py``.
+The envelope, its states, and who may settle it are in ``envelope.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Several asks of one task at once, without a task for each (G1, G3, G8, G11).
 
-Each is an :class:`Ask` like any other, only that its outcome is put in a row with the others, and
-that the asker is resumed if it waits for one. So what an ask promises holds for every one of them.
-The invariants: each has one outcome, at the index it was begun with; none is under way when the
-block of :class:`Asks` has been left.
+Each is an :class:`Ask` like any other, except that its outcome goes into a list, and that the asker
+is resumed if it waits for any outcome. So each has the guarantees of an ask. The invariants: each
+has one outcome, at the index it was begun with; none is under way when the block of :class:`Asks`
+has been left.
+
+The alternative is a nursery with a task for each ask, as in ``gather.py``. It does the same and
+takes about twice the time, most of it in starting and ending the tasks.
 """
 
 from __future__ import annotations
@@ -43,12 +46,13 @@ _CUT_ANSWER: Final = Answer(_CUT)  # of an ask whose handler was cancelled for i
 async def ask_each(
     ref: ActorRef[P], requests: Sequence[Asked[P, R]], *, limit: int, deadline: float = math.inf
 ) -> list[Settled[R]]:
-    """Ask every request once and give what became of each, by index, whatever ends first (G8).
+    """Ask every request once and return all outcomes by index, in whatever order they end (G8).
 
-    As :func:`gather_ordered` with an ask for each call, but without their tasks: at most ``limit``
-    are under way, begun in their order. At ``deadline``, on Trio's clock, what still waits is
-    withdrawn, what runs is cancelled and waited for, and what has not begun never does; a handler
-    that finishes nevertheless is :class:`Done`. Cancelled: the same, and ``Cancelled`` goes on.
+    As :func:`gather_ordered` with an ask for each call, but without their tasks. At most ``limit``
+    are under way, begun in their order. At ``deadline``, on Trio's clock, waiting requests are
+    withdrawn, running handlers are cancelled and waited for, and no further request is sent; a
+    handler that finishes nevertheless is :class:`Done`. Cancelled: the same, and ``Cancelled`` goes
+    on.
     """
     if limit < 1:
         raise ValueError(f"limit is the number of asks at once, so >= 1, not {limit}")
@@ -65,37 +69,39 @@ async def ask_each(
 
 
 class Asks(Generic[R]):
-    """What one task has asked and not been answered yet: ``async with Asks[R]() as asks``.
+    """The asks that one task has under way: ``async with Asks[R]() as asks``.
 
-    :meth:`begin` what is to be asked, also while iterating: ``async for index, outcome in asks``
-    gives each outcome as it comes, until none is under way. One ask's failure changes no other.
+    :meth:`begin` sends one, also while iterating. ``async for index, outcome in asks`` gives each
+    outcome as it comes, until none is under way. The failure of one ask changes no other.
 
-    Leaving the block early, or being cancelled in it, withdraws what still waits, cancels every
-    handler that runs and waits for their ends (G1). Iterating after the block gives the outcomes
-    that were not seen in it, without waiting. ``results`` has them by index at every moment, and
-    :class:`Cut` for what has none. At ``deadline``, on Trio's clock, all are cut.
+    Leaving the block early, or being cancelled in it, withdraws the requests that still wait,
+    cancels the running handlers and waits for their ends (G1). Iterating after the block gives the
+    outcomes that were not seen in it, without waiting. ``results`` has all outcomes by index at any
+    time, with :class:`Cut` where there is none yet. At ``deadline``, on Trio's clock, all are cut.
     """
 
     def __init__(self, *, deadline: float = math.inf) -> None:
         self.results: list[Settled[R]] = []
         self._deadline = deadline
         self._work = current_work.get()
-        self._until = deadline  # of those to be begun: also that of the scopes around
+        self._until = deadline  # for the next ask: the own one, or that of the scopes around it
         self._task: Task | None = None  # within the block
         self._parked = False
         self._paused = False
-        self._under_way: dict[_OneOfMany, None] = {}  # in their order, since a cut goes by it
-        self._ended: deque[int] = deque()  # what the iteration has not given yet
-        self._late: list[_OneOfMany] = []  # found too late by their handlers
+        # A dict for its order: a set would cut them in the order of their addresses (G12).
+        self._under_way: dict[_OneOfMany, None] = {}
+        self._ended: deque[int] = deque()  # indices that the iteration has not given yet
+        self._late: list[_OneOfMany] = []  # found too late by their handlers; see `_ask_again`
 
     def __len__(self) -> int:
-        """How many have no outcome yet."""
+        """The number of asks without an outcome."""
         return len(self._under_way) + len(self._late)
 
     def begin(self, ref: ActorRef[P], request: Asked[P, R]) -> int:
-        """Ask without waiting; the index of its outcome. Only in the task that opened the block.
+        """Ask without waiting; returns the index of the outcome. Only in the block's own task.
 
-        What an ask raises, ActorDead and AskCycle (G11) included, is an outcome: :class:`Failed`.
+        Every error of an ask, ActorDead and AskCycle (G11) included, is an outcome:
+        :class:`Failed`.
         """
         if self._task is None:
             raise MotetRuntimeError(
@@ -109,13 +115,13 @@ class Asks(Generic[R]):
 
     @property
     def is_parked(self) -> bool:
-        """Whether the asker waits for an outcome: then its cancellation reaches all at once."""
+        """Whether the asker waits for an outcome, so that its cancellation reaches all at once."""
         return self._parked
 
     def pause(self) -> None:
-        """Have the iteration end where it would wait, in any task: there may be more to begin.
+        """End the iteration where it would wait; for another task that has more to begin.
 
-        Nothing that is under way is changed by it; another ``async for`` goes on.
+        The asks that are under way are not affected. Another ``async for`` continues.
         """
         self._paused = True
         self._wake()
@@ -124,7 +130,7 @@ class Asks(Generic[R]):
 
     async def __aenter__(self) -> Self:
         self._task = current_task()
-        self._look_at_the_deadlines(told=math.inf if self._work is None else self._work.deadline)
+        self._read_deadlines(inherited=math.inf if self._work is None else self._work.deadline)
         return self
 
     def __aiter__(self) -> Self:
@@ -146,7 +152,9 @@ class Asks(Generic[R]):
     async def __aexit__(self, *_: object) -> None:
         self._cut()
         while self._under_way:
-            await self._park(_refuse)  # the wait of G1, as long as the clean-ups take
+            # The wait of G1, as long as the clean-ups take. It cannot be aborted: that would leave
+            # handlers running for an asker that has gone on.
+            await self._park(_refuse)
         self._task = None
 
     async def _park(self, abort: Callable[[RaiseCancelT], Abort]) -> None:
@@ -154,7 +162,7 @@ class Asks(Generic[R]):
         await wait_task_rescheduled(abort)
 
     def _abort(self, _: RaiseCancelT) -> Abort:
-        """The asker is cancelled; it waits for the ends when it leaves the block."""
+        """The asker is cancelled. It waits for the ends when it leaves the block."""
         self._parked = False
         self._cut()
         return Abort.SUCCEEDED
@@ -203,23 +211,25 @@ class Asks(Generic[R]):
         if self._deadline < math.inf:
             ask.timer = owner.kernel.timers.start(self._deadline, ask.time_out)
 
-    def _look_at_the_deadlines(self, *, told: float = math.inf) -> None:
-        """Nothing is to begin after that of the scopes around, what was ``told``, and the own."""
-        self._until = min(trio.current_effective_deadline(), told, self._deadline)
+    def _read_deadlines(self, *, inherited: float = math.inf) -> None:
+        """No handler begins after the own deadline, the inherited one, and Trio's scopes."""
+        self._until = min(trio.current_effective_deadline(), inherited, self._deadline)
 
-    def end(self, ask: _OneOfMany, became: Settled[Any] | None) -> None:
-        """``ask`` is under way no more. None: it was found too late, as :func:`ask` explains."""
+    def end(self, ask: _OneOfMany, result: Settled[Any] | None) -> None:
+        """``ask`` is no longer under way. None: it was found too late, as :func:`ask` explains."""
         del self._under_way[ask]
         if self._work is not None:
             self._work.waits.remove(ask)
         if ask.timer is not None:
             ask.owner.kernel.timers.stop(ask.timer)
         if ask.span is not None:
-            ask.span.end(_error_in(became))
-        if became is None:
+            ask.span.end(_error_in(result))
+        if result is None:
+            # To be asked again or cut, which takes a checkpoint. This runs in the actor's task, so
+            # the asker does it.
             self._late.append(ask)
         else:
-            self._note(ask.index, became)
+            self._note(ask.index, result)
         if self._parked:
             self._wake()
 
@@ -228,15 +238,15 @@ class Asks(Generic[R]):
             self._parked = False
             reschedule(self._task, WOKEN)
 
-    def _note(self, index: int, became: Settled[R]) -> None:
-        self.results[index] = became
+    def _note(self, index: int, result: Settled[R]) -> None:
+        self.results[index] = result
         self._ended.append(index)
 
     async def _ask_again(self) -> None:
         may = await may_ask_again(self._late[-1].owner, self._work)
         late = self._late.pop()
         if may:
-            self._look_at_the_deadlines()
+            self._read_deadlines()
             self._begin(late.index, late.owner, late.message)
         else:
             self._note(late.index, _UNBEGUN)
@@ -247,7 +257,7 @@ def _refuse(_: RaiseCancelT) -> Abort:
 
 
 class _OneOfMany(Ask, eq=False, kw_only=True):
-    """The envelope of one: its outcome goes to the others', and resumes who waits for any."""
+    """One envelope: its outcome goes into the list, and resumes an asker that waits for any."""
 
     owner: Owner
     asks: Asks[Any]
@@ -266,7 +276,8 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
         if type(result) is Answer:
             self.asks.end(self, _CUT if result is _CUT_ANSWER else Done(result.value))
         else:
-            # Its asker is never cancelled in it, so it is the handler's, or the mailbox's.
+            # Never a Cancelled of the asker, which is not parked in this ask: so it is an error of
+            # the handler or of the mailbox.
             assert isinstance(result, outcome.Error)
             assert isinstance(result.error, Exception)
             self.asks.end(self, Failed(result.error))
@@ -277,14 +288,14 @@ class _OneOfMany(Ask, eq=False, kw_only=True):
 
 
 class _CutOff(BaseException):
-    """Stands for ``trio.Cancelled``, which only Trio makes, in traces and spans."""
+    """Stands for ``trio.Cancelled`` in traces and spans, since only Trio can make one."""
 
     def __repr__(self) -> str:
         return "cancelled"
 
 
-def _error_in(became: Settled[Any] | None) -> BaseException | None:
-    match became:
+def _error_in(result: Settled[Any] | None) -> BaseException | None:
+    match result:
         case Done():
             return None
         case Failed(error):
@@ -294,7 +305,10 @@ def _error_in(became: Settled[Any] | None) -> BaseException | None:
 
 
 class _Span:
-    """The span and the trace of one ask. In a context of its own: those of one task overlap."""
+    """The span and the trace of one ask.
+
+    In a copy of the context: spans of asks overlap, and a context variable can hold only one.
+    """
 
     def __init__(self, owner: Owner, message: Message) -> None:
         self._around = asking(owner.kernel, owner.path, message)

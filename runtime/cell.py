@@ -236,8 +236,8 @@ class Cell(Owner):
                 incarnation.actor.supervision,
                 Cell,
                 escalate=incarnation.crash,
-                wind_up=self.end_normally,
-                tell_end=self._child_ended,
+                shut_down=self.end_normally,
+                on_child_end=self._child_ended,
             )
             # In the nursery of its own supervisor, beside the actor's task, not below it: the
             # children end after the turn and before on_stop, which is no order of a nursery.

@@ -1,8 +1,8 @@
 """The tables of the kernel as Markdown: ``python -m motet.runtime.diagram [FILE...]``.
 
-Without files it prints them. With files it puts each between its two markers, for example
-``<!-- table: life cycle -->`` and ``<!-- end -->``. Nothing is drawn by hand: the life cycle comes
-from its table, and what supervisors do from asking theirs.
+Without files it prints them. With files it writes each table between its two markers, for example
+``<!-- table: life cycle -->`` and ``<!-- end -->``. All are generated: the life cycle from its
+table, the supervision from decisions of the supervision table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["TABLES", "life_cycle", "restarts", "strategies", "with_tables"]
 
 
 def life_cycle() -> str:
-    """The states of an actor and what leads from one to the next, as a Mermaid diagram."""
+    """The states of an actor and the events between them, as a Mermaid diagram."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> new"]
     for state, following in TRANSITIONS.items():
         for target in dict.fromkeys(following.values()):
@@ -30,7 +30,7 @@ def life_cycle() -> str:
 
 
 def restarts() -> str:
-    """Which end of a child leads to a new start."""
+    """The ends of a child that lead to a restart."""
     rows = (
         (restart, *(_verb(_decision("one_for_one", restart, kind)) for kind in get_args(ExitKind)))
         for restart in get_args(Restart)
@@ -39,7 +39,7 @@ def restarts() -> str:
 
 
 def strategies() -> str:
-    """What the crash of the middle one of three permanent children does."""
+    """The stops and starts after the crash of the second of three permanent children."""
     decided = ((name, _decision(name, "permanent", "crashed")) for name in get_args(Strategy))
     rows = ((name, _names(one.stops), _names(one.starts)) for name, one in decided)
     return _table(("b of a, b, c crashes", "stopped first", "then started"), rows)
@@ -55,7 +55,7 @@ _SECTION = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 
 
 def with_tables(text: str) -> str:
-    """``text`` with what stands between markers replaced; KeyError for an unknown table."""
+    """``text`` with the text between markers replaced; KeyError for an unknown table."""
     return _SECTION.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
 
 
@@ -81,7 +81,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def main(files: list[str]) -> None:
-    """Print the tables, or bring ``files`` up to date."""
+    """Print the tables, or update ``files``."""
     if not files:
         sys.stdout.write("\n\n".join(table() for table in TABLES.values()) + "\n")
     for path in map(Path, files):

@@ -1,8 +1,8 @@
 """The entry point of a program: one system, its main function, and the signals that end them.
 
-The first SIGINT or SIGTERM drains: the system is stopped with its grace, and answers that are under
-way arrive. The second cancels at once. A third meets Python's own handlers, which end the process.
-Who has a nursery already uses :func:`open_system` in it and heeds signals as it likes.
+The first SIGINT or SIGTERM drains: the system is stopped with its grace, and the answers under way
+arrive. The second cancels at once. A third reaches Python's own handlers, which end the process. A
+program that has a nursery uses :func:`open_system` in it, and handles signals as it likes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def run_system(
     supervision: Supervision | None = None,
     telemetry: Meter | None = None,
 ) -> T | None:
-    """Run ``main(system)`` in a new system under ``trio.run``, and give what it returns.
+    """Run ``main(system)`` in a new system under ``trio.run``, and return its result.
 
-    When it returns, the system is stopped within ``grace`` seconds (None: five). A first signal
-    does the same, and then cancels ``main``: the answer is None. A second one cancels every
-    handler, runs the clean-ups within their budgets, and raises ``SystemExit(128 + number)``. What
-    a stop had to leave is logged. Errors of ``main`` and :class:`RestartLimitExceeded` are raised.
-    Only in the main thread, which is where Python lets signals be heeded.
+    When ``main`` returns, the system is stopped within ``grace`` seconds (None: five). A first
+    signal stops it too, and then cancels ``main``: the result is None. A second one cancels every
+    handler, runs the clean-ups within their budgets, and raises ``SystemExit(128 + number)``.
+    Leftovers of a stop are logged. Errors of ``main`` and :class:`RestartLimitExceeded` are raised.
+    Only in the main thread, since Python delivers signals nowhere else.
     """
 
     async def program() -> T | None:
@@ -66,14 +66,14 @@ class _Program(Generic[T]):
     async def run(self) -> T | None:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._heed, signals, nursery)
+                nursery.start_soon(self._handle_signals, signals, nursery)
                 await self._work()
-                # A drain that goes on is not hurried by the end of main.
+                # A drain that a signal began goes on with its own grace, though main has ended.
                 if not self._draining:
                     await self._drain()
                     nursery.cancel_scope.cancel()
         if self._cut_by is not None:
-            # Leaves the system by an exception, so that it is ended at once.
+            # An exception that leaves the system's block ends the system at once.
             raise SystemExit(128 + self._cut_by)
         return self._result
 
@@ -81,11 +81,11 @@ class _Program(Generic[T]):
         try:
             self._result = await self._main(self._system)
         except Exception as error:
-            # What main asks while the actors go is refused: that is no failure of the program.
+            # During the drain the asks of main are refused, which is no failure of the program.
             if not (self._draining and isinstance(only_error(error), ActorDead)):
                 raise
 
-    async def _heed(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
+    async def _handle_signals(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
         number = await anext(signals)
         _log.info("%s: stopping; once more to stop at once", signal.Signals(number).name)
         if not self._draining:

@@ -5,15 +5,15 @@ or is being retried. :class:`Ask` wraps every request; :class:`ItemsAsk` and :cl
 a request whose handler sends items before its answer, through :class:`Replies`. :class:`Answer` is
 what a resumed task gets.
 
-The asking task itself is the reply slot. It is resumed in one place, :meth:`Ask.settle`. Three
-callers settle an ask, and each only when it owns the envelope:
+The asking task itself is the reply slot, and is resumed once. Three parties may settle an ask, and
+each only while it has the envelope:
 
-* ``Incarnation.answer``, when the handler has ended (also for concurrent handlers, whose workers
-  call it);
-* ``Mailbox``, for an ask that no handler has begun: the mailbox was closed, or the overflow policy
-  dropped the request;
-* the ask itself (:meth:`Ask.expired`, :meth:`Ask.time_out`), when its deadline passed before a
-  handler began.
+* ``Incarnation.answer`` calls :meth:`Ask.settle` when the handler has ended; workers call it for
+  concurrent handlers;
+* ``Mailbox`` calls :meth:`Ask.settle` for an ask that no handler has begun, because the mailbox was
+  closed or its overflow policy dropped the request;
+* the ask itself (:meth:`Ask.expired`, :meth:`Ask.time_out`) does so when its deadline passed before
+  a handler began.
 
 Choices not taken. A reply channel or event per ask costs two more objects and can be answered
 after the asker left. A cancel scope per ask costs as much as the ask; the actor's turn has one

@@ -1,4 +1,4 @@
-"""What can go wrong between actors: one exception class per thing a caller can do about it."""
+"""The errors of the kernel: one exception class for each reaction that a caller may have."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = [
 
 
 class MotetRuntimeError(Exception):
-    """Base of every error the kernel itself raises."""
+    """Base of all errors that the kernel itself raises."""
 
 
 class InjectedCrash(MotetRuntimeError):
-    """A test wanted the actor to crash (:meth:`System.inject`)."""
+    """A crash that a test ordered by :meth:`System.inject`."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"a crash of {path} was injected")
 
 
 class MailboxFull(MotetRuntimeError):
-    """The message was not accepted, or was dropped by the mailbox's overflow policy."""
+    """The mailbox did not accept the message, or its overflow policy dropped it."""
 
     def __init__(self, path: str, capacity: int) -> None:
         super().__init__(

@@ -21,7 +21,7 @@ __all__ = ["FEED_BUFFER", "DeadLetter", "DeadLetters", "Feed", "joined"]
 
 T = TypeVar("T")
 
-FEED_BUFFER = 1024  # items a reader may be behind
+FEED_BUFFER = 1024  # items by which a reader may be behind
 
 
 class Feed(Generic[T]):
@@ -34,14 +34,14 @@ class Feed(Generic[T]):
         self.missed = 0  # items that found the buffer full
 
     def publish(self, item: T) -> None:
-        """Hand over one item, or count it as missed; for the kernel."""
+        """Pass one item to the reader, or count it as missed; for the kernel."""
         try:
             self._send.send_nowait(item)
         except trio.WouldBlock:
             self.missed += 1
 
     def close(self) -> None:
-        """No further item follows; those that are there can be read."""
+        """End the feed; items in the buffer can still be read."""
         self._send.close()
 
     def receive_nowait(self) -> T:
@@ -75,7 +75,7 @@ def joined(feeds: list[Feed[T]], buffer: int) -> Generator[Feed[T]]:
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that no handler has finished, and why."""
+    """A message that no handler has finished, and the reason."""
 
     path: str
     message: object
@@ -83,7 +83,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """All dead letters counted, the last hundred kept; to be read, or followed as a stream."""
+    """The dead letters of a system: counted, the last hundred kept, and new ones to follow."""
 
     KEPT = 100
 
@@ -107,9 +107,9 @@ class DeadLetters:
             self._meter.count(DEAD_LETTERS, letter.path)
 
     def follow(self, buffer: int = FEED_BUFFER) -> AbstractContextManager[Feed[DeadLetter]]:
-        """Those to come: ``with system.dead_letters.follow() as letters: async for letter in …``.
+        """Follow new ones: ``with system.dead_letters.follow() as letters: async for letter in …``.
 
-        Nobody waits for the reader; ``letters.missed`` counts what found ``buffer`` full.
+        No actor waits for the reader; ``letters.missed`` counts those that found ``buffer`` full.
         """
         return joined(self._feeds, buffer)
 

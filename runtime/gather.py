@@ -1,8 +1,8 @@
-"""Many calls at once: results by index, and no call changes another's (G8).
+"""Many calls at once, with results by index; no call changes another's result (G8).
 
 Invariant: every call has one entry, at its own index. Calls begin in their order, at most ``limit``
-run at once, and one that has begun has ended when the fan-out returns. If more than one may run,
-each has a task; where a call is no more than an ask, ``asks.py`` needs none.
+run at once, and each call that has begun has ended when :func:`gather_ordered` returns. Up to
+``limit`` tasks share the calls. For calls that are plain asks, ``asks.py`` needs no tasks.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ async def gather_ordered(
     deadline: float = math.inf,
     isolate: bool = True,
 ) -> list[Settled[T]]:
-    """Run every call once and give what became of each, by index, whatever ends first.
+    """Run every call once and return all outcomes by index, in whatever order they end.
 
-    At most ``limit`` run at once; with 1 they run in order. At ``deadline``, on Trio's clock, what
-    runs is cancelled and waited for, and what has not begun never does; a call that finishes
+    At most ``limit`` run at once; with 1 they run in order. At ``deadline``, on Trio's clock,
+    running calls are cancelled and waited for, and no further call begins; a call that finishes
     nevertheless is :class:`Done`. With ``isolate=False`` the first failure does the same and is
     raised: all or nothing. Cancelled: as at the deadline, and ``Cancelled`` goes on.
     """
@@ -68,7 +68,7 @@ async def gather_ordered(
 
 
 class _FanOut(Generic[T]):
-    """``abort``: the scope that a failure cancels; None if it concerns nobody else."""
+    """``abort``: the scope that a failure cancels; None if failures are isolated."""
 
     def __init__(
         self, calls: Sequence[Callable[[], Awaitable[T]]], abort: trio.CancelScope | None
@@ -90,7 +90,8 @@ class _FanOut(Generic[T]):
 
     async def _work(self) -> None:
         """Take the next call until none is left: the workers share one iterator."""
-        # A call that finished in spite of a cancellation must not be followed by another one.
+        # After a call that finished despite a cancellation no further call may begin. A function
+        # without a checkpoint would hide the cancellation, so look for it before each call.
         await trio.lowlevel.checkpoint_if_cancelled()
         for index in self._pending:
             await self._settle(index)
@@ -106,7 +107,7 @@ class _FanOut(Generic[T]):
             cancelled, rest = group.split(trio.Cancelled)
             if isinstance(rest, Exception):
                 self._failed(index, unwrapped(rest))
-                # It was no Exception, so something in it was Cancelled, and that must go on.
+                # A group that is no Exception holds a Cancelled, which must reach its scope.
                 raise (cancelled or group) from None
             raise
 

@@ -1,7 +1,7 @@
-"""Which method of an actor handles which message: the decorator and the table it fills.
+"""Handlers: the decorator ``@handles`` and the table from message types to methods.
 
 The table is made once per class. Invariants: one handler per message type; the handlers cover the
-protocol the class names (``Actor[Add | Total]``) and nothing else.
+protocol that the class names (``Actor[Add | Total]``) and nothing else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ M_co = TypeVar("M_co", bound=Message, covariant=True)
 Q_co = TypeVar("Q_co", bound=Request[Any], covariant=True)
 S_co = TypeVar("S_co", bound=StreamRequest[Any, Any], covariant=True)
 
-# An actor's method as its class has it. Any: each takes messages of its own type only, and the
-# table it is found in is keyed by that type.
+# An unbound method of an actor's class. Any: each takes messages of its own type only, and the
+# table that holds it is keyed by that type.
 Call = Callable[[Any, Any], Awaitable[object]]
 _StreamCall = Callable[[Any, Any, Replies[Any]], Awaitable[object]]
 
@@ -36,7 +36,7 @@ _DISCARD: Final = Replies[Any]()
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """How an actor handles one type of message."""
+    """The declaration of one handler."""
 
     message_type: type[Message]
     method: str
@@ -49,22 +49,23 @@ class Handler(msgspec.Struct, frozen=True):
 
     @property
     def in_turn(self) -> bool:
-        """Handled by the actor itself, one after the other (G5)."""
+        """Handled by the actor's own task, one message after the other (G5)."""
         return self.concurrent == 1
 
 
 class Calls:
-    """The methods that handle the messages of a class, by message type; all its actors share it.
+    """The handlers of a class by message type; all its actors share one object.
 
-    ``bare`` has those that are called with a told message and nothing else around it; ``streams``
-    those that get a stream's replies, which in ``all`` are discarded. ``aside`` names the messages
-    that are handled beside the turn.
+    ``bare`` has the handlers in the turn without retries, which may be called with a told message
+    directly. ``streams`` has the handlers of streams, which take a ``replies`` argument; in ``all``
+    these discard their items. ``concurrent`` lists the message types with concurrent handlers.
     """
 
     __slots__ = ("all", "bare", "concurrent", "streams")
 
     def __init__(self, actor: type, handlers: dict[type[Message], Handler]) -> None:
-        # Looked up by the type of whatever comes out of a queue; an envelope's is no key.
+        # Looked up by the type of each item in a queue. The type of an envelope is no key, so the
+        # same lookup tells bare messages and envelopes apart.
         self.all: dict[type, Call] = {}
         self.bare: dict[type, Call] = {}
         self.streams: dict[type, _StreamCall] = {}
@@ -145,11 +146,11 @@ def handles(message_type: type[Message], *, concurrent: int = 1, retries: int = 
     ``async def h(self, message, replies: Replies[T]) -> R`` for a ``StreamRequest[T, R]``.
 
     With ``concurrent=1`` the handler is part of the actor's turn (G5). With ``concurrent=k`` up to
-    k of them run at once as tasks of the actor, next to its turn; more wait, counted as stashed.
+    k of them run at once as tasks of the actor, beside its turn; more wait, counted as stashed.
 
     With ``retries=n`` a told message whose handler crashed the actor is handled again by the next
     incarnation, before all other mail, at most n times; only then it becomes a dead letter (G4).
-    Say so only of a handler whose effect may happen twice.
+    Only for a handler whose effect may happen twice.
     """
     _check_retries(message_type, concurrent, retries)
     if concurrent < 1:
@@ -167,7 +168,7 @@ def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
         raise ValueError(f"retries is a number of further attempts, so >= 0, not {retries}")
     if retries and issubclass(kind, Request):
         raise ValueError(
-            f"{kind.__name__} is a request: its error goes to the asker, who may ask again; "
+            f"{kind.__name__} is a request: its error goes to the asker, which may ask again; "
             "retries are for told messages"
         )
     if retries and concurrent > 1:
@@ -195,7 +196,7 @@ def collect_handlers(actor: type) -> dict[type[Message], Handler]:
 
 
 def check_protocol(actor: type, generic: type, handlers: dict[type[Message], Handler]) -> None:
-    """Raise TypeError unless the handlers are those that ``generic[...]`` among the bases names."""
+    """Raise TypeError unless the handlers match the protocol named by the base ``generic[...]``."""
     declared = _declared_protocol(actor, generic)
     if declared is None:
         return

@@ -305,7 +305,6 @@ class Incarnation:
             cancelled, rest = group.split(trio.Cancelled)
             if isinstance(rest, Exception):
                 result = outcome.Error(unwrapped(rest))
-                # It was no Exception, so something in it was Cancelled, and that must go on.
                 raise (cancelled or group) from None
             raise
         finally:

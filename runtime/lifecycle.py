@@ -1,7 +1,12 @@
-"""The life cycle of an actor, as a table in the manner of h11.
+"""The life cycle of an actor, as a table in the manner of h11. Pure.
 
 Two rules. Every change of state goes through :func:`next_state`; a change that the table does not
-have is a bug in the kernel and raises. Nothing here knows of tasks or time.
+have is a bug in the kernel and raises. ``cell.py`` lists the orders that cause the events.
+
+The states "stopping" and "failing" do the same work. They differ in what follows and in the mail:
+a stopping actor has closed its mailbox and ends in "dead"; a failing one keeps its mail for the
+next incarnation, and waits in "suspended" for the decision of its supervisor. A stop of a failing
+actor changes to "stopping" at once; no event leads back.
 """
 
 from __future__ import annotations
@@ -17,15 +22,16 @@ __all__ = ["TRANSITIONS", "LifeEvent", "LifeState", "Terminated", "is_alive", "n
 # running     handles mail
 # stopping    ends its turn, its children and its clean-up, never to come back
 # failing     the same, but mail is kept, since the supervisor may restart the actor
-# suspended   between two incarnations: the supervisor decides, or a back-off delay runs
+# suspended   between two incarnations: the supervisor decides, or a back-off delay runs.
+#             Not ActorRef.suspend, which pauses a running actor and is no state
 # dead        for ever
 LifeState = Literal["new", "starting", "running", "stopping", "failing", "suspended", "dead"]
 
 LifeEvent = Literal[
     "begin",  # a supervisor starts an incarnation
     "ready",  # on_start has returned
-    "stop",  # somebody wants the actor gone
-    "fail",  # a crash, a normal end, or a halt for the restart of a group
+    "stop",  # an order to end for ever
+    "fail",  # a crash, a normal end, or an order to end for the restart of a group
     "ended",  # the last task of the incarnation has ended
     "bury",  # no incarnation will follow
 ]
@@ -53,7 +59,7 @@ def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
 
 
 def is_alive(state: LifeState) -> bool:
-    """Whether mail that is sent now can still be handled."""
+    """Whether a message that is sent now can still be handled."""
     return state not in ("stopping", "dead")
 
 

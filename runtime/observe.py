@@ -41,7 +41,7 @@ class Observer:
 
     @contextmanager
     def handling(self, message: Message, context: str | None) -> Generator[None]:
-        """Around the handler of ``message``, whose sender was in ``context``."""
+        """Around the handler of ``message``; ``context`` is the sender's trace context."""
         _emit(self._kernel, "received", self._path, message)
         began = trio.current_time()
         failed: BaseException | None = None
@@ -83,7 +83,7 @@ class Observer:
         return timed
 
     def restarted(self) -> None:
-        """Another incarnation begins."""
+        """The actor was restarted."""
         _emit(self._kernel, "restarted", self._path)
         if self._kernel.meter is not None:
             self._kernel.meter.count(RESTARTS, self._path)

@@ -25,8 +25,8 @@ _SCOPE = "motet.runtime"
 class OpenTelemetry:
     """``open_system(telemetry=OpenTelemetry())``; without providers the global ones are used.
 
-    A handler's span is a child of its sender's and current while the handler runs, so the spans
-    that user code opens there are its children. Raises MissingExtra without the package.
+    A handler's span is a child of its sender's span, and current while the handler runs, so that
+    spans of user code are its children. Raises MissingExtra without the package.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OpenTelemetry:
     ) -> Generator[str | None]:
         """A span named ``ask Total`` or ``handle Total``, current in the block.
 
-        An ``Exception`` is recorded and makes the span an error; a cancellation ends it as it is.
+        An ``Exception`` is recorded and makes the span an error; a cancellation does not.
         """
         within = None if parent is None else self._propagator.extract({"traceparent": parent})
         with self._tracer.start_as_current_span(

@@ -1,11 +1,12 @@
-"""What the runtime takes from outside: the time of day, the clock of the machine, and fresh ids.
+"""The outside world: the time of day, the machine's clock, and fresh ids.
 
-Nothing in ``runtime`` and ``actors`` asks the operating system for these by itself, so that a
-simulation can give all of them from its seed (G12). Chance is drawn from the module ``random``,
-which a simulation seeds. Secrets are not taken from here: nobody may be able to guess a token.
+All code in ``runtime`` and ``actors`` gets these from here and not from the operating system, so
+that a simulation can derive them from its seed (G12). Random numbers come from the module
+``random``, which a simulation seeds. Secrets do not come from here, since a seeded token could be
+guessed.
 
-Invariant: what is replaced is replaced for the whole process, and only while a simulation is on,
-of which there is one at a time.
+Invariant: a replacement is valid for the whole process, and only while a simulation runs, of which
+there is one at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Outside", "fresh_hex", "monotonic", "replaced", "wall_time"]
 
 @attrs.frozen
 class Outside:
-    """Where all of it comes from; the defaults are the real ones."""
+    """The sources; the defaults are the real ones."""
 
     wall_time: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -38,18 +39,18 @@ def wall_time() -> float:
 
 
 def monotonic() -> float:
-    """Seconds of a clock that is never set back, as ``time.monotonic``."""
+    """Seconds of a clock that never goes back, as ``time.monotonic``."""
     return _now.monotonic()
 
 
 def fresh_hex(nbytes: int) -> str:
-    """So many bytes that nobody has had before, in hexadecimal: for ids."""
+    """Random bytes in hexadecimal, for unique ids."""
     return _now.fresh_hex(nbytes)
 
 
 @contextmanager
 def replaced(outside: Outside) -> Generator[None]:
-    """Take all of it from ``outside`` for the time of the block."""
+    """Use the sources of ``outside`` in the block."""
     global _now
     before, _now = _now, outside
     try:

@@ -1,4 +1,4 @@
-"""The handle others hold on an actor: it sends, asks, streams and stops, and shows no more."""
+"""The reference to an actor: tell, ask, stream, stop and watch, but no access to its object."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class ActorRef(Generic[P_contra]):
         self._mailbox = cell.mailbox
 
     async def tell(self, message: P_contra) -> None:
-        """Send without an answer; waits while the mailbox is full, if it was declared so.
+        """Send without an answer; waits while the mailbox is full, if it is declared so.
 
         Order per sender is kept. Cancelled while waiting: nothing was sent. A checkpoint only if
         the mailbox is full, so that telling stays cheap.
         """
         cell = self._cell
         item: P_contra | Told = message
-        # What `envelope` would find too; the call is a tenth of a tell.
+        # `envelope` does the same, but the call would be a tenth of a tell.
         if not (cell.kernel.plain and type(message) in cell.handlers):
             item = cell.envelope(message)
         if not self._mailbox.put(item):
@@ -62,12 +62,12 @@ class ActorRef(Generic[P_contra]):
         """Send a request and return its answer, or raise what its handler raised (G3).
 
         Cancelled or out of time (:class:`AskTimeout`, ``timeout`` in seconds): a request that still
-        waits is withdrawn; a handler that runs is cancelled, and this returns only when it and all
-        it asked in turn have ended; if it finished nevertheless, its value is returned (G1).
+        waits is withdrawn; a running handler is cancelled, and this returns only when it and all
+        its own asks have ended; if it finished nevertheless, its value is returned (G1).
         Raises MailboxFull as declared, and AskCycle instead of waiting for itself (G11).
 
-        Asked by the handler of a request that has a deadline, this one has it as well, or an
-        earlier one of its own; its handler can look at :func:`current_deadline`.
+        An ask in the handler of a request inherits the deadline of that request, or has an earlier
+        one of its own. A handler can read it by :func:`current_deadline`.
         """
         if self._cell.kernel.observing:
             return observed_ask(self._cell, request, timeout)
@@ -94,14 +94,14 @@ class ActorRef(Generic[P_contra]):
         *,
         timeout: float | None = None,
     ) -> Coroutine[Any, Any, R]:
-        """Ask, and have ``take`` called with each item that the handler sends before its answer.
+        """Ask, and call ``take`` with each item that the handler sends before its answer.
 
-        As :meth:`ask` in all else; the asker is resumed for the answer only, so an item costs a
-        call. ``take`` gets the items in order, each before the handler's ``send`` returns. It runs
-        in the handler's task, with the context variables of that, and must not wait. If it raises,
-        the handler is cancelled as by the asker, meets ``trio.BrokenResourceError``, and the error
-        is raised here (G3). It is not called any more after that, nor once the asker was cancelled
-        or is out of time.
+        Otherwise as :meth:`ask`. The asker is resumed for the answer only, so an item costs a
+        function call. ``take`` gets the items in order, each before the handler's ``send`` returns.
+        It runs in the handler's task with that task's context variables, and must not wait. If it
+        raises, the handler is cancelled as by the asker, its ``send`` raises
+        ``trio.BrokenResourceError``, and the error is raised here (G3). It is not called again
+        after that, nor after the asker was cancelled or its time ran out.
         """
         if self._cell.kernel.observing:
             return observed_ask(self._cell, request, timeout, take)
@@ -112,7 +112,7 @@ class ActorRef(Generic[P_contra]):
 
         Queued mail becomes dead letters at once. The running handler may finish, then children
         stop in reverse start order, then ``on_stop`` runs. None means five seconds; 0 cancels
-        everything now. Cancelled: the stop goes on by itself.
+        everything now. Cancelled: the stop continues by itself.
         """
         cell = self._cell
         plan = within(grace)
@@ -122,7 +122,7 @@ class ActorRef(Generic[P_contra]):
         return plan.ledger.report(left for below in cell.tree() for left in leftovers_of(below))
 
     async def wait_terminated(self) -> Terminated:
-        """Wait until the actor has ended for ever, and say why; at once if it has.
+        """Wait until the actor has ended for ever, and return the reason.
 
         Cancelled: the actor is not affected.
         """
@@ -132,13 +132,13 @@ class ActorRef(Generic[P_contra]):
         """Begin no handler until :meth:`resume`; a running one goes on (G6).
 
         Mail is accepted as before and waits, also over a restart; with ``refuse`` new requests
-        get :class:`ActorPaused` instead (G3). Children and background tasks go on. No harm if the
-        actor is suspended already, except that ``refuse`` is as said last.
+        get :class:`ActorPaused` instead (G3). Children and background tasks go on. Suspending again
+        only changes ``refuse``.
         """
         self._cell.suspend(refuse=refuse)
 
     def resume(self) -> None:
-        """Handle mail again, in the order it came; no harm if the actor is not suspended."""
+        """Handle mail again, in the order it came. Does nothing if the actor is not suspended."""
         self._cell.resume()
 
     @property
@@ -148,7 +148,7 @@ class ActorRef(Generic[P_contra]):
 
     @property
     def path(self) -> str:
-        """Where the actor stands in the tree: ``/system/parent/name``."""
+        """The place of the actor in the tree: ``/system/parent/name``."""
         return self._cell.path
 
     def statistics(self) -> Statistics:
@@ -169,5 +169,5 @@ class ActorRef(Generic[P_contra]):
 
 
 def cell_of(ref: ActorRef[Any]) -> Cell:
-    """What is behind a reference; for the kernel."""
-    return ref._cell  # pyright: ignore[reportPrivateUsage]  # users are shown no more
+    """The cell of a reference; for the kernel."""
+    return ref._cell  # pyright: ignore[reportPrivateUsage]  # not public, since users need no cell

@@ -1,13 +1,17 @@
-"""Actors by name and by identity: who is spoken to need not be there yet (as grains in Orleans).
+"""Actors by name, and virtual actors by identity (as the grains of Orleans).
 
-A name stands for one living actor. An identity, a kind and a key, stands for an actor that is made
-on its first message and ends when it has been idle for a while; the next message makes it again.
-The invariants:
+A name stands for one living actor. An identity is a kind and a key. Its actor is made on the first
+message and passivated when it has been idle for a while; the next message makes it again. The
+invariants:
 
-* an identity has one incarnation at a time: a successor begins when the clean-up before it is over;
-* no message is lost by that: an actor is passivated only in a step in which it has nothing to do
-  and no mail, and what comes later waits for the successor;
-* an identity that is not live costs nothing but the references that somebody holds.
+* an identity has one incarnation at a time: the successor begins after the clean-up of the
+  incarnation before it;
+* no message is lost by passivation: it happens only in a step in which the actor is idle and has no
+  mail, and later messages wait for the successor;
+* an identity without an actor costs nothing but the references to it.
+
+Each kind has a parent actor at the top level. So an identity is supervised, stopped and dumped
+like any child, and the registry itself has neither a task nor a nursery.
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 IDLE_AFTER = 900.0  # seconds
-_SWEEPS = 4  # looks per idle time, so that an actor goes at most a quarter too late
+_SWEEPS = 4  # per idle time, so that an actor is passivated at most a quarter of it too late
 
-# One identity that crashes again and again is not to take the others with it soon.
+# More than the default, so that one identity in a crash loop does not soon end all of its kind.
 _SUPERVISION = Supervision(intensity=100, period=5.0)
 
 
@@ -51,19 +55,19 @@ class Registry:
     """The names and identities of one system: ``system.registry``."""
 
     def __init__(self, root: Supervisor[Cell]) -> None:
-        self._root = root  # of the whole system: the homes of kinds are top-level actors
+        self._root = root  # of the system: the parents of kinds are top-level actors
         self._names: dict[str, ActorRef[Any]] = {}
         self._kinds: dict[str, Kind[Any]] = {}
 
     def register(self, name: str, ref: ActorRef[Any]) -> None:
-        """Let ``name`` stand for an actor until that has ended for ever. Raises NameTaken."""
+        """Give an actor a name until it has ended for ever. Raises NameTaken."""
         if name in self._names:
             raise NameTaken(name)
         self._names[name] = ref
         on_end(cell_of(ref), (self, name), lambda _: self._forget(name, ref))
 
     def unregister(self, name: str) -> None:
-        """Free a name; no harm if it is free."""
+        """Free a name. Does nothing if it is free."""
         self._names.pop(name, None)
 
     def find(self, name: str) -> ActorRef[Any] | None:
@@ -86,24 +90,24 @@ class Registry:
     ) -> Kind[Q]:
         """Declare a kind of identities, whose actors ``factory(key)`` makes.
 
-        They live under the actor ``/system/name``. One that has been idle for ``idle_after``
-        seconds is passivated: no mail, no handler, no background task, no child and no timer. With
-        ``limit``, no more are live at once: another one passivates one that is idle, and raises
-        TooManyChildren if there is none. ``supervision`` is over all actors of the kind. Raises
-        NameTaken.
+        They live under the actor ``/system/name``. An actor that has been idle for ``idle_after``
+        seconds is passivated; idle means no mail, no handler, no background task, no child and no
+        timer. At most ``limit`` actors are live at once: a further one passivates an idle one, and
+        raises TooManyChildren if there is none. ``supervision`` is over all actors of the kind.
+        Raises NameTaken.
         """
         if not idle_after > 0:
             raise ValueError(f"idle_after is a number of seconds, so > 0, not {idle_after}")
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1 or None, not {limit}")
         kind = Kind(name, factory, idle_after, limit)
-        home = await self._root.start(lambda: _home(kind, supervision), name, "permanent")
-        kind.settle_in(home)
+        parent = await self._root.start(lambda: _parent(kind, supervision), name, "permanent")
+        kind.started(parent)
         self._kinds[name] = kind
         return kind
 
     def ref(self, kind: str, key: str) -> IdentityRef[Any]:
-        """The identity ``key`` of a kind. ``Kind.ref`` does the same and knows the type."""
+        """The identity ``key`` of a kind. ``Kind.ref`` does the same with the type."""
         found = self._kinds.get(kind)
         if found is None:
             known = ", ".join(self._kinds) or "none"
@@ -129,18 +133,19 @@ class Kind(Generic[Q]):
         self.idle_after = idle_after
         self._factory = factory
         self._limit = limit
-        self._home: Cell | None = None
+        self._parent: Cell | None = None
         self._supervisor: Supervisor[Cell] | None = None
-        self._changed = trio.Event()  # the home is open again, or has ended for ever
-        self._idle: dict[str, tuple[int, float]] = {}  # messages so far, idle since, by name
+        self._changed = trio.Event()  # the parent is open again, or has ended for ever
+        # Of actors that were idle at the last sweep, by name: messages so far, idle since.
+        self._idle: dict[str, tuple[int, float]] = {}
 
     def ref(self, key: str) -> IdentityRef[Q]:
-        """The identity of that key. It costs nothing to ask for it."""
+        """The identity of that key. Makes no actor."""
         return IdentityRef[Q](self, key)
 
     @property
     def live(self) -> int:
-        """How many of the kind have an actor now, those that are ending included."""
+        """The number of actors of the kind, ending ones included."""
         return 0 if self._supervisor is None else len(self._supervisor.cells)
 
     # ------------------------------------------------------------------ for its references
@@ -151,20 +156,20 @@ class Kind(Generic[Q]):
         return cell if cell is not None and cell.mailbox.closed is None else None
 
     async def present(self, name: str, key: str) -> ActorRef[Q]:
-        """As :meth:`present_now`, but wait while the kind's own actor is being restarted.
+        """As :meth:`present_now`, but wait while the parent actor is being restarted.
 
-        Until its caller suspends, what this returns takes mail.
+        The actor takes mail until the caller's next checkpoint.
         """
         while not self._is_open:
-            home = self._home
-            if home is None or home.state == "dead":
+            parent = self._parent
+            if parent is None or parent.state == "dead":
                 raise ActorDead(f"{self.name}/{name}", "its kind has ended")
             self._changed = trio.Event()
             await self._changed.wait()
         return self.present_now(name, key)
 
     def present_now(self, name: str, key: str) -> ActorRef[Q]:
-        """The actor of an identity, made if there is none; it takes mail at once."""
+        """The actor of an identity, made if there is none. It takes mail at once."""
         supervisor = self._supervisor
         if supervisor is None or not self._is_open:
             raise ActorDead(f"{self.name}/{name}", "its kind is being restarted, or has ended")
@@ -173,26 +178,30 @@ class Kind(Generic[Q]):
             self._make_room(supervisor)
             cell = supervisor.spawn(lambda: self._factory(key), name, "transient")
         elif cell.mailbox.closed is not None:
+            # It is being passivated or stopped: its on_stop may be writing the state that the
+            # successor's on_start reads, so the successor begins after it.
             cell = supervisor.spawn_next(lambda: self._factory(key), name, "transient")
         return ActorRef[Q](cell)
 
-    # ------------------------------------------------------------------ for its home
+    # ------------------------------------------------------------------ for its parent actor
 
-    def settle_in(self, home: Cell) -> None:
-        """The kind's own actor has started for the first time."""
-        self._home = home
-        on_end(home, self, lambda _: self._changed.set())
+    def started(self, parent: Cell) -> None:
+        """The parent actor has started for the first time."""
+        self._parent = parent
+        on_end(parent, self, lambda _: self._changed.set())
 
     def open(self, supervisor: Supervisor[Cell]) -> None:
-        """An incarnation of the home has begun."""
+        """An incarnation of the parent actor has begun."""
         self._supervisor = supervisor
         self._idle.clear()
         self._changed.set()
 
     def sweep(self) -> None:
-        """Passivate who has been idle for long enough, in one synchronous step."""
+        """Passivate the actors that have been idle for long enough, in one synchronous step."""
         assert self._supervisor is not None
         now = trio.current_time()
+        # Only actors that are idle now are looked at, so a message costs no bookkeeping here. The
+        # count of messages tells whether an actor was busy between two sweeps.
         before, self._idle = self._idle, {}
         for name, cell in self._supervisor.cells.copy().items():
             if not _is_idle(cell):
@@ -223,10 +232,10 @@ class Kind(Generic[Q]):
 
 
 class IdentityRef(Generic[P_contra]):
-    """A reference to an identity: what it is sent makes its actor, if there is none.
+    """A reference to an identity: a message makes its actor, if there is none.
 
-    Everything else is as with :class:`ActorRef`. The factory is called by the sender, and its error
-    is the sender's, as StartFailed; if ``on_start`` fails, the mail is settled as by an actor that
+    All else is as with :class:`ActorRef`. The factory runs in the sender's task, and its error is
+    raised there, as StartFailed. If ``on_start`` fails, the mail is settled as by an actor that
     ended, and the next message tries again.
     """
 
@@ -245,7 +254,7 @@ class IdentityRef(Generic[P_contra]):
         await ref.tell(message)
 
     def tell_nowait(self, message: P_contra) -> None:
-        """As :meth:`ActorRef.tell_nowait`; ActorDead also while the whole kind is restarted."""
+        """As :meth:`ActorRef.tell_nowait`; ActorDead also while the kind is being restarted."""
         self._kind.present_now(self._name, self._key).tell_nowait(message)
 
     async def ask(self, request: Asked[P_contra, R], *, timeout: float | None = None) -> R:
@@ -271,7 +280,7 @@ class IdentityRef(Generic[P_contra]):
         return await ref.stream_to(request, take, timeout=timeout)
 
     async def stop(self, *, grace: float | None = None) -> StopReport:
-        """Stop the actor as :meth:`ActorRef.stop` does, if it is live; a new one may follow."""
+        """Stop the actor as :meth:`ActorRef.stop`, if it is live. A message makes a new one."""
         cell = self._kind.find(self._name)
         if cell is None:
             await trio.lowlevel.checkpoint()
@@ -310,11 +319,14 @@ class IdentityRef(Generic[P_contra]):
 
 
 class _Sweep(Message, frozen=True, tag="motet.registry.sweep"):
-    """Look for idle actors."""
+    """Passivate the actors that have been idle for long enough."""
 
 
-class _Home(Behaviour[_Sweep]):
-    """The parent of all actors of a kind. No Actor, since those know the system, and so this."""
+class _Parent(Behaviour[_Sweep]):
+    """The parent of all actors of a kind.
+
+    A bare Behaviour, since ``actor.py`` imports the system, which imports this file.
+    """
 
     def __init__(self, kind: Kind[Any]) -> None:
         self._kind = kind
@@ -335,15 +347,16 @@ class _Home(Behaviour[_Sweep]):
         self._kind.sweep()
 
 
-def _home(kind: Kind[Any], declared: Supervision) -> _Home:
-    class Home(_Home):
+def _parent(kind: Kind[Any], declared: Supervision) -> _Parent:
+    # `supervision` is declared by a class, so each kind has a class of its own.
+    class Parent(_Parent):
         supervision = declared
 
-    return Home(kind)
+    return Parent(kind)
 
 
 def _is_idle(cell: Cell) -> bool:
-    """Nothing to do, nothing to come, and nobody who waits."""
+    """No mail, no handler, no task, no child, no timer, and no sender that waits."""
     box, incarnation = cell.mailbox, cell.incarnation
     if cell.state != "running" or incarnation is None or incarnation.finishing:
         return False
@@ -358,5 +371,5 @@ def _is_idle(cell: Cell) -> bool:
 
 
 def _passivate(supervisor: Supervisor[Cell], cell: Cell) -> None:
-    # Without a common end: its clean-up has its whole budget.
+    # No common deadline as in a stop: the clean-up has its whole budget.
     supervisor.stop(cell, at_once())

@@ -1,13 +1,13 @@
-"""Messages an actor sends to itself later: once, or again and again.
+"""Schedules: messages that an actor sends to itself later, once or periodically.
 
-All of a system's are entries in one heap (``timers.py``); none has a task. Invariant: they belong
-to one incarnation, and none fires once it handles no further message.
+Each is an entry in the system's one heap (``timers.py``); none has a task. Invariant: a schedule
+belongs to one incarnation, and does not fire once that handles no further message.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import trio
 
@@ -24,8 +24,8 @@ P_contra = TypeVar("P_contra", bound=Message, contravariant=True)
 class ActorTimers(Generic[P_contra]):
     """The timers of one incarnation: ``self.timers``.
 
-    Their messages take the way of all mail: they wait behind what is queued. One that finds the
-    mailbox full becomes a dead letter, unless the mailbox drops others for it.
+    Their messages are ordinary mail and wait behind the queued messages. One that finds the mailbox
+    full becomes a dead letter, unless the mailbox drops an older one for it.
     """
 
     def __init__(self, owner: Owner) -> None:
@@ -41,19 +41,19 @@ class ActorTimers(Generic[P_contra]):
     def every(self, period: float, message: P_contra) -> ScheduledMessage:
         """Send ``message`` every ``period`` seconds, for the first time after one.
 
-        The beat does not drift. Beats that the whole program was too busy for are left out.
+        The times do not drift. A period that passes while the program is busy is left out.
         """
         if not 0 < period < math.inf:
             raise ValueError(f"a period is a number of seconds, so > 0, not {period}")
         return self._schedule(period, period, message)
 
     def close(self) -> None:
-        """Cancel all of them; the incarnation handles no further message."""
+        """Cancel all timers: the incarnation handles no further message."""
         for scheduled in self._live.copy():
             scheduled.cancel()
 
     def __len__(self) -> int:
-        """How many are still to fire."""
+        """The number of timers still to fire."""
         return len(self._live)
 
     def _schedule(self, delay: float, period: float | None, message: P_contra) -> ScheduledMessage:
@@ -69,7 +69,7 @@ class ScheduledMessage:
     def __init__(
         self,
         owner: Owner,
-        live: set[Any],  # of these; Any, since the class is being defined
+        live: set[ScheduledMessage],
         delay: float,
         period: float | None,
         message: Message,
@@ -83,7 +83,7 @@ class ScheduledMessage:
         self._start()
 
     def cancel(self) -> None:
-        """Send nothing any more; what is in the mailbox stays there. No harm if it is over."""
+        """Send no further message. One in the mailbox stays there. Does nothing if it is over."""
         self._live.discard(self)
         if self._timer is not None:
             self._owner.kernel.timers.stop(self._timer)
@@ -91,7 +91,7 @@ class ScheduledMessage:
 
     @property
     def is_active(self) -> bool:
-        """Whether it will send."""
+        """Whether it will send a message."""
         return self._timer is not None
 
     def _start(self) -> None:
@@ -103,6 +103,7 @@ class ScheduledMessage:
         self._live.discard(self)
         if self._period is not None:
             now = trio.current_time()
+            # From the last planned time and not from now, which may be late: so it cannot drift.
             self._when += self._period
             if self._when <= now:
                 self._when += math.ceil((now - self._when) / self._period) * self._period
@@ -111,6 +112,7 @@ class ScheduledMessage:
         try:
             mailbox.put_or_overflow(self._owner.envelope(self._message))
         except MailboxFull:
+            # Nobody is there to wait for room or to catch an error, and a timer must not raise.
             mailbox.discard(self._message, "of a timer: the mailbox was full")
 
     def __repr__(self) -> str:

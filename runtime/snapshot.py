@@ -19,9 +19,9 @@ class Statistics(msgspec.Struct, frozen=True):
 
     At every checkpoint (G4) accepted = handled + withdrawn + dead_lettered + stashed + queued +
     running. ``waiting`` senders are parked before the mailbox; their messages are not accepted yet.
-    ``running`` includes a message that waits for its retry, ``in_turn`` does not: it is the number
-    of handlers in the turn now, 0 or 1 (G5). ``capacity`` and ``concurrency``, the number of
-    handlers that may run at once, are as declared (G13, G5).
+    ``running`` includes a message that waits for its retry; ``in_turn``, the number of handlers in
+    the turn now, 0 or 1 (G5), does not. ``capacity`` and ``concurrency``, the number of handlers
+    that may run at once, are as declared (G13, G5).
     """
 
     state: LifeState
@@ -42,7 +42,7 @@ class Statistics(msgspec.Struct, frozen=True):
 class ActorInfo(msgspec.Struct, frozen=True):
     """One line of a dump: ``age_s`` in seconds since the incarnation began, 0 if there is none.
 
-    ``paused``: suspended by :meth:`ActorRef.suspend`, which the state does not tell.
+    ``paused``: suspended by :meth:`ActorRef.suspend`, which is not part of the state.
     """
 
     path: str
@@ -82,21 +82,21 @@ def statistics_of(cell: Cell) -> Statistics:
 
 
 def _concurrency(cell: Cell) -> int:
-    """How many handlers may run at once: one in the turn, if any is, and the concurrent."""
+    """The declared number of handlers at once: one in the turn, if any, and the concurrent."""
     handlers = cell.handlers.values()
     in_turn = any(handler.in_turn for handler in handlers)
     return in_turn + sum(handler.concurrent for handler in handlers if not handler.in_turn)
 
 
 def leftovers_of(cell: Cell) -> Iterator[Leftover]:
-    """The tasks of this actor that are still there, with their stacks."""
+    """The tasks of this actor that have not ended, with their stacks."""
     for own in _tasks(cell):
         for task in blocking_tasks(own):
             yield Leftover(cell.path, f"{task.name} ignores cancellation", stack_of(task))
 
 
 def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
-    """The task of the turn, unless it only waits for the others, and those beside the turn."""
+    """The tasks beside the turn, and the task of the turn unless it only waits for these."""
     incarnation = cell.incarnation
     beside = () if incarnation is None or incarnation.workers is None else incarnation.workers.tasks
     waits = beside and incarnation is not None and incarnation.scope is None

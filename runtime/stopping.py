@@ -1,9 +1,10 @@
-"""How long a stop may take, and what came of it (G2).
+"""The deadline of a stop, how it is shared, and the report (G2).
 
-A stop has one end, ``until``. Running handlers may use the time up to it, less what the clean-ups
-that follow have declared. A grace of twice what they have declared gives each of them all it has
-declared; a shorter one is shared, half of what is left to each in turn. At the end the runtime
-lifts its own shields: nothing of ours outlives it by more than a step per task.
+A stop has one deadline, ``until``. Running handlers may use the time up to it, except the budgets
+of the clean-ups that follow. With a grace of at least twice the budgets, each clean-up has its
+whole budget. A shorter grace is shared: each gets half of the remaining time in turn, so that
+handlers get some time too, and no clean-up gets none. At the deadline the kernel's own shields end
+as well: no actor outlives it by more than a step per task.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
     "within",
 ]
 
-DEFAULT_GRACE = 5.0  # seconds; as OTP's shutdown value
+DEFAULT_GRACE = 5.0  # seconds, the shutdown value of OTP
 
 # From its cancellation on, an actor takes a few steps to its end: its tasks, its turn, its
 # clean-up, its supervisor and its parent each see the end of the one before.
@@ -37,7 +38,7 @@ _STEPS_PER_TASK = 8
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """Something a stop could not end in good order: whose it is, what, and where it stands."""
+    """A task or clean-up that a stop could not end in order: the actor, the reason, the stack."""
 
     path: str
     what: str
@@ -45,7 +46,7 @@ class Leftover(msgspec.Struct, frozen=True):
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """What a stop did (G2).
+    """The result of a stop (G2).
 
     ``ended`` paths in the order they ended; ``abandoned`` clean-ups that failed or overran their
     budget and were cut; ``still_running`` tasks that ignore cancellation, with their stacks.
@@ -63,7 +64,7 @@ class StopReport(msgspec.Struct, frozen=True):
 
 @attrs.define
 class Ledger:
-    """What a stop has ended and what it had to leave, collected while it runs."""
+    """The paths that a stop has ended, and the clean-ups it cut, collected while it runs."""
 
     ended: list[str] = attrs.field(factory=list[str])
     abandoned: list[Leftover] = attrs.field(factory=list[Leftover])
@@ -74,7 +75,7 @@ class Ledger:
 
 @attrs.frozen
 class StopPlan:
-    """When the handlers are cancelled and when everything has to be over, in Trio's clock."""
+    """The times of a stop in Trio's clock: begin, deadline, and cancellation of the handlers."""
 
     began: float
     until: float
@@ -82,13 +83,13 @@ class StopPlan:
     ledger: Ledger
 
     def cancel_at(self, need: float, now: float) -> float:
-        """When to cancel handlers after which clean-ups of ``need`` seconds follow."""
+        """When to cancel handlers, so that clean-ups of ``need`` seconds can follow."""
         return self._until(need, now) if self.patient else now
 
     def less(self, need: float, now: float) -> StopPlan:
-        """The plan for what has to end ``need`` seconds before this one.
+        """The plan for actors that have to end ``need`` seconds before this one.
 
-        If there is no time for twice that in the whole plan: or at half time.
+        If the whole plan is shorter than twice that: after half of the remaining time.
         """
         return StopPlan(self.began, self._until(need, now), self.patient, self.ledger)
 
@@ -110,14 +111,17 @@ def within(grace: float | None) -> StopPlan:
 
 
 def at_once() -> StopPlan:
-    """Cancel handlers now; every clean-up has its own budget and no common end."""
+    """The plan to cancel handlers now; each clean-up has its own budget, and all no deadline."""
     return StopPlan(-math.inf, math.inf, patient=False, ledger=Ledger())
 
 
 async def wait_bounded(
     wait: Callable[[], Awaitable[object]], ended: Callable[[], bool], plan: StopPlan, tasks: int
 ) -> None:
-    """Wait for the end of a stop until the plan's end, then a few steps for each live task."""
+    """Wait for the end of a stop until the plan's deadline, then a few steps for each task."""
+    # At the deadline every scope of the kernel is cancelled, but the tasks still have to take their
+    # last steps. These are counted in checkpoints and not in seconds, so the stop returns on time
+    # even if a task ignores its cancellation.
     with trio.move_on_at(plan.until):
         await wait()
     for _ in range(_STEPS_PER_TASK * (tasks + 1)):
@@ -136,5 +140,5 @@ def blocking_tasks(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 
 
 def stack_of(task: trio.lowlevel.Task) -> str:
-    """Where a task waits, innermost frame last, as a traceback shows it."""
+    """The stack of a waiting task, innermost frame last, in the form of a traceback."""
     return "".join(traceback.StackSummary.extract(task.iter_await_frames()).format())

@@ -1,8 +1,8 @@
 """Streams: a request whose handler sends items before its answer (G1, G3).
 
-A stream is an ask that nobody is parked on: its handler sends into a bounded channel, its outcome
-is kept for the reader. Leaving the block early cancels the handler and waits for it. Each item is a
-step of its reader; where a call will do, ``ActorRef.stream_to`` needs none.
+A stream is an ask on which no task is parked: its handler sends into a bounded channel, and its
+outcome is kept for the reader. Leaving the block early cancels the handler and waits for it. Each
+item resumes the reader; where a function call is enough, ``ActorRef.stream_to`` resumes it once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-STREAM_BUFFER = 64  # items a handler may be ahead of its reader
+STREAM_BUFFER = 64  # items by which a handler may be ahead of its reader
 
 
 class _Queued(Replies[T_contra]):
-    """Items wait in a channel until the reader comes for them."""
+    """Puts the items into the channel of a reader."""
 
     def __init__(self, channel: trio.MemorySendChannel[T_contra]) -> None:
         self._channel = channel
@@ -62,7 +62,7 @@ class ReplyStream(Generic[T, R]):
             return await self._receive()  # type: ignore[no-any-return]
         except trio.EndOfChannel:
             pass
-        # Not within the except clause: a handler's error has nothing to do with the end of items.
+        # Outside of the except clause, or the handler's error would have EndOfChannel as context.
         self._envelope.take_outcome()
         raise StopAsyncIteration
 
@@ -80,7 +80,7 @@ def _open_channel() -> _Channel:
 
 
 class StreamAsk(ItemsAsk, eq=False):
-    """The envelope of a stream: keeps its outcome, and ends the reader's iteration with it."""
+    """The envelope of a stream: it keeps its outcome, with which the reader's iteration ends."""
 
     channel: _Channel = msgspec.field(default_factory=_open_channel)
     ended: trio.Event = msgspec.field(default_factory=trio.Event)
@@ -96,23 +96,23 @@ class StreamAsk(ItemsAsk, eq=False):
         return _Queued(self.channel[0])
 
     def take_outcome(self) -> object:
-        """The answer, or its error raised; an error once taken is not raised again at the end."""
+        """Return the answer or raise the error. The end of the block raises no error twice."""
         if self._outcome is None:
             raise RuntimeError("the stream has not ended: iterate over it to the end first")
         self._taken = True
-        # Not `unwrap`, which works once: `result` may be read as often as one likes.
+        # Not `unwrap`, which works once: `result` may be read any number of times.
         if isinstance(self._outcome, outcome.Error):
             raise self._outcome.error
         return self._outcome.value
 
     async def leave(self) -> Exception | None:
-        """End what has not ended, wait for it, and return the error nobody has seen."""
+        """End the handler if it runs, wait for it, and return an error that was never raised."""
         self.channel[1].close()
         if self.queue is not None:
             self.mailbox.withdraw(self)
         elif not self.settled:
             self.cancel()
-            # Shielded without a limit: this is the wait of G1, as long as the clean-up takes.
+            # Shielded without a limit: it is the wait of G1, as long as the handler's clean-up.
             with trio.CancelScope(shield=True):
                 await self.ended.wait()
         match self._outcome:
@@ -123,7 +123,7 @@ class StreamAsk(ItemsAsk, eq=False):
 
     def _cancelled(self) -> Result:
         if self.cancelled_at is not None:
-            return WOKEN  # the reader left, and nobody will look at it
+            return WOKEN  # the reader has left, so nothing reads the outcome
         return super()._cancelled()
 
     def _deliver(self, result: Result) -> None:
@@ -132,7 +132,7 @@ class StreamAsk(ItemsAsk, eq=False):
         self.ended.set()
 
     def _settle_unhandled(self) -> None:
-        # The reader is cancelled by the same deadline; this is for one that moved it.
+        # The same deadline cancels the reader. The error is for a reader that moved it.
         self.settled = True
         self._deliver(outcome.Error(AskTimeout(self.mailbox.path, type(self.message), 0)))
 

@@ -1,8 +1,7 @@
-"""What a supervisor does when a child ends: pure arithmetic, after OTP (G9).
+"""The supervision table: the decision on the end of a child, after OTP. Pure (G9).
 
-:class:`ChildTable` is told of starts and exits with their times, and answers with a
-:class:`Decision`. It knows neither tasks nor clocks; ``supervisor.py`` executes what it decides.
-The rules:
+:class:`ChildTable` takes starts and exits with their times, and returns a :class:`Decision`. It
+uses neither tasks nor clocks; ``supervisor.py`` executes the decision. The rules:
 
 * an exit of a child that the table does not hold as running is stale and decides nothing;
 * stops come in reverse start order, starts in start order;
@@ -45,8 +44,8 @@ class Supervision(msgspec.Struct, frozen=True):
     new row. With ``backoff=0``, the default, restarts are immediate as in OTP.
 
     ``auto_shutdown``: the supervising actor ends normally, and with it all its children, when
-    ``any`` or ``all`` of its significant children have ended by themselves. ``max_children`` is how
-    many there may be at a time, those that wait for their restart included; None: no limit.
+    ``any`` or ``all`` of its significant children have ended by themselves. ``max_children`` limits
+    the children at a time, those that wait for their restart included; None: no limit.
     """
 
     strategy: Strategy = "one_for_one"
@@ -78,7 +77,7 @@ class Supervision(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do now, in this order: stop, remove, start after ``delay``; or escalate.
+    """The orders to execute, in this order: stop, remove, start after ``delay``; or escalate.
 
     ``shutdown``: after the stops, the supervisor itself is to end, in order.
     """
@@ -114,7 +113,7 @@ class ChildTable:
         return tuple(name for name, child in self._children.items() if child.running)
 
     def add(self, name: str, restart: Restart, significant: bool = False) -> None:
-        """Take a new child into the table, last in start order and not yet started."""
+        """Add a new child, last in start order and not yet started."""
         if name in self._children:
             raise ValueError(f"child {name!r} is in the table already")
         if significant and restart == "permanent":
@@ -130,11 +129,11 @@ class ChildTable:
         self._children[name] = _Child(restart, significant)
 
     def remove(self, name: str) -> None:
-        """Forget a child; no harm if it is not there."""
+        """Forget a child. Does nothing if there is none of that name."""
         self._children.pop(name, None)
 
     def starting(self, name: str, now: float) -> None:
-        """An incarnation of ``name`` begins; from now on it can exit."""
+        """An incarnation of ``name`` begins, so that an exit of it counts from now on."""
         child = self._children[name]
         child.running = True
         child.since = now

@@ -1,8 +1,12 @@
-"""The shell around the supervision table: it owns the children's nursery, and does what is decided.
+"""The task of a supervisor: it owns the children's nursery and executes the supervision table.
 
-Invariants: every child runs in this nursery, so none outlives it; exits are decided on one after
-the other; once closing, nothing is started any more. A child that ends while its group is being
-stopped is not decided on twice: exits carry the generation they belong to.
+Invariants: every child runs in this nursery, so none outlives it; exits are decided one after the
+other; once closing, no child is started. A child that ends while its group is being stopped is
+not decided twice: exits carry the generation they belong to.
+
+``supervision.py`` decides and ``lifecycle.py`` has the states; here is only the waiting in
+between. Stopping a group takes time, and children crash, are stopped and are started meanwhile, so
+after each wait the cells are looked up again by name.
 """
 
 from __future__ import annotations
@@ -73,8 +77,8 @@ class Supervisor(Generic[C]):
         make: Callable[[Kernel, Supervisor[C], str, Factory, Restart], C],
         *,
         escalate: Callable[[Exception], None],
-        wind_up: Callable[[], None],
-        tell_end: Callable[[C], None] | None = None,
+        shut_down: Callable[[], None],
+        on_child_end: Callable[[C], None] | None = None,
     ) -> None:
         self.path = path
         self.cells: dict[str, C] = {}  # in start order
@@ -84,24 +88,25 @@ class Supervisor(Generic[C]):
         self._kernel = kernel
         self._make = make
         self._escalate = escalate
-        self._wind_up = wind_up
-        self._tell_end = tell_end
+        self._shut_down = shut_down
+        self._on_child_end = on_child_end
         self._table = ChildTable(supervision)
         self._exits: deque[tuple[C, int]] = deque()
-        self._due: dict[str, float] = {}  # restarts to come, by name
-        self._heirs: dict[str, C] = {}  # accept mail, and begin when their namesakes have ended
+        self._due: dict[str, float] = {}  # times of the restarts to come, by name
+        # They accept mail, and begin when the child of the same name has ended.
+        self._successors: dict[str, C] = {}
         self._wake = trio.Event()
         self._serving = trio.CancelScope()
         self._plan = at_once()
         self._stopping: C | None = None
-        self._need_after = 0.0  # seconds that the clean-ups of those stopped later have declared
+        self._budget_after = 0.0  # seconds that on_stop of the children stopped later may take
         self._nursery: trio.Nursery | None = None
 
-    # ------------------------------------------------------------------ its task
+    # ------------------------------------------------------------------ the task
 
     async def run(self) -> None:
         """The supervisor's task: serve until closed, then stop the children in reverse order."""
-        current_work.set(None)  # inherited from the actor's turn, which waits for nothing here
+        current_work.set(None)  # inherited from the actor's turn, which does not wait for this
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -143,13 +148,13 @@ class Supervisor(Generic[C]):
             self._bury(cell, "it ended, and its restart type wants no restart")
             self.closing = True
             self._serving.cancel()
-            self._wind_up()
+            self._shut_down()
         else:
             await self._execute(decision, now)
 
     async def _execute(self, decision: Decision, now: float) -> None:
         for name in decision.stops:
-            # One that somebody stopped while this waited for another is gone.
+            # It may have been stopped and removed while this waited for the one before.
             if name in self.cells:
                 await self._halt(self.cells[name], final=name in decision.removes)
         for name in decision.removes:
@@ -162,7 +167,7 @@ class Supervisor(Generic[C]):
     async def _halt(self, cell: C, *, final: bool) -> None:
         self._due.pop(cell.name, None)
         cell.stop(within(None), final=final)
-        # Without limit: a new incarnation must never meet the old one.
+        # No time limit: a new incarnation must never meet the old one.
         await cell.wait_ended()
 
     async def _start_due(self) -> None:
@@ -175,7 +180,7 @@ class Supervisor(Generic[C]):
             self._begin(cell)
             await cell.wait_started()
             if cell.failed_with is not None and self._exits:
-                return  # this start failed: decide on it before the next ones
+                return  # this start failed: decide that before starting the later siblings
 
     def _give_up(self, cell: C, error: Exception | None) -> None:
         spec = self._table.supervision
@@ -186,18 +191,20 @@ class Supervisor(Generic[C]):
         self._escalate(limit)
 
     async def _stop_children(self) -> None:
-        needs = [(cell, cell.total_budget()) for cell in self.cells.values()]
-        self._need_after = sum(need for _, need in needs)
-        for cell, need in reversed(needs):
+        # One by one in reverse start order: an older sibling may be used until a younger one's
+        # on_stop has returned.
+        budgets = [(cell, cell.total_budget()) for cell in self.cells.values()]
+        self._budget_after = sum(budget for _, budget in budgets)
+        for cell, budget in reversed(budgets):
             self._stopping = cell
-            self._need_after -= need
+            self._budget_after -= budget
             self.stop(cell, self._plan_of_next())
             await cell.wait_ended()
         self._stopping = None
 
     def _plan_of_next(self) -> StopPlan:
-        """What is stopped later has clean-ups too: no handler may use up their time."""
-        return self._plan.less(max(0.0, self._need_after), trio.current_time())
+        """The plan for the child stopped now: it leaves the later ones time for their clean-ups."""
+        return self._plan.less(max(0.0, self._budget_after), trio.current_time())
 
     # ------------------------------------------------------------------ orders
 
@@ -236,10 +243,10 @@ class Supervisor(Generic[C]):
         *,
         significant: bool = False,
     ) -> C:
-        """Begin a child that accepts mail at once; as ``start``, but nobody waits for its start.
+        """Begin a child that accepts mail at once, without waiting for its start.
 
-        If that fails, its mail is settled with the reason. A supervisor that is not open yet begins
-        it when it is.
+        If the start fails, its mail is settled with the reason. A supervisor whose task has not
+        begun yet begins the child later.
         """
         self._check_name(name)
         if name in self.cells:
@@ -257,17 +264,17 @@ class Supervisor(Generic[C]):
         return cell
 
     def spawn_next(self, factory: Factory, name: str, restart: Restart) -> C:
-        """A child that begins when the one of its name, which is ending, has ended.
+        """Create a child that begins when the ending child of the same name has ended.
 
-        It accepts mail at once, so that none is lost in between.
+        It accepts mail at once, so that no message is lost in between.
         """
         self._check_name(name)
-        heir = self._heirs[name] = self._make(self._kernel, self, name, factory, restart)
-        return heir
+        successor = self._successors[name] = self._make(self._kernel, self, name, factory, restart)
+        return successor
 
     def find(self, name: str) -> C | None:
-        """The child of that name, or the one that follows it."""
-        return self._heirs.get(name) or self.cells.get(name)
+        """The child of that name, or its successor if there is one."""
+        return self._successors.get(name) or self.cells.get(name)
 
     def stop(self, cell: C, plan: StopPlan) -> None:
         """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
@@ -276,7 +283,7 @@ class Supervisor(Generic[C]):
             self._bury(cell, "it was stopped")
 
     def close(self, plan: StopPlan) -> None:
-        """Order the end of all children, in reverse start order; ``ended`` tells when."""
+        """Order the end of all children, in reverse start order; ``ended`` is set after it."""
         self.closing = True
         self._plan = plan
         self._serving.cancel()
@@ -284,7 +291,7 @@ class Supervisor(Generic[C]):
             self.stop(self._stopping, self._plan_of_next())
 
     def child_ended(self, cell: C, *, cancelled: bool) -> None:
-        """An incarnation has ended: what follows is decided in this supervisor's task."""
+        """An incarnation has ended. If another may follow, this supervisor's task decides that."""
         if self.closing or cancelled or cell.is_final or not cell.was_ready:
             why = "it ended" if cell.was_ready else f"it did not start: {cell.failed_with!r}"
             self._bury(cell, why)
@@ -292,7 +299,7 @@ class Supervisor(Generic[C]):
         self._exits.append((cell, cell.generation))
         self._wake.set()
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def tree(self) -> Iterator[C]:
         """All cells below, parents first, siblings in start order."""
@@ -300,7 +307,7 @@ class Supervisor(Generic[C]):
             yield from cell.tree()
 
     def total_budget(self) -> float:
-        """Seconds that all clean-ups below have declared, one after the other."""
+        """Seconds that all ``on_stop`` below may take, one after the other."""
         return sum(cell.total_budget() for cell in self.cells.values())
 
     # ------------------------------------------------------------------ within
@@ -323,28 +330,29 @@ class Supervisor(Generic[C]):
 
     async def _undo_start(self, cell: C) -> None:
         cell.stop(at_once(), final=True)
-        # The caller may be cancelled; what it began must have ended before it goes on.
+        # The caller may be cancelled. The child it began must have ended before it goes on.
         with trio.CancelScope(shield=True):
             await cell.wait_ended()
         self._bury(cell, "it did not start")
 
     def _bury(self, cell: C, reason: str) -> None:
+        # Not present: it was buried before, or is a successor that never began.
         present = self.cells.get(cell.name) is cell
         if present:
             del self.cells[cell.name]
             self._due.pop(cell.name, None)
             self._table.remove(cell.name)
-            self._let_follow(cell.name, reason)
+            self._begin_successor(cell.name, reason)
         cell.bury(reason)
-        if present and not self.closing and self._tell_end is not None:
-            self._tell_end(cell)
+        if present and not self.closing and self._on_child_end is not None:
+            self._on_child_end(cell)
 
-    def _let_follow(self, name: str, reason: str) -> None:
-        heir = self._heirs.pop(name, None)
-        if heir is None or heir.state == "dead":
+    def _begin_successor(self, name: str, reason: str) -> None:
+        successor = self._successors.pop(name, None)
+        if successor is None or successor.state == "dead":
             return
         if self.closing:
-            heir.bury(reason)
+            successor.bury(reason)
             return
-        self._table.add(name, heir.restart)
-        self._enter(heir)
+        self._table.add(name, successor.restart)
+        self._enter(successor)

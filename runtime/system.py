@@ -1,6 +1,6 @@
 """A system: the root of a tree of actors, and the block in which all of them live.
 
-There are no globals: two systems in one process do not know of each other.
+There are no globals: two systems in one process are independent of each other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class System(Kernel):
         self.failure: Exception | None = None
         self._cancel = cancel
         self._root: Supervisor[Cell] = Supervisor(
-            self, f"/{name}", supervision, Cell, escalate=self._fail, wind_up=cancel
+            self, f"/{name}", supervision, Cell, escalate=self._fail, shut_down=cancel
         )
         self.registry = Registry(self._root)
 
@@ -72,12 +72,12 @@ class System(Kernel):
         """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
 
         None means five seconds, 0 cancels everything now. What could not be ended is named in the
-        report. Cancelled: the stop goes on by itself.
+        report. Cancelled: the stop continues by itself.
         """
         return await self._stop(within(grace))
 
     def snapshot(self) -> tuple[ActorInfo, ...]:
-        """Every actor that is there now, parents first, siblings in start order."""
+        """Every actor that exists now, parents first, siblings in start order."""
         now = trio.current_time()
         return tuple(info_of(cell, now) for cell in self._root.tree())
 
@@ -88,10 +88,10 @@ class System(Kernel):
     def trace(
         self, path: str, *, buffer: int = FEED_BUFFER
     ) -> AbstractContextManager[Feed[TraceEvent]]:
-        """What the actor at ``path`` does: ``with system.trace(path) as events``, to iterate over.
+        """Trace the actor at ``path``: ``with system.trace(path) as events``, to iterate over.
 
-        Restarts end nothing, and the actor need not be there yet. Nobody waits for the reader:
-        ``events.missed`` counts what found ``buffer`` full.
+        The trace continues over restarts, and may begin before the actor exists. No actor waits for
+        the reader: ``events.missed`` counts the events that found ``buffer`` full.
         """
         return self._traced(path, buffer)
 
@@ -115,10 +115,10 @@ class System(Kernel):
                 cell.observe()
 
     def inject(self, path: str, fault: Literal["crash", "kill"]) -> bool:
-        """For tests: crash the actor at ``path``, or stop it for ever without grace, as of now.
+        """For tests: crash the actor at ``path``, or stop it for ever without grace, at once.
 
         A crash is an :class:`InjectedCrash` from outside of any handler. False if there is no such
-        actor, or nothing of it that could crash.
+        actor, or no incarnation that could crash.
         """
         cell = next((cell for cell in self._root.tree() if cell.path == path), None)
         if cell is None or cell.is_final:
@@ -135,7 +135,8 @@ class System(Kernel):
         """The root's task. For :func:`open_system`.
 
         Shielded: a cancellation of the block reaches the actors through :meth:`end` only, which
-        stops them in reverse start order. What a later one needs for its clean-up is still there.
+        stops them in reverse start order, so that an actor outlives those that may use it in their
+        clean-up.
         """
         with trio.CancelScope(shield=True):
             await self._root.run()
@@ -168,14 +169,14 @@ async def open_system(
     telemetry: Meter | None = None,
     chance: Callable[[], float] = random.random,
 ) -> AsyncGenerator[System]:
-    """A block in which actors live; when it is left, none does.
+    """A block in which actors live; when it has been left, all have ended.
 
-    Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation stops
-    every actor in reverse start order too, without grace: when its time comes its handlers are
-    cancelled at once, and its ``on_stop`` runs within its budget. When the top-level actors fail
-    more often than ``supervision`` allows, the block is cancelled and raises
+    Leaving it normally is ``system.stop()``. Leaving it by an exception or by cancellation also
+    stops the actors in reverse start order, but without grace: the handlers of an actor are
+    cancelled at once when its turn comes, and its ``on_stop`` runs within its budget. When the
+    top-level actors fail more often than ``supervision`` allows, the block is cancelled and raises
     :class:`RestartLimitExceeded`. ``chance`` returns numbers in [0, 1) for the jitter of back-off.
-    ``telemetry`` gets counts and times, and if it is a :class:`Telemetry`, spans; without it they
+    ``telemetry`` gets counts and times, and spans if it is a :class:`Telemetry`; without it they
     cost nothing.
     """
     system: System | None = None
@@ -196,7 +197,8 @@ async def open_system(
                 yield system
                 await system.stop()
             finally:
-                # Shielded: the clean-ups run whoever cancels; each has its budget.
+                # Shielded, so that a cancellation of the block does not reach the clean-ups; each
+                # has its budget. After a normal stop this finds nothing to do.
                 with trio.CancelScope(shield=True):
                     await system.end()
                     system.timers.close()

@@ -1,8 +1,8 @@
-"""What the kernel tells of itself to a metrics and tracing library: two small protocols.
+"""Telemetry: the protocols of a metrics and tracing library, and the events of a trace.
 
 Without telemetry nothing is measured, and each message costs one look at an attribute. With a
-meter each handler has the clock read before and after it; with spans every message travels in an
-envelope too. The names that the kernel gives to ``count`` and ``record`` are the constants below.
+meter the clock is read before and after each handler; with spans every message travels in an
+envelope too. The names that the kernel passes to ``count`` and ``record`` are the constants below.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Telemetry(Meter, Protocol):
     ) -> AbstractContextManager[str | None]:
         """Around an ask of the actor at ``path``, or around its handler; one task, in order.
 
-        Gives the context for what the span sends on. ``parent`` is that of the sender; for an ask
-        it is None, and the parent is the span the task is in. An error of the handler leaves
-        through the block.
+        Yields the context for messages sent within the span. ``parent`` is the sender's context;
+        for an ask it is None, and the parent is the current span of the task. An error of the
+        handler passes through the block.
         """
         ...
 

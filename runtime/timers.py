@@ -1,8 +1,9 @@
-"""The time limits of asks: one task for a whole system instead of one cancel scope per ask.
+"""Timers: the time limits of asks and the messages of schedules, in one task for a whole system.
 
-Setting up a scope with a deadline costs more than the ask itself. Here an ask with a limit is one
-entry in a heap; entries of asks that were answered are thrown away in bulk. Invariant: the task
-sleeps until the earliest entry or an earlier time, so no limit is noticed late.
+A cancel scope with a deadline costs more than the ask itself. Here a limit is one entry in a heap.
+Most asks are answered in time, so a stopped entry stays in the heap and is removed in bulk, when
+such entries are the majority: removing one at a time would search the heap for each answer.
+Invariant: the task sleeps until the earliest entry or an earlier time, so no limit is late.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import trio
 
 __all__ = ["Timer", "Timers"]
 
-_SLACK = 64  # dead entries that are not worth a clean-up
+_SLACK = 64  # stopped entries that are not worth removing
 
 
 class Timer(msgspec.Struct, order=True):
     """One time limit: calls ``fire`` at ``when`` in Trio's clock, unless stopped before.
 
-    Ordered by time, then by age: the heap holds them as they are.
+    Ordered by time, then by age, so that timers with the same time fire in their order.
     """
 
     when: float
@@ -32,7 +33,7 @@ class Timer(msgspec.Struct, order=True):
 
 
 class Timers:
-    """The time limits of one system. ``fire`` runs in the timers' task and must not raise."""
+    """The timers of one system. ``fire`` runs in the timers' task and must not raise."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
@@ -41,7 +42,7 @@ class Timers:
         self._sleep = trio.CancelScope()
         # Shielded: clean-ups that run during a cancellation have time limits too.
         self._all = trio.CancelScope(shield=True)
-        self._until = math.inf
+        self._until = math.inf  # when the task wakes
 
     def start(self, when: float, fire: Callable[[], None]) -> Timer:
         """Call ``fire()`` at ``when``."""
@@ -54,7 +55,7 @@ class Timers:
         return timer
 
     def stop(self, timer: Timer) -> None:
-        """Forget a timer; no harm if it has fired."""
+        """Forget a timer. Does nothing if it has fired."""
         if timer.fire is None:
             return
         timer.fire = None
@@ -64,11 +65,11 @@ class Timers:
             heapify(self._heap)
 
     def __len__(self) -> int:
-        """How many entries are held, stopped ones included."""
+        """The number of entries in the heap, stopped ones included."""
         return len(self._heap)
 
     def fire_due(self) -> None:
-        """Fire what is due now, for one who cannot wait until the task does."""
+        """Fire the due timers now, for a caller that cannot wait for the task."""
         now = trio.current_time()
         while self._heap and self._heap[0].when <= now:
             timer = heappop(self._heap)
@@ -78,7 +79,7 @@ class Timers:
                 fire()
 
     async def run(self) -> None:
-        """Fire what is due, sleep until the next; until closed."""
+        """Fire the due timers and sleep until the next, until closed."""
         with self._all:
             while True:
                 self.fire_due()

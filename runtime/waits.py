@@ -1,11 +1,15 @@
-"""Who waits for whom: the graph in which an ask that could never be answered is found (G11).
+"""The wait-for graph, in which an ask that would deadlock is found before it is sent (G11).
 
-A :class:`Work` is something that runs one thing at a time: the turn of an actor, or one concurrent
-handler. Every ask and every start made from within it is an edge while it lasts. All waiting is
-for *all* edges, so any cycle is a deadlock. One thread, no await in between: no locks.
+A node is a :class:`Work`, which runs one thing at a time: the turn of an actor, or one concurrent
+handler. Every ask and every start made from within it is an edge while it lasts. A node waits for
+*all* of its edges, so any cycle is a deadlock. One thread and no await in between, so no locks.
 
-Deadlines go the other way along the edges: what is asked while a request is handled has the
-request's deadline, or an earlier one of its own.
+The search goes from the target, so an ask of an actor that waits for nobody costs one comparison.
+It is exact: without a cycle nothing is refused. A timeout instead would find a deadlock late, and
+would take a slow answer for one.
+
+Deadlines are inherited along the edges: an ask in the handler of a request has the deadline of the
+request, or an earlier one of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ __all__ = [
 
 
 class Wait(Protocol):
-    """An edge: the work that is waited for, and how to say so in a dump."""
+    """An edge: the work that is waited for, and its description for a dump."""
 
     @property
     def target(self) -> Work: ...
@@ -40,9 +44,9 @@ class Wait(Protocol):
 
 
 class Served(Protocol):
-    """A request that is being handled: by when, for whom, and whether its handler was cancelled.
+    """A request that is being handled: its deadline, its asker, and when it was cancelled.
 
-    ``prompt``: its handler is cancelled in the very step in which its asker is.
+    ``prompt``: a cancellation of the asker reaches the handler in the same step.
     """
 
     until: float
@@ -56,11 +60,11 @@ class Served(Protocol):
 class Work(msgspec.Struct, eq=False):
     """A node: the turn of an actor, or one execution of a concurrent handler.
 
-    A Struct because one is made for each of the latter.
+    A Struct, which is cheaper to make, since each execution makes one.
     """
 
     path: str
-    waits: list[Wait] = []  # of its own: a Struct copies the default
+    waits: list[Wait] = []  # not shared: a Struct copies the default
     serves: Served | None = None
 
     @property
@@ -83,26 +87,26 @@ class StartWait:
         return f"start of {self.target.path}"
 
 
-# Inherited by the tasks that a handler opens in a nursery of its own: they are part of the turn.
-# Tasks of `Actor.start_soon` are not, and reset it.
+# A context variable, since the tasks that a handler opens in a nursery of its own inherit it: they
+# are part of the turn. Tasks of `Actor.start_soon` are not, and reset it.
 current_work: ContextVar[Work | None] = ContextVar("motet_current_work", default=None)
 
 
 def current_deadline() -> float:
-    """When the request that this handler serves has to be answered, in Trio's clock.
+    """The deadline of the request that this handler serves, in Trio's clock.
 
     It is the earliest of the ask's ``timeout``, the deadline its asker had when it asked, and, if
-    the asker was a handler itself, of this function there. ``math.inf``: there is none, or the
-    handler was cancelled, so that what its clean-up asks has the deadlines of the clean-up only.
-    At the deadline the asker cancels the handler; this is for those who want to know before, such
-    as a client that tells a server how long it will wait.
+    the asker was a handler itself, the result of this function there. ``math.inf``: there is none,
+    or the handler was cancelled, so that asks of its clean-up have the clean-up's deadlines only.
+    At the deadline the asker cancels the handler. Read it to know the time before that, such as in
+    a client that tells a server how long it will wait.
     """
     work = current_work.get()
     return math.inf if work is None else work.deadline
 
 
 def is_overdue(work: Work | None) -> bool:
-    """Whether ``work`` is for an asker whose time is over, and who may not have noticed it yet."""
+    """Whether ``work`` serves an asker whose deadline has passed, maybe without its notice yet."""
     now = trio.current_time()
     while work is not None and work.serves is not None and work.serves.cancelled_at is None:
         if not work.serves.prompt and work.serves.until <= now:
