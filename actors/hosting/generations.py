@@ -137,7 +137,7 @@ class Retiring(Actor[Retire]):
             await ended.wait()
         self._ground.toolkits.remove(toolkit)
         self._watched.discard(id(toolkit))
-        await toolkit.mcp.leave()
+        await toolkit.mcp.close()
         if all(other.generation != toolkit.generation for other in self._ground.toolkits):
             await self._close(toolkit)
 

@@ -192,7 +192,7 @@ async def change(tree: Tree, config: HostConfig) -> None:
     except BaseException:
         # Awaits while being cancelled: nobody else would ever end its servers.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-            await new.toolkit.mcp.leave()
+            await new.toolkit.mcp.close()
         raise
     _commit(tree, new)
     with suppress(ActorDead, MailboxFull):  # the next reload tells it as well

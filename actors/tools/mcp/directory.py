@@ -1,7 +1,12 @@
-"""The MCP servers of a host: their actors, and what agents get of them.
+"""The MCP servers of a host, and their tools as tools of agents.
 
 Invariants: a server is started when an agent that names it runs for the first time, or with the
 host where that is configured; one that cannot be used costs a run its tools, never the run.
+
+Names of tools (:func:`tool_names`), such as ``mcp__git__status``: every name has 1 to 64 letters,
+digits, ``_`` and ``-``; different tools have different names; a name does not depend on the order
+in which tools are listed; tools of different servers never collide, since no server's name holds
+``__``.
 """
 
 from __future__ import annotations
@@ -50,23 +55,16 @@ if TYPE_CHECKING:
     from motet.actors.tools.mcp.server import GetServer, McpProtocol
 
 
-# Names that models can call for the tools of a server: ``mcp__git__status``.
-#
-# Laws: every name has 1 to 64 letters, digits, ``_`` and ``-``; different tools have different
-# names; a tool's name does not depend on the order in which tools are listed; tools of different
-# servers never meet, since no server's name holds ``__``. Pure.
-
-
 LENGTH = 64
 _HASH = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_names(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """The name for the model of each tool, by the server's own name for it.
+    """The name of each tool for the model, by the server's own name for it.
 
-    One that fits stays as it is. Others have ``_`` for what may not stand in a name; where that is
-    too long, or is the name of another tool, a hash of the whole name tells them apart.
+    A valid name is kept. In others, ``_`` replaces each invalid character; where the result is too
+    long, or equals another tool's name, it ends with a hash of the whole name.
     """
     prefix = f"mcp__{server}__"
     plain = {tool: prefix + (_OTHER.sub("_", tool) or "_") for tool in tools}
@@ -86,22 +84,19 @@ def _hashed(name: str, tool: str) -> str:
     return f"{name[: LENGTH - _HASH - 1]}_{digest}"
 
 
-# The tools of a server as tools of agents.
-
-
 AskServer: TypeAlias = Callable[[CallMcpTool], Awaitable[McpAnswer]]
 
 MARGIN = 10.0
-"""Seconds that a tool's own time-out is longer than those of its server, which say more."""
+"""Seconds that a tool's time-out exceeds those of its server, whose messages say more."""
 
 
 def tools_of(
     server_name: str, server: McpServer, listed: Iterable[McpTool], ask: AskServer
 ) -> tuple[Tool, ...]:
-    """Callable by models under valid names, in policies under ``mcp:<server>``.
+    """The tools of a server, in the group ``mcp:<server>`` of policies.
 
-    Unless its server says that it changes nothing, a tool counts as one that does: calls of it run
-    one after the other, in the model's order.
+    A tool counts as one that writes, so that its calls run one after the other in the model's
+    order, unless its server declares it read-only.
     """
     listed = tuple(listed)
     names = tool_names(server_name, (tool.name for tool in listed))
@@ -129,7 +124,7 @@ def _runner(tool: str, ask: AskServer) -> Runner:
         except ActorDead as dead:
             raise ToolFailure(f"the MCP servers are not running: {dead}") from dead
         if answer.failed:
-            raise ToolFailure(_words(answer.value), detail={"content": answer.value})
+            raise ToolFailure(_message(answer.value), detail={"content": answer.value})
         return answer.value
 
     return run
@@ -138,13 +133,13 @@ def _runner(tool: str, ask: AskServer) -> Runner:
 _KINDS = {"unavailable": "unavailable", "timeout": "timeout", "refused": ""}
 
 
-def _words(value: object) -> str:
-    """What is said of a failure in an answer."""
+def _message(value: object) -> str:
+    """The text of a failed answer."""
     if isinstance(value, list):
         parts = cast("list[object]", value)
         value = next((part for part in parts if isinstance(part, str)), "")
-    said = value.strip() if isinstance(value, str) else ""
-    return said or "it failed and said no more"
+    text = value.strip() if isinstance(value, str) else ""
+    return text or "it failed and said no more"
 
 
 _SEARCH = (
@@ -158,20 +153,20 @@ Specs: TypeAlias = tuple[ToolSpec, ...]
 
 @attrs.define(eq=False)
 class _Shared:
-    """A server that is used by the directories ``users``.
+    """A server and the directories that use it: those of several configurations after a reload.
 
     Attributes:
-        parent: the actor above its own.
-        left: the servers below that one which somebody uses.
+        parent: the parent of its actor.
+        siblings: the servers below that parent that are in use.
     """
 
     users: list[McpDirectory]
     parent: ActorRef[GetServer]
-    left: set[str]
+    siblings: set[str]
 
 
 class McpDirectory:
-    """The servers of one host. Everything here is for the host's own tasks.
+    """The servers of one configuration of a host.
 
     Attributes:
         servers: by name, as configured.
@@ -197,15 +192,15 @@ class McpDirectory:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """How agents and policies call them."""
+        """Their names for agents and policies."""
         return tuple(f"{MCP}{name}" for name in self.servers)
 
     def tools(self) -> dict[str, Tool]:
-        """What an agent that has servers gets beside their tools."""
+        """The search, for agents that have servers."""
         if not self.servers:
             return {}
 
-        async def look(
+        async def find(
             ctx: Context[object],
             query: Annotated[str, Length(1)],
             limit: Annotated[int, Range(1, 20)] = 5,
@@ -218,12 +213,12 @@ class McpDirectory:
             names = (source.removeprefix(MCP) for source in self._catalog.sources(ctx.agent))
             return f"Nothing fits. {len(tools)} tools come from: {', '.join(names)}."
 
-        made = tool(look, name=MCP_SEARCH, description=_SEARCH, effects="read")
-        # It tells of nothing that the run may not call: a list of what it may need not name it.
+        made = tool(find, name=MCP_SEARCH, description=_SEARCH, effects="read")
+        # It finds only tools that the run may call, so that an allow list need not name it.
         return {MCP_SEARCH: attrs.evolve(made, groups=(RESULTS, BUILTIN))}
 
     def share(self, before: McpDirectory) -> None:
-        """Use the servers of another directory that are configured as here."""
+        """Take over the servers of another directory that are configured alike."""
         for name, ref in before._refs.items():
             if self.servers.get(name) == before.servers[name] and ref.is_alive:
                 self._refs[name], shared = ref, before._shared[name]
@@ -234,43 +229,44 @@ class McpDirectory:
                     self._catalog.provide(f"{MCP}{name}", offered)
 
     async def start(self, system: System, name: str = "mcp") -> None:
-        """Start the actors that are not shared; of the servers, only those that are to start at
-        once. ``name``: of the actor above them. Cancelled or failed, :meth:`leave` ends the rest.
+        """Start the actors that are not shared; of the servers, only the eager ones.
+
+        ``name``: of their parent. After a cancellation or an error, :meth:`close` ends the rest.
         """
         own = {name: one for name, one in self.servers.items() if name not in self._refs}
         if not own:
             return
         from motet.actors.tools.mcp.server import GetServer, McpServers
 
-        parent = await system.start(lambda: McpServers(own, self.offer), name=name)
-        left = set(own)
-        self._shared |= {server: _Shared([self], parent, left) for server in own}
+        parent = await system.start(lambda: McpServers(own, self.publish), name=name)
+        siblings = set(own)
+        self._shared |= {server: _Shared([self], parent, siblings) for server in own}
         for server in own:
             self._refs[server] = await parent.ask(GetServer(server))
 
-    async def leave(self) -> None:
-        """End the servers that no other directory shares; nothing here is used afterwards."""
+    async def close(self) -> None:
+        """End the servers that no other directory shares."""
         async with trio.open_nursery() as nursery:
             for name, shared in self._shared.items():
                 if self in shared.users:
                     shared.users.remove(self)
                 if shared.users:
                     continue
-                shared.left.discard(name)
-                if not shared.left:
+                shared.siblings.discard(name)
+                if not shared.siblings:
                     nursery.start_soon(shared.parent.stop)
                 elif name in self._refs:
                     nursery.start_soon(self._refs[name].stop)
 
-    def offer(self, name: str, listed: tuple[McpTool, ...]) -> None:
-        """Take what a server offers now; agents that name it have it at once."""
+    def publish(self, name: str, listed: tuple[McpTool, ...]) -> None:
+        """Take the current tools of a server; agents that name it have them at once."""
         made = tools_of(name, self.servers[name], listed, partial(self._ask, name))
         shared = self._shared.get(name)
         for directory in shared.users if shared is not None else (self,):
             directory._catalog.provide(f"{MCP}{name}", made)
 
     async def prepare(self, agent: str) -> tuple[str, ...]:
-        """Wait until the servers of an agent have said what they offer; why some have not."""
+        """Wait until the servers of an agent have listed their tools; returns why some have not."""
         if not self.servers:
             return ()
         unknown = [
@@ -316,7 +312,7 @@ class McpDirectory:
         return foreign(self.policy.offered(subjects, self._catalog.specs(agent)))
 
     async def statuses(self) -> tuple[McpStatus, ...]:
-        """How each server is; starts none."""
+        """The status of each server; starts none."""
         return tuple([await ref.ask(GetMcpStatus()) for ref in self._refs.values()])
 
     async def _ask(self, name: str, request: CallMcpTool) -> McpAnswer:

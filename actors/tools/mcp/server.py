@@ -1,7 +1,10 @@
-"""When a server runs, and when it may be started again: a table and a little arithmetic.
+"""MCP servers as actors: each starts its server on demand, shares it, restarts it and ends it.
 
-Pure; the actor in ``client.py`` carries it out. Two rules: only what the table allows happens, and
-who fails rests twice as long each time, until it has stayed well for :data:`WELL` seconds.
+:data:`TABLE` has the states of a server; :class:`Lifecycle` adds the back-off after failures. Pure;
+:class:`McpClient` carries it out. Invariants: there is at most one process, or session, at a time,
+and one task of the actor owns it; none outlives the actor (G2); a cancelled caller returns when the
+server has been told to stop the call (G1). A server that fails costs its callers an error and the
+actor nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import trio
 
 from motet.actors.errors.log import logger
 from motet.actors.tools.mcp.session import Connection, open_connection
-from motet.actors.tools.mcp.stdio import End, Words
+from motet.actors.tools.mcp.stdio import End, StderrLog
 from motet.protocols.mcp import (
     CallMcpTool,
     GetMcpStatus,
@@ -36,12 +39,12 @@ from motet.runtime.errors import only_error
 
 State: TypeAlias = Literal["stopped", "starting", "ready", "stopping"]
 Event: TypeAlias = Literal["wanted", "listed", "idle", "ended"]
-"""Somebody needs it; it has started and told its tools; nobody has used it; it is gone."""
+"""A caller needs it; it has listed its tools; it was idle for too long; it has ended."""
 
 BACKOFF = Backoff(0.5, most=60.0, jitter=0.1)
-"""Seconds that a server rests after each failure in a row."""
-WELL = 60.0
-"""Seconds after which an end is no longer counted with those before it."""
+"""Seconds between a failure and the next start."""
+STABLE = 60.0
+"""Seconds of service after which the count of failures begins again."""
 
 TABLE: dict[tuple[State, Event], State] = {
     ("stopped", "wanted"): "starting",
@@ -54,13 +57,13 @@ TABLE: dict[tuple[State, Event], State] = {
 
 
 @attrs.frozen
-class Upkeep:
-    """Where a server stands.
+class Lifecycle:
+    """The state of a server.
 
     Attributes:
-        failures: how often in a row it has ended by itself.
-        not_before: time before which it is not started again.
-        since: when it was ready; minus infinity when it is not.
+        failures: unexpected ends in a row.
+        not_before: the earliest time of the next start.
+        since: when it became ready; minus infinity while it is not.
     """
 
     state: State = "stopped"
@@ -68,8 +71,8 @@ class Upkeep:
     not_before: float = -math.inf
     since: float = -math.inf
 
-    def after(self, event: Event, now: float, chance: float = 0.0) -> Upkeep:
-        """Where it stands then. ``chance`` is from 0 to 1. Raises ``ValueError`` off the table."""
+    def after(self, event: Event, now: float, chance: float = 0.0) -> Lifecycle:
+        """The next state. ``chance``: 0 to 1. Raises ``ValueError`` for an event off the table."""
         state = TABLE.get((self.state, event))
         if state is None:
             raise ValueError(f"a server that is {self.state} cannot be {event}")
@@ -78,50 +81,44 @@ class Upkeep:
         if event != "ended":
             return attrs.evolve(self, state=state)
         if self.state == "stopping":
-            return Upkeep()
-        well = self.state == "ready" and now - self.since >= WELL
-        failures = 1 if well else self.failures + 1
-        return Upkeep(state, failures, now + BACKOFF.delay(failures, chance))
+            return Lifecycle()
+        stable = self.state == "ready" and now - self.since >= STABLE
+        failures = 1 if stable else self.failures + 1
+        return Lifecycle(state, failures, now + BACKOFF.delay(failures, chance))
 
     def wait(self, now: float) -> float:
-        """Seconds until it may be started."""
+        """Seconds until the next start is allowed."""
         return max(0.0, self.not_before - now)
-
-
-# The actor in front of one server: it starts it, keeps it, shares it, and ends it.
-#
-# Invariants: there is at most one process, or session, at a time, and one task of this actor owns
-# it; none outlives the actor (G2); a caller that is cancelled returns when the server has been
-# told to stop (G1). A server that fails costs its callers an error and this actor nothing.
 
 
 AT_ONCE = 256
 """Calls of one server; more of them wait in the mailbox."""
 PATIENCE = 0.6
-"""Seconds that a caller waits for a server that rests after a failure; else it is told at once."""
-RELISTING = 2.0
-"""Seconds that an answer waits for a list that the server has announced before it."""
-LEAVING = 5.0
+"""Seconds of back-off that a caller waits for; during a longer one, it fails at once."""
+LIST_BUDGET = 2.0
+"""Seconds that an answer waits for a tool list that the server announced before it."""
+END_BUDGET = 5.0
 """Seconds that a caller waits to learn why its server has ended."""
 
 McpProtocol: TypeAlias = CallMcpTool | ListMcpTools | GetMcpStatus
-Offer: TypeAlias = Callable[[tuple[McpTool, ...]], None]
+OnTools: TypeAlias = Callable[[tuple[McpTool, ...]], None]
 
 log = logger(__name__)
 
 
 @attrs.define(eq=False)
-class _Life:
-    """One life of the server, from the first who wants it until it is gone.
+class _Incarnation:
+    """One process or session of the server, from the first caller that needs it to its end.
 
     Attributes:
         settled: it is ready, or never will be.
-        idle: its deadline is when nobody has used it for long enough.
+        idle: its deadline ends the server when it has not been used for long enough.
+        problem: why it has failed.
     """
 
     wanted: trio.Event = attrs.field(factory=trio.Event)
     settled: trio.Event = attrs.field(factory=trio.Event)
-    gone: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
     idle: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     connection: Connection | None = None
     users: int = 0
@@ -129,179 +126,179 @@ class _Life:
 
 
 class McpClient(Actor[McpProtocol]):
-    """One configured server. ``offer`` is told of its tools whenever they are others.
+    """One configured server. ``on_tools`` gets its tools whenever they change.
 
-    ``closing``: the server is to end, in the time that others take for it too.
+    ``closing``: shared by all servers, so that they end at the same time.
     """
 
     def __init__(
         self,
         server_name: str,
         server: McpServer,
-        offer: Offer,
+        on_tools: OnTools,
         closing: trio.Event | None = None,
         random: Random | None = None,
     ) -> None:
         self._server_name = server_name
         self._server = server
-        self._offer = offer
+        self._on_tools = on_tools
         self._closing = trio.Event() if closing is None else closing
         self._random = random or Random()
-        self._words = Words(server_name)
-        self._upkeep = Upkeep()
-        self._life = _Life()
+        self._stderr = StderrLog(server_name)
+        self._lifecycle = Lifecycle()
+        self._now = _Incarnation()
         self._tools: tuple[McpTool, ...] = ()
         self._problem = ""
 
     async def on_start(self) -> None:
         if self._server.start == "eager":
-            self._life.wanted.set()
-        self.start_soon(self._keep)
+            self._now.wanted.set()
+        self.start_soon(self._own_until_closing)
 
     @handles(CallMcpTool, concurrent=AT_ONCE)
     async def call(self, request: CallMcpTool) -> McpAnswer:
-        life = await self._running()
-        with self._using(life) as connection:
+        server = await self._ready()
+        with self._using(server) as connection:
             try:
                 answer = await connection.call(request.tool, request.arguments)
-                # A tool may bring others; who called it is to find them in the next list.
-                with trio.move_on_after(RELISTING):
+                # A call may add tools; the next request of its run must list them.
+                with trio.move_on_after(LIST_BUDGET):
                     await connection.listing.fresh.wait()
                 return answer
             except McpFailed as failed:
                 if failed.kind != "unavailable":
-                    raise self._failed(str(failed), failed) from failed
+                    why = f"MCP server {self._server_name!r}: {failed}"
+                    raise McpFailed(why, failed.kind) from failed
                 connection.end.because(str(failed))
-        with trio.move_on_after(LEAVING):
-            await life.gone.wait()
-        why = life.problem or connection.end.reason
+        with trio.move_on_after(END_BUDGET):
+            await server.ended.wait()
+        why = server.problem or connection.end.reason
         raise McpFailed(
             f"the MCP server {self._server_name!r} ended during the call: {why}", "unavailable"
         )
 
     @handles(ListMcpTools, concurrent=AT_ONCE)
     async def list_tools(self, _: ListMcpTools) -> tuple[McpTool, ...]:
-        with self._using(await self._running()):
+        with self._using(await self._ready()):
             return self._tools
 
     @handles(GetMcpStatus, concurrent=AT_ONCE)
     async def status(self, _: GetMcpStatus) -> McpStatus:
         names = tuple(tool.name for tool in self._tools)
-        return McpStatus(self._server_name, self._upkeep.state, names, self._problem)
+        return McpStatus(self._server_name, self._lifecycle.state, names, self._problem)
 
-    # What callers do
+    # The side of the callers
 
-    async def _running(self) -> _Life:
-        """The life of a server that is ready. Raises ``McpFailed``."""
+    async def _ready(self) -> _Incarnation:
+        """The server once it is ready, started if need be. Raises ``McpFailed``."""
         while True:
-            life = self._life
-            if life.connection is None:
-                await self._start(life)
-            elif life.idle.cancel_called or life.connection.end.happened.is_set():
-                await life.gone.wait()
+            server = self._now
+            if server.connection is None:
+                await self._start(server)
+            elif server.idle.cancel_called or server.connection.end.happened.is_set():
+                # Its owner has not noticed yet; a call now would be lost.
+                await server.ended.wait()
             else:
-                return life
+                return server
 
-    async def _start(self, life: _Life) -> None:
-        rest = self._upkeep.wait(trio.current_time())
+    async def _start(self, server: _Incarnation) -> None:
+        rest = self._lifecycle.wait(trio.current_time())
         if rest > PATIENCE:
             raise self._unavailable(f"{self._problem}; it is started again in {rest:.1f} s")
-        life.wanted.set()
-        await life.settled.wait()
-        if life.problem:
-            raise self._unavailable(life.problem)
+        server.wanted.set()
+        await server.settled.wait()
+        if server.problem:
+            raise self._unavailable(server.problem)
 
     @contextmanager
-    def _using(self, life: _Life) -> Generator[Connection]:
-        assert life.connection is not None
-        life.users += 1
-        life.idle.deadline = math.inf
+    def _using(self, server: _Incarnation) -> Generator[Connection]:
+        assert server.connection is not None
+        server.users += 1
+        server.idle.deadline = math.inf
         try:
-            yield life.connection
+            yield server.connection
         finally:
-            life.users -= 1
-            self._rest(life)
+            server.users -= 1
+            self._start_idle_clock(server)
 
-    def _rest(self, life: _Life) -> None:
-        if not life.users and self._server.idle_stop:
-            life.idle.deadline = trio.current_time() + self._server.idle_stop
-
-    def _failed(self, why: str, failed: McpFailed) -> McpFailed:
-        return McpFailed(f"MCP server {self._server_name!r}: {why}", failed.kind)
+    def _start_idle_clock(self, server: _Incarnation) -> None:
+        if not server.users and self._server.idle_stop:
+            server.idle.deadline = trio.current_time() + self._server.idle_stop
 
     def _unavailable(self, why: str) -> McpFailed:
         return McpFailed(
             f"the MCP server {self._server_name!r} is not available: {why}", "unavailable"
         )
 
-    # What the owner does
+    # The side of the owner
 
-    async def _keep(self) -> None:
-        """Own the server until the actor ends, or all servers do."""
+    async def _own_until_closing(self) -> None:
+        """Own the server until the actor ends, or all servers close."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._own)
             await self._closing.wait()
             nursery.cancel_scope.cancel()
 
     async def _own(self) -> None:
-        """One life of the server after the other."""
+        """Start the server whenever it is wanted, and run it to its end."""
         while True:
-            life = self._life
-            await life.wanted.wait()
-            await trio.sleep(self._upkeep.wait(trio.current_time()))
-            self._step("wanted")
-            problem = await self._live(life)
-            stopped = self._upkeep.state == "stopping"
-            self._step("ended")
+            server = self._now
+            await server.wanted.wait()
+            await trio.sleep(self._lifecycle.wait(trio.current_time()))
+            self._transition("wanted")
+            problem = await self._run(server)
+            stopped = self._lifecycle.state == "stopping"
+            self._transition("ended")
             if not stopped:
                 log.warning("an MCP server has ended", server=self._server_name, why=problem)
-            self._problem = life.problem = "" if stopped else problem
-            self._life = _Life()
+            self._problem = server.problem = "" if stopped else problem
+            # Its successor must be there before the waiting callers are woken: they retry at once.
+            self._now = _Incarnation()
             if self._server.start == "eager" and not stopped:
-                self._life.wanted.set()
-            life.settled.set()
-            life.gone.set()
+                self._now.wanted.set()
+            server.settled.set()
+            server.ended.set()
 
-    async def _live(self, life: _Life) -> str:
-        """Start it and let it serve; why it is over."""
+    async def _run(self, server: _Incarnation) -> str:
+        """Start the server and serve its callers; returns why it has ended."""
         end, why = End(), ""
         try:
-            async with open_connection(self._server, self._words, end) as (connection, tools):
-                self._step("listed")
-                self._take(tools)
-                await self._serve(life, connection)
+            async with open_connection(self._server, self._stderr, end) as (connection, tools):
+                self._transition("listed")
+                self._publish(tools)
+                await self._serve(server, connection)
         except Exception as raised:
             error = only_error(raised)
             why = str(error) or type(error).__name__
-        # What ended it says more than what that did to a request.
+        # The end of the connection says more than the error of a request that it interrupted.
         why = end.reason or why
-        last = self._words.last()
+        last = self._stderr.last()
         return f"{why}; it said: {last}" if last else why
 
-    async def _serve(self, life: _Life, connection: Connection) -> None:
-        """Until it is over, or nobody has used it for long enough."""
+    async def _serve(self, server: _Incarnation, connection: Connection) -> None:
+        """Let callers use the connection until it ends, or is idle for too long."""
         self._problem = ""
-        life.connection = connection
+        server.connection = connection
         connection.listing.read()
-        self._rest(life)
-        life.settled.set()
+        self._start_idle_clock(server)
+        server.settled.set()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.watch)
-            nursery.start_soon(self._follow, connection)
-            with life.idle:
+            nursery.start_soon(self._reread, connection)
+            with server.idle:
                 await connection.end.happened.wait()
             nursery.cancel_scope.cancel()
         if not connection.end.happened.is_set():
-            self._step("idle")
+            self._transition("idle")
 
-    async def _follow(self, connection: Connection) -> None:
-        """Read the list again whenever the server says that it is another."""
+    async def _reread(self, connection: Connection) -> None:
+        """Read the tool list again whenever the server says that it has changed."""
         while True:
             await connection.listing.next()
             why = "no answer in time"
             with trio.move_on_after(self._server.start_timeout):
                 try:
-                    self._take(await connection.tools())
+                    self._publish(await connection.tools())
                     why = ""
                 except McpFailed as failed:
                     why = str(failed)
@@ -309,44 +306,41 @@ class McpClient(Actor[McpProtocol]):
                 log.warning("an MCP server's list is lost", server=self._server_name, why=why)
             connection.listing.read()
 
-    def _take(self, tools: tuple[McpTool, ...]) -> None:
+    def _publish(self, tools: tuple[McpTool, ...]) -> None:
         if tools != self._tools:
             self._tools = tools
-            self._offer(tools)
+            self._on_tools(tools)
 
-    def _step(self, event: Event) -> None:
+    def _transition(self, event: Event) -> None:
         now = trio.current_time()
-        self._upkeep = self._upkeep.after(event, now, self._random.random())
+        self._lifecycle = self._lifecycle.after(event, now, self._random.random())
 
 
-# The actors of MCP servers, one for each, and what they say that theirs offers.
-
-
-OfferFrom: TypeAlias = Callable[[str, tuple[McpTool, ...]], None]
-"""Called with the name of a server and its tools, whenever they change."""
+OnToolsOf: TypeAlias = Callable[[str, tuple[McpTool, ...]], None]
+"""Gets the name of a server and its tools, whenever they change."""
 
 
 class GetServer(Request[ActorRef[McpProtocol]], frozen=True, tag="mcp.server"):
-    """The actor in front of the server of that name."""
+    """The actor of the server of that name."""
 
     name: str
 
 
 class McpServers(Actor[GetServer]):
-    """Parent of the servers' actors. One that crashes is restarted alone."""
+    """The parent of the servers' actors; one that crashes is restarted alone."""
 
     supervision = Supervision(intensity=5, period=60.0, backoff=0.5)
 
-    def __init__(self, servers: Mapping[str, McpServer], offer: OfferFrom) -> None:
+    def __init__(self, servers: Mapping[str, McpServer], on_tools: OnToolsOf) -> None:
         self._servers = servers
-        self._offer = offer
+        self._on_tools = on_tools
         self._closing = trio.Event()
 
     async def on_start(self) -> None:
         self.start_soon(self._close_all)
         for name, server in self._servers.items():
-            offer = partial(self._offer, name)
-            make = partial(McpClient, name, server, offer, self._closing)
+            on_tools = partial(self._on_tools, name)
+            make = partial(McpClient, name, server, on_tools, self._closing)
             await self.start_child(make, name=name)
 
     @handles(GetServer)
@@ -356,7 +350,7 @@ class McpServers(Actor[GetServer]):
         return child
 
     async def _close_all(self) -> None:
-        """Servers that are slow to end are so at the same time, not one after the other."""
+        """Let all servers end at the same time: each may take seconds."""
         try:
             await trio.sleep_forever()
         finally:

@@ -1,7 +1,11 @@
-"""What a server answered to a call, as a value for the one rule of results.
+"""A session with one MCP server: opened, used and closed by the actor that owns it.
 
-Texts alone become one text; anything else a list of parts in which binary is where that rule looks
-for it, so that images and files are stored and noted, never shown. Pure.
+A session of the SDK is a nursery in disguise, so :func:`open_connection` is entered and left in one
+task; calls may come from any. The SDK takes half a second to import: on first use, in a thread.
+
+A server's answer (:func:`answer_of`) obeys the one rule for results: texts alone become one text;
+anything else is a list of parts in which binary stands where that rule looks for it, so that images
+and files are stored and noted, never shown.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import msgspec
 import trio
 
 from motet.actors.errors.redact import registered_secrets
-from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, Words, open_process
+from motet.actors.tools.mcp.stdio import LONGEST, End, Listing, StderrLog, open_process
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MissingExtra
 from motet.protocols.mcp import McpAnswer, McpFailed, McpServer, McpTool
@@ -29,75 +33,12 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
 
-def answer_of(result: Mapping[str, object]) -> McpAnswer:
-    """The answer in a ``tools/call`` result as it stands on the wire."""
-    content = result.get("content")
-    blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
-    parts = [_part(cast(JsonObject, block)) for block in blocks if isinstance(block, dict)]
-    structured = result.get("structuredContent")
-    if structured is not None and not _told(parts, structured):
-        parts.append(structured)
-    return McpAnswer(_joined(parts), failed=result.get("isError") is True)
-
-
-def _joined(parts: list[object]) -> object:
-    if len(parts) == 1:
-        return parts[0]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "\n\n".join(texts) if len(texts) == len(parts) else parts
-
-
-def _part(block: JsonObject) -> object:
-    kind, text = block.get("type"), block.get("text")
-    if kind == "text" and isinstance(text, str):
-        return text
-    resource = block.get("resource")
-    if kind == "resource" and isinstance(resource, dict):
-        return _resource(cast(JsonObject, resource))
-    return {key: value for key, value in block.items() if key not in ("_meta", "annotations")}
-
-
-def _resource(resource: JsonObject) -> object:
-    """Its text under its address; its bytes with their type, where binary is looked for."""
-    text = resource.get("text")
-    if isinstance(text, str):
-        return f"[{resource.get('uri', 'resource')}]\n{text}"
-    shown = {key: value for key, value in resource.items() if key != "_meta"}
-    return {"mimeType": "application/octet-stream", **shown}
-
-
-def _told(parts: Sequence[object], structured: object) -> bool:
-    """Whether a text says the same: servers repeat what is structured for older clients."""
-    return any(_says(part, structured) for part in parts if isinstance(part, str))
-
-
-def _says(text: str, structured: object) -> bool:
-    try:
-        said: object = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        said = text
-    if said == structured:
-        return True
-    if not isinstance(structured, dict):
-        return False
-    # A result that is no object travels as {"result": it}.
-    fields = cast(JsonObject, structured)
-    return list(fields) == ["result"] and fields["result"] in (said, text)
-
-
-# One session with one server: opened, used and left by the actor that owns it.
-#
-# A session of the SDK is a nursery in disguise, so :func:`open_connection` is entered and left in
-# one task; calls may come from any. The SDK takes half a second to import: on first use, in a
-# thread.
-
-
 PAGES, TOOLS = 100, 1_000
-"""Of a list of tools; what is behind them is not offered."""
+"""The limits of a tool list; the rest is not offered."""
 DESCRIPTION = 4_000
-"""Characters of what a server says of a tool."""
+"""Characters of a tool's description."""
 CLOSE_BUDGET = 2.0
-"""Seconds for a server that is reached by a URL to hear that the session is over."""
+"""Seconds to tell a server on the web that the session is over."""
 
 _ENVIRONMENT = (
     *("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL"),
@@ -108,11 +49,11 @@ _SESSION = "mcp-session-id"
 
 @attrs.define(eq=False)
 class Connection:
-    """A session that has been initialised.
+    """An initialised session.
 
     Attributes:
-        end: why it is over, once it is.
-        listing: whether the server has said that it offers other tools now.
+        end: the reason for its end, once it has ended.
+        listing: whether the list of tools has changed.
     """
 
     session: ClientSession
@@ -121,13 +62,13 @@ class Connection:
     listing: Listing
 
     def about(self) -> str:
-        """The server's own name and version, and the protocol it speaks."""
+        """The server's own name and version, and its protocol."""
         info = self.session.server_info
         who = f"{info.name} {info.version}" if info else "it does not say what it is"
         return f"{who}, protocol {self.session.protocol_version}"
 
     async def tools(self) -> tuple[McpTool, ...]:
-        """All pages of its list. Raises ``McpFailed``."""
+        """The tools of all pages of its list. Raises ``McpFailed``."""
         from mcp_types import PaginatedRequestParams
 
         found: dict[str, McpTool] = {}
@@ -144,9 +85,9 @@ class Connection:
         return tuple(found.values())
 
     async def call(self, tool: str, arguments: JsonObject) -> McpAnswer:
-        """Cancelled, or out of time: the server is told to stop. Raises ``McpFailed``.
+        """Call a tool. Cancelled or timed out, the server is told to stop. Raises ``McpFailed``.
 
-        What it answers is not checked against the schema it gave: the call has had its effect.
+        The answer is not checked against the tool's output schema: the call has had its effect.
         """
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
@@ -158,7 +99,7 @@ class Connection:
         raise McpFailed(f"no answer within {limit:g} s; it was told to stop", "timeout")
 
     async def watch(self) -> None:
-        """Hear of changes also from servers that speak the newer protocol. Never ends."""
+        """Subscribe to changes of the list, on servers with the newer protocol. Never ends."""
         from mcp.client.subscriptions import SubscriptionLost, listen
         from mcp.shared.exceptions import MCPError
 
@@ -168,13 +109,13 @@ class Connection:
                     async for _ in events:
                         self.listing.changed()
             except (MCPError, SubscriptionLost):
-                pass  # it does not tell of changes: its list is read again when it starts anew
+                pass  # no notices from this server: its list is read again at its next start
         await trio.sleep_forever()
 
 
 @contextmanager
 def _failures(end: End) -> Generator[None]:
-    """Turns what the SDK raises into :class:`McpFailed`."""
+    """Turns exceptions of the SDK into :class:`McpFailed`."""
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError
@@ -182,30 +123,30 @@ def _failures(end: End) -> Generator[None]:
     try:
         yield
     except MCPError as error:
-        # Servers use this code for errors of their own as well.
+        # Servers use this code for their own errors too.
         closed = error.code == CONNECTION_CLOSED and error.message == "Connection closed"
         if closed or end.happened.is_set():
             raise McpFailed("the connection to it is lost", "unavailable") from error
-        said = f"it refused: {error.message} (code {error.code})"
-        raise McpFailed(said, "refused") from error
+        message = f"it refused: {error.message} (code {error.code})"
+        raise McpFailed(message, "refused") from error
     except (ValidationError, RuntimeError) as error:
-        words = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise McpFailed(f"its answer is not of the protocol: {words}", "refused") from error
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise McpFailed(f"its answer is not of the protocol: {first}", "refused") from error
 
 
 @asynccontextmanager
 async def open_connection(
-    server: McpServer, words: Words, end: End
+    server: McpServer, log: StderrLog, end: End
 ) -> AsyncGenerator[tuple[Connection, tuple[McpTool, ...]]]:
     """Start or reach a server, agree on a protocol and read its tools, for the length of the block.
 
     Raises ``McpFailed`` when that fails or takes longer than the server's ``start_timeout``,
-    ``MissingExtra`` without the SDK. Leaving ends the server's process and all that it started;
-    ``end`` says why the session was over, where that was not our doing.
+    ``MissingExtra`` without the SDK. Leaving ends the server's process and all its descendants;
+    ``end`` has the reason if the server ended the session.
     """
     await _load_sdk()
-    words.forget()
-    async with _opened(server, words, end) as connection:
+    log.clear()
+    async with _opened(server, log, end) as connection:
         yield connection, await _listed(connection)
 
 
@@ -219,40 +160,40 @@ async def _listed(connection: Connection) -> tuple[McpTool, ...]:
 
 
 @asynccontextmanager
-async def _opened(server: McpServer, words: Words, end: End) -> AsyncGenerator[Connection]:
+async def _opened(server: McpServer, log: StderrLog, end: End) -> AsyncGenerator[Connection]:
     from mcp.client.session import ClientSession
     from mcp_types import Implementation, ToolListChangedNotification
 
     listing = Listing()
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if server.url and isinstance(message, ToolListChangedNotification):
             listing.changed()
 
-    opened = _over_http(server, end) if server.url else _over_stdio(server, words, end, listing)
+    opened = _over_http(server, end) if server.url else _over_stdio(server, log, end, listing)
     async with opened as (incoming, outgoing):
         me = Implementation(name="motet", version=__version__)
         async with ClientSession(
-            incoming, outgoing, message_handler=heard, client_info=me
+            incoming, outgoing, message_handler=on_message, client_info=me
         ) as session:
             yield Connection(session, server, end, listing)
 
 
 @asynccontextmanager
 async def _over_stdio(
-    server: McpServer, words: Words, end: End, listing: Listing
+    server: McpServer, log: StderrLog, end: End, listing: Listing
 ) -> AsyncGenerator[tuple[Any, Any]]:  # the SDK's protocols, whose names are private
-    async with open_process(server, environment(server), words, end, listing) as wire:
+    async with open_process(server, environment(server), log, end, listing) as wire:
         yield wire.incoming, wire.outgoing
 
 
 @asynccontextmanager
 async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, Any]]:
-    """The deadlines are those of the calls, by Trio's clock."""
+    """Without time-outs of its own: the calls have theirs, on Trio's clock."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    async def look(response: httpx2.Response) -> None:
+    async def on_response(response: httpx2.Response) -> None:
         in_session = _SESSION in response.request.headers
         if response.status_code == 404 and in_session:
             end.because("it has forgotten the session")
@@ -263,7 +204,7 @@ async def _over_http(server: McpServer, end: End) -> AsyncGenerator[tuple[Any, A
     if server.token:
         headers["Authorization"] = f"Bearer {server.token}"
     assert server.url is not None
-    hooks = {"response": [look]}
+    hooks = {"response": [on_response]}
     with trio.CancelScope() as scope:
         async with (
             httpx2.AsyncClient(headers=headers, timeout=None, event_hooks=hooks) as client,
@@ -291,13 +232,13 @@ async def _agree(session: ClientSession) -> None:
 
 
 def environment(server: McpServer) -> dict[str, str]:
-    """All that a server's process gets to know of the host's environment, and its own."""
+    """The environment of a server's process: a few variables of the host's, and its own."""
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return {**kept, **server.env}
 
 
 def _tool(listed: dict[str, Any]) -> McpTool:
-    """A tool as it stands on the wire; its schema is the server's, so its types are not known."""
+    """A tool from its JSON; its schema is the server's, so that its types are not known."""
     annotations: JsonObject = listed.get("annotations") or {}
     schema: JsonObject = dict(listed.get("inputSchema") or {})
     schema.setdefault("type", "object")
@@ -323,14 +264,67 @@ async def _load_sdk() -> None:
         raise MissingExtra("mcp", "an MCP server") from error
 
 
-# A look at a server: whether it starts, what it is, what it offers; it is ended at once.
+def answer_of(result: Mapping[str, object]) -> McpAnswer:
+    """The answer in the JSON of a ``tools/call`` result."""
+    content = result.get("content")
+    blocks = cast("Sequence[object]", content) if isinstance(content, list) else ()
+    parts = [_part(cast(JsonObject, block)) for block in blocks if isinstance(block, dict)]
+    structured = result.get("structuredContent")
+    if structured is not None and not _is_repeated(parts, structured):
+        parts.append(structured)
+    return McpAnswer(_joined(parts), failed=result.get("isError") is True)
+
+
+def _joined(parts: list[object]) -> object:
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _part(block: JsonObject) -> object:
+    kind, text = block.get("type"), block.get("text")
+    if kind == "text" and isinstance(text, str):
+        return text
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return _resource(cast(JsonObject, resource))
+    return {key: value for key, value in block.items() if key not in ("_meta", "annotations")}
+
+
+def _resource(resource: JsonObject) -> object:
+    """Its text below its URI; its bytes with their type, where the rule for results finds them."""
+    text = resource.get("text")
+    if isinstance(text, str):
+        return f"[{resource.get('uri', 'resource')}]\n{text}"
+    shown = {key: value for key, value in resource.items() if key != "_meta"}
+    return {"mimeType": "application/octet-stream", **shown}
+
+
+def _is_repeated(parts: Sequence[object], structured: object) -> bool:
+    """Whether a text has the same value: servers repeat structured content for older clients."""
+    return any(_is_text_of(part, structured) for part in parts if isinstance(part, str))
+
+
+def _is_text_of(text: str, structured: object) -> bool:
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        value = text
+    if value == structured:
+        return True
+    if not isinstance(structured, dict):
+        return False
+    # A result that is no object is sent as {"result": it}.
+    fields = cast(JsonObject, structured)
+    return list(fields) == ["result"] and fields["result"] in (value, text)
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What a look at a server found.
+    """The result of a test connection to a server.
 
     Attributes:
-        about: the server's own name and version, and the protocol it speaks.
+        about: the server's own name and version, and its protocol.
         problem: why it cannot be used; empty when it can.
     """
 
@@ -341,28 +335,28 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 async def probe(name: str, server: McpServer, limit: float) -> Probe:
-    """Look at one server for at most ``limit`` seconds and what its end takes. Never raises."""
+    """Start one server within ``limit`` seconds, list its tools and end it. Never raises."""
     server = attrs.evolve(server, start_timeout=min(server.start_timeout, limit))
-    words, end = Words(name), End()
+    log, end = StderrLog(name), End()
     with registered_secrets(server.secrets):
         try:
-            async with open_connection(server, words, end) as (connection, tools):
+            async with open_connection(server, log, end) as (connection, tools):
                 return Probe(name, connection.about(), tools)
         except MissingExtra as error:
             return Probe(name, problem=str(error))
         except Exception as raised:
-            why, said = end.reason or str(only_error(raised)), words.last()
-            return Probe(name, problem=f"{why}; it said: {said}" if said else why)
+            why, last = end.reason or str(only_error(raised)), log.last()
+            return Probe(name, problem=f"{why}; it said: {last}" if last else why)
 
 
 async def probe_all(servers: Mapping[str, McpServer], limit: float) -> tuple[Probe, ...]:
-    """Look at all of them at once; in the order of their names."""
+    """Probe all servers at once; in the order of their names."""
     found: dict[str, Probe] = {}
 
-    async def look(name: str) -> None:
+    async def one(name: str) -> None:
         found[name] = await probe(name, servers[name], limit)
 
     async with trio.open_nursery() as nursery:
         for name in servers:
-            nursery.start_soon(look, name)
+            nursery.start_soon(one, name)
     return tuple(found[name] for name in sorted(found))

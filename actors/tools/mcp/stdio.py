@@ -1,7 +1,13 @@
-"""What a server says outside of the protocol: a bounded part of it in the log, its last words kept.
+"""The stdio transport of MCP: a server's process, a line of JSON for each message, its stderr log.
 
-Invariant: whatever a server writes, the log gets at most :data:`LINES` lines of :data:`WIDTH`
-characters in :data:`PERIOD` seconds, and no more than a line is ever kept in memory.
+The SDK has such a transport too. This one differs in three things: the process cannot outlive the
+host (:mod:`motet.runtime.processes`), a message is on its way when ``send`` has returned, and a
+line is never longer than :data:`LONGEST`.
+
+Invariants: a message whose sending was cancelled is still sent whole, or the connection has ended,
+so that a server never reads half a line; however much a server writes, the log gets at most
+:data:`LINES` lines of :data:`WIDTH` characters in :data:`PERIOD` seconds, and memory no more than
+one line.
 """
 
 from __future__ import annotations
@@ -34,8 +40,8 @@ log = logger(__name__)
 
 
 @attrs.define(eq=False)
-class Words:
-    """The words of one server, over all its starts.
+class StderrLog:
+    """The output of one server outside of the protocol, over all its starts.
 
     Attributes:
         dropped: lines that were not logged, since the last one that was.
@@ -46,8 +52,8 @@ class Words:
     _last: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=LAST), init=False)
     _logged: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=LINES), init=False)
 
-    def say(self, line: bytes, source: str) -> None:
-        """Take a line from ``stderr``, or one on ``stdout`` that is no message."""
+    def write(self, line: bytes, source: str) -> None:
+        """Log a line from ``stderr``, or one on ``stdout`` that is no message."""
         text = redact_text(line[: 4 * WIDTH].decode("utf-8", "replace").strip()[:WIDTH])
         if not text:
             return
@@ -63,11 +69,11 @@ class Words:
             self.dropped = 0
 
     def last(self) -> str:
-        """Its last line, for a message that says why it is gone."""
+        """The last line, to explain why the server has ended."""
         return self._last[-1] if self._last else ""
 
-    def forget(self) -> None:
-        """It starts anew: what it said before explains nothing any more."""
+    def clear(self) -> None:
+        """Drop the lines of the last process, which explain nothing about the next."""
         self._last.clear()
 
     async def follow(self, stream: trio.abc.ReceiveStream, source: str) -> None:
@@ -77,34 +83,24 @@ class Words:
             async for chunk in stream:
                 *whole, rest = chunk.split(b"\n")
                 for part in whole:
-                    self.say(bytes(line + part[: 4 * WIDTH]), source)
+                    self.write(bytes(line + part[: 4 * WIDTH]), source)
                     line.clear()
                 line += rest[: max(0, 4 * WIDTH - len(line))]
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        self.say(bytes(line), source)
-
-
-# Messages to and from a server's process, a line of JSON each: the stdio transport.
-#
-# The SDK's own would do but for three things: here the process is one that cannot outlive the host
-# (:mod:`motet.runtime.processes`), a message is on its way when ``send`` has returned, and a line
-# is never longer than :data:`LONGEST`.
-#
-# Invariant: a message whose sending was cancelled goes out whole all the same, or the connection is
-# at its end; so a server never reads half a line.
+        self.write(bytes(line), source)
 
 
 LONGEST = 32 << 20
-"""Bytes of one message; what sends more speaks no protocol."""
+"""Bytes of one message; a server that sends more is ended."""
 GARBAGE = 100
-"""Lines in a row that may be no message: some servers greet."""
+"""Lines in a row that may be no messages: some servers print a banner."""
 STUCK = 1.0
 """Seconds that a server may leave a notice of cancellation unread before it counts as hung."""
-FAREWELL = 1.0
+EXIT_BUDGET = 1.0
 """Seconds between the end of its input and the first signal."""
 GRACE = 0.5
-"""Seconds between asking it to end and killing it."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 CANCELLED = "notifications/cancelled"
 LIST_CHANGED = "notifications/tools/list_changed"
@@ -112,10 +108,10 @@ LIST_CHANGED = "notifications/tools/list_changed"
 
 @attrs.define(eq=False)
 class End:
-    """How a connection came to its end; the first reason stands.
+    """The end of a connection; the first reason stands.
 
     Attributes:
-        hopeless: the server does not do what the protocol says, so that nothing is waited for.
+        hopeless: the server breaks the protocol, so that waiting for a clean exit is useless.
     """
 
     happened: trio.Event = attrs.field(factory=trio.Event)
@@ -130,11 +126,11 @@ class End:
 
 @attrs.define(eq=False)
 class Listing:
-    """Whether the list of tools that was read is still the server's.
+    """Whether the list of tools that was read is still current.
 
     Attributes:
-        stale: the server has said that it has another.
-        fresh: what was said so far has been read.
+        stale: the server has announced a change.
+        fresh: all announced changes have been read.
     """
 
     stale: trio.Event = attrs.field(factory=trio.Event)
@@ -146,18 +142,18 @@ class Listing:
         self.stale.set()
 
     async def next(self) -> None:
-        """Wait until it has to be read."""
+        """Wait until the list has to be read again."""
         await self.stale.wait()
         self.stale = trio.Event()
 
     def read(self) -> None:
-        """It has been read; what was said meanwhile has not."""
+        """The list has been read, except for changes announced meanwhile."""
         if not self.stale.is_set():
             self.fresh.set()
 
 
 class _Closing:
-    """What the SDK's protocols of streams want besides reading and writing."""
+    """The rest of the SDK's protocols of streams, besides reading and writing."""
 
     async def aclose(self) -> None:
         """The block that opened the process closes its pipes."""
@@ -175,17 +171,17 @@ class _Closing:
 
 
 class Incoming(_Closing):
-    """The messages of a server, as the SDK reads them. A line that is none becomes words."""
+    """The messages of a server, as the SDK reads them. Other lines go to the log."""
 
     def __init__(
-        self, stdout: trio.abc.ReceiveStream, words: Words, end: End, listing: Listing
+        self, stdout: trio.abc.ReceiveStream, log: StderrLog, end: End, listing: Listing
     ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
         self._parse = jsonrpc_message_adapter.validate_json
         self._message = SessionMessage
-        self._stdout, self._words, self._end = stdout, words, end
+        self._stdout, self._log, self._end = stdout, log, end
         self._listing = listing
         self._buffer = bytearray()
         self._searched = 0
@@ -201,7 +197,7 @@ class Incoming(_Closing):
             try:
                 message = self._message(self._parse(line, by_name=False))
             except ValueError:
-                self._words.say(line, "stdout")
+                self._log.write(line, "stdout")
                 self._garbage += 1
                 if self._garbage >= GARBAGE:
                     what = f"it wrote {GARBAGE} lines that are no messages"
@@ -210,7 +206,7 @@ class Incoming(_Closing):
             else:
                 self._garbage = 0
                 if getattr(message.message, "method", "") == LIST_CHANGED:
-                    # Here, since only here the order counts: an answer behind it is told later.
+                    # Noted while reading: an answer that follows is handled after this notice.
                     self._listing.changed()
                 return message
         raise StopAsyncIteration
@@ -224,7 +220,7 @@ class Incoming(_Closing):
             raise EndOfStream from None
 
     async def _line(self) -> bytes | None:
-        """The next line; None: there is no more. Cancelled: nothing of it is lost."""
+        """The next line, or None at the end. A cancelled call loses no bytes."""
         while (found := self._buffer.find(b"\n", self._searched)) < 0:
             self._searched = len(self._buffer)
             if self._searched > LONGEST:
@@ -236,7 +232,7 @@ class Incoming(_Closing):
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 chunk = b""
             if not chunk:
-                self._words.say(bytes(self._buffer), "stdout")
+                self._log.write(bytes(self._buffer), "stdout")
                 self._end.because("it has closed its output")
                 return None
             self._buffer += chunk
@@ -247,7 +243,7 @@ class Incoming(_Closing):
 
 
 class Outgoing(_Closing):
-    """The messages to a server, written one after the other by :meth:`run`."""
+    """The messages to a server. :meth:`run` writes them, one after the other."""
 
     def __init__(self, stdin: trio.abc.SendStream, end: End) -> None:
         self._stdin, self._end = stdin, end
@@ -256,9 +252,9 @@ class Outgoing(_Closing):
         self._broken = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Returns when the server's pipe has all of it. Cancelled: it goes out all the same.
+        """Returns when the pipe has all of it. A cancelled send is completed by :meth:`run`.
 
-        Raises ``anyio.BrokenResourceError`` when the server reads no more.
+        Raises ``anyio.BrokenResourceError`` when the server has stopped reading.
         """
         if not self._broken:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -269,7 +265,7 @@ class Outgoing(_Closing):
             with trio.move_on_after(patience):
                 await written.wait()
             if not written.is_set():
-                # A call that cannot be called off would work on for nobody (G1).
+                # The cancelled call would go on in a server that cannot be told to stop (G1).
                 self._end.because("it does not read what it is sent", hopeless=True)
         if self._broken:
             from anyio import BrokenResourceError
@@ -304,34 +300,34 @@ class Wire:
 
 @asynccontextmanager
 async def open_process(
-    server: McpServer, env: dict[str, str], words: Words, end: End, listing: Listing
+    server: McpServer, env: dict[str, str], log: StderrLog, end: End, listing: Listing
 ) -> AsyncGenerator[Wire]:
-    """Run a server's program for the length of the block, and end it with all that it started.
+    """Run a server's program for the length of the block, and end it with all its descendants.
 
-    Leaving takes at most :data:`FAREWELL`, :data:`GRACE` and what the kernel needs. Raises
+    Leaving takes at most :data:`EXIT_BUDGET`, :data:`GRACE` and the kernel's time. Raises
     ``OSError`` when it cannot be started.
     """
     async with (
         open_child(server.command, cwd=server.cwd, env=env, grace=GRACE) as child,
         trio.open_nursery() as nursery,
     ):
-        wire = Wire(Incoming(child.stdout, words, end, listing), Outgoing(child.stdin, end))
+        wire = Wire(Incoming(child.stdout, log, end, listing), Outgoing(child.stdin, end))
         nursery.start_soon(wire.outgoing.run)
-        nursery.start_soon(words.follow, child.stderr, "stderr")
+        nursery.start_soon(log.follow, child.stderr, "stderr")
         try:
             yield wire
         finally:
-            # Awaits while being cancelled: the protocol's way to end is the end of its input.
+            # Awaits while being cancelled: the protocol asks a server to exit by closing its input.
             if not end.hopeless:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + FAREWELL):
-                    await _farewell(child, end)
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + EXIT_BUDGET):
+                    await _exited(child, end)
             nursery.cancel_scope.cancel()
 
 
-async def _farewell(child: Child, end: End) -> None:
+async def _exited(child: Child, end: End) -> None:
     await child.stdin.aclose()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_discard, child.stdout)  # or it might wait for room there, not for us
+        nursery.start_soon(_discard, child.stdout)  # or it might block on a full pipe
         code = await child.wait()
         nursery.cancel_scope.cancel()
     if code:

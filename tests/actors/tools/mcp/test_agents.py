@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_start_costs_its_tools_and_a_warning() -> N
 async def test_a_host_says_how_its_servers_are_and_they_end_all_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "FAREWELL", 0.5)
+    monkeypatch.setattr(wire, "EXIT_BUDGET", 0.5)
     model = Scripted(say("done"))
     names = [f"it{number}" for number in range(8)]
     agent = motet.Agent("a", model=model, tools=[f"mcp:{name}" for name in names])
@@ -119,7 +119,7 @@ async def test_a_host_says_how_its_servers_are_and_they_end_all_at_once(
         assert [(one.name, one.state) for one in statuses] == [(name, "ready") for name in names]
         assert len(children()) == 8
         started = trio.current_time()
-    assert trio.current_time() - started < 8 * wire.FAREWELL
+    assert trio.current_time() - started < 8 * wire.EXIT_BUDGET
     assert not children()
 
 

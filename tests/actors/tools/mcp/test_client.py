@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from motet.actors.tools.mcp import stdio as wire
-from motet.actors.tools.mcp.stdio import LINES, Words
+from motet.actors.tools.mcp.stdio import LINES, StderrLog
 from motet.protocols.mcp import GetMcpStatus, ListMcpTools, McpFailed, McpServer
 from tests.actors.tools.mcp.server import TOOLS
 from tests.actors.tools.mcp.stage import Stage, acting, children, faulty, open_files
@@ -153,12 +153,12 @@ async def test_one_that_knows_only_the_newer_protocol_is_spoken_to_in_it() -> No
 async def test_one_that_will_not_end_is_killed_with_all_that_it_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "FAREWELL", 0.2)
+    monkeypatch.setattr(wire, "EXIT_BUDGET", 0.2)
     mark = f"orphan-{os.getpid()}"
     async with acting(faulty("stubborn")) as stage:
         await stage.call("orphan", mark=mark)
         await wait_alive(mark, 1)
-        with trio.fail_after(wire.FAREWELL + wire.GRACE + 3):
+        with trio.fail_after(wire.EXIT_BUDGET + wire.GRACE + 3):
             await stage.ref.stop()
     assert not children()
     assert not alive(mark)
@@ -259,11 +259,11 @@ async def test_the_environment_of_the_host_is_not_the_servers(
 
 
 async def test_words_without_an_end_take_no_memory_and_few_lines() -> None:
-    words = Words("it")
+    log = StderrLog("it")
     send, receive = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(words.follow, receive, "stderr")
+        nursery.start_soon(log.follow, receive, "stderr")
         for _ in range(100):
             await send.send_all(b"x" * 100_000)
         await send.aclose()
-    assert len(words.last()) <= 500
+    assert len(log.last()) <= 500

@@ -19,7 +19,7 @@ from motet.actors.tools.mcp.stdio import (
     Incoming,
     Listing,
     Outgoing,
-    Words,
+    StderrLog,
 )
 
 
@@ -60,7 +60,7 @@ def test_messages_are_read_whatever_the_pieces_they_come_in(
     end, listing = End(), Listing()
 
     async def read() -> list[str]:
-        incoming = Incoming(Pieces(pieces), Words("it"), end, listing)
+        incoming = Incoming(Pieces(pieces), StderrLog("it"), end, listing)
         return [
             item.message.method
             async for item in incoming

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.actors.tools.mcp.server import (
+    STABLE,
     TABLE,
-    WELL,
     Event,
+    Lifecycle,
     State,
-    Upkeep,
 )
 
 EVENTS: tuple[Event, ...] = ("wanted", "listed", "idle", "ended")
 
 
-def failed(times: int) -> Upkeep:
-    at = Upkeep()
+def failed(times: int) -> Lifecycle:
+    at = Lifecycle()
     for _ in range(times):
         at = at.after("wanted", 0).after("ended", 0)
     return at
@@ -27,7 +27,7 @@ def failed(times: int) -> Upkeep:
 @given(st.lists(st.sampled_from(EVENTS)))
 def test_only_what_the_table_allows_happens(events: list[Event]) -> None:
     """Law: the state follows the table, and what is not in it raises and changes nothing."""
-    at = Upkeep()
+    at = Lifecycle()
     for event in events:
         expected: State | None = TABLE.get((at.state, event))
         if expected is None:
@@ -45,10 +45,10 @@ def test_each_failure_in_a_row_makes_it_rest_for_longer() -> None:
 
 def test_an_end_after_it_was_well_for_long_is_the_first_of_a_new_row() -> None:
     ready = failed(5).after("wanted", 100).after("listed", 100)
-    assert ready.after("ended", 100 + WELL - 1).failures == 6
-    assert ready.after("ended", 100 + WELL).failures == 1
+    assert ready.after("ended", 100 + STABLE - 1).failures == 6
+    assert ready.after("ended", 100 + STABLE).failures == 1
 
 
 def test_a_stop_because_nobody_uses_it_is_no_failure() -> None:
     idle = failed(3).after("wanted", 9).after("listed", 9).after("idle", 10).after("ended", 11)
-    assert idle == Upkeep()
+    assert idle == Lifecycle()
