@@ -25,7 +25,7 @@ from motet.actors.hosting.reload import Reloading, check_policy
 from motet.actors.hosting.run_stream import RunStream
 from motet.actors.hosting.stop import Durable, Stopping
 from motet.actors.hosting.tree import Tree, grow
-from motet.actors.rooms.api import RoomDesk
+from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom, RoomParts
 from motet.actors.sessions.router import Retire
@@ -63,9 +63,9 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
         self.log = logger("motet.host")
         """For the embedding program and its hooks; secrets are left out, as everywhere."""
-        self._rooms = RoomDesk(
+        self._rooms = RoomApi(
             RoomParts(
-                places=tree.places,
+                table=tree.places,
                 actor=tree.rooms,
                 store=tree.rooms_store,
                 sessions=tree.store,
@@ -278,7 +278,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         return await self._tree.store.ask(DeleteSession(session))
 
     @property
-    def rooms(self) -> RoomDesk:
+    def rooms(self) -> RoomApi:
         """The rooms by name, for whoever is connected: to list, make, post to and read."""
         return self._rooms
 

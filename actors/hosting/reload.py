@@ -26,7 +26,7 @@ from motet.actors.hosting.config import keep_teams, load_config
 from motet.actors.hosting.config_schema import config_hash
 from motet.actors.hosting.generations import Retire, Retiring
 from motet.actors.models.catalog import ModelCatalog, providers_of
-from motet.actors.rooms.api import Renewal, renewals
+from motet.actors.rooms.api import RoomUpdate, room_updates
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
@@ -160,7 +160,7 @@ class Prepared:
     hooks: HookSet
     described: tuple[AnyAgent, ...]
     gateway: Settings | None
-    rooms: list[Renewal]
+    rooms: list[RoomUpdate]
 
 
 async def check_policy(
@@ -213,7 +213,7 @@ async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
     hooks = HookSet()
     add_configured(hooks, config.hooks, tree.workspace)
     gateway = None if tree.gateway is None else tree.gateway.prepared(config.gateway)
-    rooms = await renewals(
+    rooms = await room_updates(
         tree.places,
         tree.rooms_store,
         tree.resolver,

@@ -16,7 +16,7 @@ import trio
 from motet.actors.hosting.answers import Answering
 from motet.actors.hosting.inputs import is_from
 from motet.actors.hosting.records import scope_of
-from motet.actors.rooms.state import RoomStop, stop_room
+from motet.actors.rooms.room import RoomStop
 from motet.actors.runs.run import CLOSING, SHUTDOWN, Arrival, Run
 from motet.actors.runs.table import Stop
 from motet.protocols.errors import InputValidation, NotFound
@@ -285,13 +285,15 @@ class Stopping(Answering):
 
     def _stopped_rooms(self, name: str | None, why: str, principal: Principal) -> list[RoomStop]:
         """The one of that name, or all. Raises ``NotFound``."""
-        known = self._tree.places.known
+        known = self._tree.places.rooms
         if name is None:
-            mine = [one for one in known.values() if scope_of(principal) in (None, one.owner)]
-            return [stop_room(place, why) for place in mine]
-        if name not in known or not known[name].open_to(principal):
+            mine = [
+                one for one in known.values() if scope_of(principal) in (None, one.settings.owner)
+            ]
+            return [one.stop(why) for one in mine]
+        if name not in known or not known[name].settings.open_to(principal):
             raise NotFound(f"no open room {name!r}")
-        return [stop_room(known[name], why)]
+        return [known[name].stop(why)]
 
 
 def _sum(stop: Stop, rooms: Sequence[RoomStop]) -> StopReport:

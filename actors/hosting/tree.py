@@ -27,7 +27,7 @@ from motet.actors.hosting.generations import Ground
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
 from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
 from motet.actors.models.provider import Models
-from motet.actors.rooms.opening import Open, Places, Rooms
+from motet.actors.rooms.opening import Open, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunEvents
@@ -94,7 +94,7 @@ class Tree:
     traces: ActorRef[TraceProtocol]
     rooms_store: ActorRef[RoomStoreMessage]
     rooms: ActorRef[Open]
-    places: Places
+    places: RoomTable
     readers: Readers
     tokens: TokenBook
     recovery: Recovery
@@ -237,7 +237,7 @@ async def _plant(
     if substitute is not None:
         services = await substitute(system, services)
     router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
-    places = Places()
+    places = RoomTable()
     rooms = await system.start(lambda: Rooms(places), name="rooms")
     recovery = Recovery(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services

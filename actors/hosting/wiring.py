@@ -18,8 +18,7 @@ from motet.actors.agents.teams import task_tools
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Workbench
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.rooms.member import GROUP as ROOMS_GROUP
-from motet.actors.rooms.member import floor_tool
+from motet.actors.rooms.member import ROOM_TOOLS, floor_tool
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children, child_tools
 from motet.actors.storage.agents import AgentStore
@@ -174,7 +173,7 @@ ALL_GROUPS = {
     **AGENTS_GROUP,
     **TASKS_GROUP,
     **SKILLS_GROUP,
-    **ROOMS_GROUP,
+    **ROOM_TOOLS,
 }
 
 

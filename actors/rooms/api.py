@@ -17,8 +17,8 @@ from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.rooms.definition import Room, may_change, may_see
 from motet.actors.rooms.opening import (
     OpenRoom,
-    Places,
     RoomParts,
+    RoomTable,
     configured_room,
     known_room,
     members_of,
@@ -27,7 +27,8 @@ from motet.actors.rooms.opening import (
     planned_room,
     reopen,
 )
-from motet.actors.rooms.state import Place
+from motet.actors.rooms.room import LiveRoom
+from motet.actors.rooms.state import Definition
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.host_rooms import RoomInfo
 from motet.protocols.room_config import RoomConfig
@@ -50,15 +51,15 @@ from motet.runtime import ActorRef
 from motet.runtime.outside import fresh_hex
 
 
-class RoomDesk:
+class RoomApi:
     """See :class:`motet.protocols.host_rooms.HostRooms`."""
 
     def __init__(self, parts: RoomParts) -> None:
         self._parts = parts
 
     def begin(self) -> None:
-        """Have the rooms go on whose rounds the last host has left unfinished, from now on."""
-        self._parts.places.begin(partial(reopen, self._parts))
+        """Open the rooms that the last host has left unfinished, from now on."""
+        self._parts.table.begin(partial(reopen, self._parts))
 
     async def open(self, room: Room | str, principal: Principal) -> OpenRoom:
         """See :func:`open_room`."""
@@ -89,7 +90,7 @@ class RoomDesk:
         principal: Principal = LOCAL,
     ) -> RoomInfo:
         """Raises ``ConfigError``, ``UnknownName`` for what could not be opened."""
-        # With a name of its own, so that nobody learns which names others have.
+        # A name that is free for sure, so that nobody learns which names others have.
         name = f"{name}-{fresh_hex(4)}"
         await members_of(self._parts, planned_room(name, plan))
         await self._parts.store.ask(CreateRoom(name, principal.user, people, plan))
@@ -101,7 +102,7 @@ class RoomDesk:
         info = await self.get(room, principal=principal)
         if not may_change(principal, info.owner):
             raise NotFound(f"the room {room!r} is not yours: only its owner changes it")
-        async with self._parts.places.changing:
+        async with self._parts.table.changing:
             await self._change(room, info.owner, change)
         return await self.get(room, principal=principal)
 
@@ -121,15 +122,10 @@ class RoomDesk:
         if record is None:
             await store.ask(CreateRoom(room, owner))
         await store.ask(SetRoom(room, people, changed))
-        place = self._parts.places.known.get(room)
-        if place is None:
-            return
-        if people is not None:
-            place.people = frozenset(place.latest.people).union(people)
-        if planned is not None:
-            place.planned = planned, infos
-            if place.waits:
-                place.adopt()
+        live = self._parts.table.rooms.get(room)
+        if live is not None:
+            audience = None if people is None else {*live.settings.latest.people, *people}
+            live.change((planned, infos) if planned is not None else None, audience)
 
     async def post(
         self, room: str, text: str, *, key: str | None = None, principal: Principal = LOCAL
@@ -149,26 +145,26 @@ class RoomDesk:
         return await self._parts.store.ask(ReadRoom(room, before, limit))
 
     def open_to(self, room: str, principal: Principal) -> bool:
-        place = self._parts.places.known.get(room)
-        return place is None or place.open_to(principal)
+        live = self._parts.table.rooms.get(room)
+        return live is None or live.settings.open_to(principal)
 
     def _info(self, record: RoomRecord) -> RoomInfo | None:
         """None: a room of a program that has not opened it yet."""
         definition = known_room(self._parts, record.name, record)
         if definition is None:
             return None
-        place = self._parts.places.known.get(record.name)
-        floor = place.floor if place else record.state.floor
-        left = definition.max_turns - floor.turns if floor.going else 0
+        live = self._parts.table.rooms.get(record.name)
+        floor = live.history.state.floor if live else record.state.floor
+        people = live.settings.people if live else {*definition.people, *record.people}
         return RoomInfo(
             name=record.name,
             owner=record.owner,
-            people=tuple(sorted(place.people if place else {*definition.people, *record.people})),
-            members=place.speaker.members if place else self._members(definition),
-            idle=place.waits if place else not floor.going,
+            people=tuple(sorted(people)),
+            members=live.settings.members if live else self._members(definition),
+            idle=live.waits if live else not floor.going,
             speaking=tuple(turn.name for turn in floor.speaking),
             turns=floor.turns,
-            left=left,
+            left=definition.max_turns - floor.turns if floor.going else 0,
             reason=floor.reason,
             mode=definition.mode,
             plan=record.plan,
@@ -182,50 +178,50 @@ class RoomDesk:
         )
 
 
-# What another configuration of the host makes of its open rooms.
-#
-# Invariant: all that can be wrong is found before any of them changes. Who may see one changes at
-# once, what it is from its next round on.
+# Reload
 
 
 @attrs.frozen
-class Renewal:
-    """One open room. ``planned`` None: it is not configured any more, and only admins see it."""
+class RoomUpdate:
+    """The change that another configuration makes to one open room.
 
-    place: Place
-    planned: tuple[Room, tuple[MemberInfo, ...]] | None
+    ``definition`` None: it is not configured any more, and only admins see it.
+    """
+
+    room: LiveRoom
+    definition: Definition | None
     people: frozenset[str]
 
     def commit(self) -> None:
-        """Nothing here can fail or wait."""
-        self.place.people = self.people
-        if self.planned is not None:
-            self.place.planned = self.planned
-            if self.place.waits:
-                self.place.adopt()
+        """Who may see the room changes at once, its definition from its next round on.
+
+        Nothing here can fail or wait.
+        """
+        self.room.change(self.definition, self.people)
 
 
-async def renewals(
-    places: Places,
+async def room_updates(
+    table: RoomTable,
     store: ActorRef[RoomStoreMessage],
     resolver: Resolver,
     registry: AgentRegistry,
     before: Mapping[str, RoomConfig],
     after: Mapping[str, RoomConfig],
-) -> list[Renewal]:
-    """Of all open rooms that are or were configured. Raises ``ConfigError``, ``UnknownName``.
+) -> list[RoomUpdate]:
+    """The updates of all open rooms that are or were configured.
 
+    Every error is found before any room changes. Raises ``ConfigError``, ``UnknownName``.
     ``registry``: of the agents that there will be; ``before`` and ``after``: the configured rooms.
     """
-    found: list[Renewal] = []
-    for name, place in tuple(places.known.items()):
+    found: list[RoomUpdate] = []
+    for name, live in tuple(table.rooms.items()):
         if name in after:
             room = configured_room(name, after[name])
             record = await store.ask(FindRoom(name, 0))
             people = frozenset(room.people).union(record.people if record else ())
-            found.append(Renewal(place, (room, await _members(resolver, registry, room)), people))
+            found.append(RoomUpdate(live, (room, await _members(resolver, registry, room)), people))
         elif name in before:
-            found.append(Renewal(place, None, frozenset()))
+            found.append(RoomUpdate(live, None, frozenset()))
     return found
 
 

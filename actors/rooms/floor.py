@@ -1,4 +1,8 @@
-"""The floor of a room as a table of moves: who may speak now, and when a round is over.
+"""The round of a room as a pure state machine: its states, its transitions and the next move.
+
+Two rules, as in ``runtime/lifecycle.py``. Every change of a stored round is made by one of the
+transitions below; a transition that the table does not have is a bug in the room and raises.
+Nothing here knows of tasks, time or disks.
 
 Invariants: only a person's message opens a round, with fresh counters; a turn is counted when the
 floor is given, so that neither silence nor a crash gives one back; a round takes at most
@@ -8,18 +12,201 @@ Source: API specification, section 6, rules 1 to 6.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, TypeAlias
 
 import attrs
 from msgspec.structs import replace
 
-from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor
+from motet.protocols.models import Usage
+from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor, RoomState, Waiting
+
+# idle      no round is open: the room waits for a person
+# deciding  nobody has the floor; the next speakers are due, or have to be chosen
+# speaking  somebody has the floor and works
+# held      all who have the floor wait for a person's approval
+Phase = Literal["idle", "deciding", "speaking", "held"]
+
+Transition = Literal[
+    "open",  # a person's message opens a round, whatever became of the last one
+    "choose",  # a policy has named the next speakers
+    "give",  # members get the floor, all at once
+    "suspend",  # a member's run waits for an approval; the member keeps the floor
+    "settle",  # such a run has ended
+    "speak",  # a turn is over, with a message or without
+    "recover",  # the turns that died with their host lose the floor
+    "end",  # the round is over
+]
+
+TRANSITIONS: Final[dict[Phase, dict[Transition, tuple[Phase, ...]]]] = {
+    "idle": {
+        "open": ("deciding",),
+        "settle": ("idle",),
+        "recover": ("idle",),
+        "end": ("idle",),
+    },
+    "deciding": {
+        "open": ("deciding",),
+        "choose": ("deciding",),
+        "give": ("speaking",),
+        "settle": ("deciding",),
+        "recover": ("deciding",),
+        "end": ("idle",),
+    },
+    "speaking": {
+        "open": ("deciding",),
+        "suspend": ("speaking", "held"),
+        "settle": ("speaking",),
+        "speak": ("speaking", "held", "deciding"),
+        "recover": ("held", "deciding"),
+        "end": ("idle",),
+    },
+    "held": {
+        "open": ("deciding",),
+        "settle": ("speaking", "held"),
+        "recover": ("held",),
+        "end": ("idle",),
+    },
+}
+"""The phases that each transition may lead to: others may have the floor, or wait, too."""
+
+
+def phase_of(state: RoomState) -> Phase:
+    if not state.floor.going:
+        return "idle"
+    if not state.floor.speaking:
+        return "deciding"
+    return "held" if state.held else "speaking"
+
+
+def _after(transition: Transition, before: RoomState, after: RoomState) -> RoomState:
+    """``after``, if the table has this transition; else an error that names the possible ones."""
+    found, reached = phase_of(before), phase_of(after)
+    if reached not in TRANSITIONS[found].get(transition, ()):
+        possible = ", ".join(TRANSITIONS[found])
+        raise RuntimeError(
+            f"round {before.floor.round}: {transition!r} cannot lead from {found!r} to "
+            f"{reached!r} (possible from there: {possible})"
+        )
+    return after
+
+
+# Transitions
+
+
+def open_round(state: RoomState, called: Iterable[str], *, heard: int, now: float) -> RoomState:
+    """A new round for the messages of people up to number ``heard``, with fresh counters."""
+    due = tuple(Due(name) for name in called)
+    floor = Floor(round=state.floor.round + 1, going=True, due=due, last=state.floor.last)
+    after = replace(state, floor=floor, heard=heard, opened=now, usage=Usage())
+    return _after("open", state, after)
+
+
+def choose(state: RoomState, names: Iterable[str]) -> RoomState:
+    """These members speak next."""
+    due = tuple(Due(name) for name in dict.fromkeys(names))
+    return _after("choose", state, replace(state, floor=replace(state.floor, due=due)))
+
+
+def give_floor(state: RoomState, speakers: Sequence[Due], *, now: float) -> RoomState:
+    """They have the floor; their turns are spent."""
+    floor, names = state.floor, {speaker.name for speaker in speakers}
+    assert len(names) == len(speakers)
+    given = replace(
+        floor,
+        turns=floor.turns + len(speakers),
+        speaking=tuple(speakers),
+        due=tuple(due for due in floor.due if due.name not in names),
+        depth=max(speaker.depth for speaker in speakers),
+        last=speakers[-1].name,
+    )
+    return _after("give", state, replace(state, floor=given, given=now))
+
+
+def suspend_turn(state: RoomState, name: str, waits: Waiting) -> RoomState:
+    """The run of a turn outlives its task; its member keeps the floor until people speak again."""
+    return _after("suspend", state, replace(state, waiting={**state.waiting, name: waits}))
+
+
+def settle_turn(state: RoomState, name: str, seconds: float) -> RoomState:
+    """A suspended run has ended. ``seconds``: time that does not count against the round."""
+    others = {other: waits for other, waits in state.waiting.items() if other != name}
+    after = replace(state, waiting=others, opened=state.opened + seconds)
+    return _after("settle", state, after)
+
+
+def end_turn(state: RoomState, name: str, *, silent: bool, called: Iterable[str] = ()) -> RoomState:
+    """A turn is over. ``called``: the members that it calls by name; a call of itself is none."""
+    floor = state.floor
+    (turn,) = (due for due in floor.speaking if due.name == name)
+    waiting = {due.name for due in floor.due}
+    calls = tuple(
+        Due(other, turn.depth + 1) for other in called if other != name and other not in waiting
+    )
+    floor = replace(
+        floor,
+        speaking=tuple(due for due in floor.speaking if due is not turn),
+        due=floor.due + calls,
+        passes=floor.passes + 1 if silent else 0,
+    )
+    return _after("speak", state, replace(state, floor=floor))
+
+
+def recover_round(state: RoomState, again: Iterable[str] = ()) -> RoomState:
+    """Members who had the floor when the host died have lost the turn; the counters stay.
+
+    ``again``: they speak next, in another turn. Suspended turns go on.
+    """
+    floor, names = state.floor, set(again)
+    back = tuple(turn for turn in floor.speaking if turn.name in names)
+    due = tuple(due for due in floor.due if due.name not in names)
+    kept = tuple(turn for turn in floor.speaking if state.holds(turn.name))
+    return _after(
+        "recover", state, replace(state, floor=replace(floor, speaking=kept, due=back + due))
+    )
+
+
+def end_round(state: RoomState, reason: str, *, heard: int = 0) -> RoomState:
+    """The round is over. ``heard``: the messages of people up to this one open no other."""
+    floor = replace(state.floor, going=False, due=(), speaking=(), reason=reason)
+    return _after("end", state, replace(state, floor=floor, heard=max(state.heard, heard)))
+
+
+# Cursors: the messages that each member has been shown
+
+
+def shown_at_least(
+    state: RoomState, names: Iterable[str], *, agents: int, people: int
+) -> RoomState:
+    """These members know what agents said up to one number, and what people said up to another."""
+    names = tuple(names)
+    return replace(
+        state,
+        seen=state.seen | {name: max(agents, state.seen.get(name, 0)) for name in names},
+        told=state.told | {name: max(people, state.told.get(name, 0)) for name in names},
+    )
+
+
+def shown_in_turn(
+    state: RoomState, name: str, *, agents: int, people: int, heard: int
+) -> RoomState:
+    """A member was shown this much in its turn, and no message of a person up to ``heard`` is left
+    to open a round.
+    """
+    return replace(
+        state,
+        heard=heard,
+        seen={**state.seen, name: agents},
+        told={**state.told, name: people},
+    )
+
+
+# The next move
 
 
 @attrs.frozen
 class Rules:
-    """What a room allows.
+    """The limits of a room's rounds.
 
     Attributes:
         max_turns: agents' turns for one message of a person.
@@ -34,19 +221,19 @@ class Rules:
 
 @attrs.frozen
 class Give:
-    """These get the floor, at once."""
+    """These members get the floor, at once."""
 
     speakers: tuple[Due, ...]
 
 
 @attrs.frozen
 class Choose:
-    """Somebody has to be chosen."""
+    """The policy of the room has to name the next speakers."""
 
 
 @attrs.frozen
 class Wait:
-    """Somebody is speaking, or the room is waiting for a person."""
+    """A turn is under way, or the room waits for a person."""
 
 
 @attrs.frozen
@@ -59,14 +246,8 @@ class Over:
 Move: TypeAlias = Give | Choose | Wait | Over
 
 
-def opened(floor: Floor, called: Iterable[str]) -> Floor:
-    """A person has spoken: a new round, whatever became of the last one."""
-    due = tuple(Due(name) for name in called)
-    return Floor(round=floor.round + 1, going=True, due=due, last=floor.last)
-
-
 def next_move(floor: Floor, rules: Rules, *, met: str = "") -> Move:
-    """What happens now. ``met``: a condition that ends the round."""
+    """The next move of a round. ``met``: a condition that ends it."""
     if not floor.going or floor.speaking:
         return Wait()
     if met:
@@ -79,74 +260,27 @@ def next_move(floor: Floor, rules: Rules, *, met: str = "") -> Move:
     return Choose()
 
 
-def given(floor: Floor, speakers: Sequence[Due]) -> Floor:
-    """They have the floor; their turns are spent."""
-    assert floor.going
-    assert not floor.speaking
-    names = {speaker.name for speaker in speakers}
-    assert len(names) == len(speakers)
-    return replace(
-        floor,
-        turns=floor.turns + len(speakers),
-        speaking=tuple(speakers),
-        due=tuple(due for due in floor.due if due.name not in names),
-        depth=max(speaker.depth for speaker in speakers),
-        last=speakers[-1].name,
-    )
+def drop_impossible(
+    state: RoomState, rules: Rules, members: Sequence[str]
+) -> tuple[RoomState, str]:
+    """The state without calls that go too deep and calls of agents that are no members any more.
+
+    With it the reason why the round ends, if calls that go too deep were the only ones left.
+    """
+    floor = state.floor
+    here = tuple(due for due in floor.due if due.name in members)
+    possible = tuple(due for due in here if due.depth <= rules.max_depth)
+    reason = DEPTH if here and not possible else ""
+    if len(possible) == len(floor.due):
+        return state, reason
+    return replace(state, floor=replace(floor, due=possible)), reason
 
 
-def spoken(floor: Floor, name: str, *, silent: bool, called: Iterable[str] = ()) -> Floor:
-    """One has ended its turn. ``called``: whom it has called by name; itself does not count."""
-    (turn,) = (due for due in floor.speaking if due.name == name)
-    waiting = {due.name for due in floor.due}
-    calls = tuple(
-        Due(other, turn.depth + 1) for other in called if other != name and other not in waiting
-    )
-    return replace(
-        floor,
-        speaking=tuple(due for due in floor.speaking if due is not turn),
-        due=floor.due + calls,
-        passes=floor.passes + 1 if silent else 0,
-    )
+def no_choice(floor: Floor, names: Sequence[str], free: Sequence[str]) -> str:
+    """The reason to end a round after a policy was asked; empty: it has named somebody to speak.
 
-
-def without_deep_calls(floor: Floor, rules: Rules) -> tuple[Floor, str]:
-    """The floor without calls that go too deep, and why the round ends if only those were left."""
-    due = tuple(each for each in floor.due if each.depth <= rules.max_depth)
-    reason = DEPTH if floor.due and not due else ""
-    return replace(floor, due=due), reason
-
-
-def without_strangers(floor: Floor, members: Sequence[str]) -> Floor:
-    """The floor without those who are no members any more, since the room was changed."""
-    due = tuple(each for each in floor.due if each.name in members)
-    return floor if len(due) == len(floor.due) else replace(floor, due=due)
-
-
-def chosen(floor: Floor, names: Sequence[str], free: Sequence[str]) -> tuple[Floor, str]:
-    """Somebody was chosen, or nobody: then why the round ends.
-
-    It ends too when all who may be chosen have passed since the last word.
+    A round ends too when all who may be chosen have passed since the last message.
     """
     if free and floor.passes >= len(free):
-        return floor, SILENT
-    if not names:
-        return floor, NOBODY
-    return replace(floor, due=tuple(Due(name) for name in dict.fromkeys(names))), ""
-
-
-def ended(floor: Floor, reason: str) -> Floor:
-    """The round is over; the room waits for a person."""
-    return replace(floor, going=False, due=(), speaking=(), reason=reason)
-
-
-def after_a_crash(floor: Floor, again: Iterable[str] = (), keep: Collection[str] = ()) -> Floor:
-    """Who had the floor when the host died has lost the turn; the round's counters stay.
-
-    ``again``: they speak next, in another turn; ``keep``: their turns go on.
-    """
-    names = set(again)
-    back = tuple(turn for turn in floor.speaking if turn.name in names)
-    due = tuple(due for due in floor.due if due.name not in names)
-    kept = tuple(turn for turn in floor.speaking if turn.name in keep)
-    return replace(floor, speaking=kept, due=back + due)
+        return SILENT
+    return "" if names else NOBODY

@@ -1,8 +1,11 @@
-"""Opens rooms: from their definition in code, or from the host's configuration."""
+"""The open rooms of a host: their table, the parent of their actors, and the way to open one.
+
+A room is defined in code, in the host's configuration, or by a person who has made it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Self
 from urllib.parse import quote
@@ -15,11 +18,12 @@ from motet.actors.agents.registry import Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.rooms.definition import Member, Room, TextMention, may_see
-from motet.actors.rooms.member import Late, Speaker
-from motet.actors.rooms.publisher import RoomVoice, room_stream
-from motet.actors.rooms.room import Post, RoomActor, RoomMessages
+from motet.actors.rooms.history import RoomHistory
+from motet.actors.rooms.member import DetachedTurns, MemberRunner
+from motet.actors.rooms.publisher import RoomPublisher, room_stream
+from motet.actors.rooms.room import LiveRoom, Post, RoomActor, RoomMessages
 from motet.actors.rooms.selection import FirstOf, Handoff, Mentions, RoundRobin, Selector, Speakers
-from motet.actors.rooms.state import Place, stop_room
+from motet.actors.rooms.state import RoomControl, RoomSettings
 from motet.actors.runs.services import Services
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.router import IDLE_AFTER, SWEEP_EVERY
@@ -47,32 +51,37 @@ from motet.protocols.rooms import (
 from motet.protocols.sessions import LOCAL, Principal, SessionStoreMessage, ShuttingDown, StopReport
 from motet.runtime import Actor, ActorDead, ActorRef, Supervision, handles
 
-# The open rooms of a host: each has an actor, which this one starts.
-
 
 class Open(Request[ActorRef[RoomMessages]], frozen=True, tag="rooms.open"):
-    """The actor of a room of the table of places, started if it is not alive."""
+    """The actor of an open room, started if it is not alive."""
 
     name: str
 
 
-@attrs.define(eq=False)
-class Places:
-    """The open rooms by name: plain data, which stays when an actor is restarted.
+class RoomTable:
+    """The open rooms of a host by name: plain data, which stays when an actor is restarted.
 
-    ``reopen`` opens those that the last host has left unfinished; called when ``ready`` is set.
-    ``changing`` is held by who changes one.
+    Attributes:
+        rooms: changed by :func:`open_room` only.
+        changing: held while the stored definition of a room is changed.
     """
 
-    known: dict[str, Place] = attrs.field(factory=dict[str, Place])
-    reopen: Callable[[], Awaitable[None]] | None = None
-    ready: trio.Event = attrs.field(factory=trio.Event)
-    changing: trio.Lock = attrs.field(factory=trio.Lock)
+    def __init__(self) -> None:
+        self.rooms: dict[str, LiveRoom] = {}
+        self.changing = trio.Lock()
+        self._reopen: Callable[[], Awaitable[None]] | None = None
+        self._ready = trio.Event()
 
     def begin(self, reopen: Callable[[], Awaitable[None]]) -> None:
-        """The block of the host begins."""
-        self.reopen = reopen
-        self.ready.set()
+        """Have the unfinished rooms of the last host opened: from now on hooks are registered."""
+        self._reopen = reopen
+        self._ready.set()
+
+    async def reopen(self) -> None:
+        """Wait for :meth:`begin`, then open the unfinished rooms of the last host."""
+        await self._ready.wait()
+        assert self._reopen is not None
+        await self._reopen()
 
 
 class Rooms(Actor[Open]):
@@ -81,48 +90,43 @@ class Rooms(Actor[Open]):
     supervision = Supervision(intensity=20, period=5.0, backoff=0.1)
     cleanup_budget = 12.0
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, table: RoomTable) -> None:
+        self._table = table
 
     async def on_start(self) -> None:
         self.start_soon(self._sweep)
-        self.start_soon(self._reopen)
+        self.start_soon(self._table.reopen)
 
     @handles(Open)
     async def open(self, request: Open) -> ActorRef[RoomMessages]:
         name = actor_name(request.name)
-        room: ActorRef[RoomMessages] | None = self.child(name)
-        if room is None or not room.is_alive:
-            place = self._places.known[request.name]
+        actor: ActorRef[RoomMessages] | None = self.child(name)
+        if actor is None or not actor.is_alive:
+            live = self._table.rooms[request.name]
             await self.stop_child(name)  # one that is ending has its name until it has ended
-            room = await self.start_child(lambda: RoomActor(place), name=name)
-        return room
-
-    async def _reopen(self) -> None:
-        await self._places.ready.wait()
-        assert self._places.reopen is not None
-        await self._places.reopen()
+            actor = await self.start_child(lambda: RoomActor(live), name=name)
+        return actor
 
     async def _sweep(self) -> None:
-        """End the actors of rooms that have been idle for a while: what was said is on disk."""
+        """End the actors of rooms that have been idle for a while: everything is on disk."""
         while True:
             await trio.sleep(SWEEP_EVERY)
             limit = trio.current_time() - IDLE_AFTER
-            for place in list(self._places.known.values()):
-                if place.rests and place.touched < limit:
-                    await self.stop_child(actor_name(place.name))
+            for live in list(self._table.rooms.values()):
+                if live.rests and live.history.touched < limit:
+                    await self.stop_child(actor_name(live.name))
 
 
 def actor_name(room: str) -> str:
-    """A room's name as a name in the tree."""
+    """A room's name as the name of an actor."""
     return quote(room, safe=":@ ")
 
 
-# An open room as a program holds it: post, watch, stop.
+# The handle of a program
 
 
 class RoomEvents:
-    """Iterate the events of a room, of all its members' turns."""
+    """The events of a room and of all its members' turns, as an iterator."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -137,10 +141,9 @@ class RoomEvents:
 class OpenRoom:
     """A room that a host has open, made by :meth:`motet.Host.open_room`."""
 
-    def __init__(self, place: Place, rooms: ActorRef[Open], journal: Journal) -> None:
-        self._place = place
-        self._rooms = rooms
-        self._journal = journal
+    def __init__(self, live: LiveRoom, parts: RoomParts) -> None:
+        self._live = live
+        self._parts = parts
 
     def __repr__(self) -> str:
         state = "idle" if self.idle else "speaking"
@@ -148,21 +151,21 @@ class OpenRoom:
 
     @property
     def name(self) -> str:
-        return self._place.name
+        return self._live.name
 
     @property
     def members(self) -> tuple[str, ...]:
-        return tuple(member.name for member in self._place.room.members)
+        return tuple(member.name for member in self._live.settings.room.members)
 
     @property
     def idle(self) -> bool:
         """Whether it waits for a person."""
-        return self._place.idle.is_set()
+        return self._live.control.idle.is_set()
 
     @property
     def waits(self) -> bool:
-        """Whether nothing that people have said is left to be answered."""
-        return self._place.waits
+        """Whether all messages of people are answered."""
+        return self._live.waits
 
     async def post(self, text: str, *, user: str, key: str | None = None) -> Said:
         """Say something as a person; it is on disk when this returns.
@@ -173,19 +176,16 @@ class OpenRoom:
         """
         if not text.strip():
             raise InputValidation("the message is empty: send some text")
-        place = self._place
-        if place.closing.is_set():
+        control = self._live.control
+        if control.closing.is_set():
             raise ShuttingDown("the host is shutting down: try again when it is back")
-        post = Post(user, text.encode("utf-8", "replace").decode(), key, place.clears)
-        place.posting += 1
-        try:
+        post = Post(user, text.encode("utf-8", "replace").decode(), key, control.clears)
+        with control.posting():
             while True:
-                actor = await self._actor()
+                actor = await self._parts.actor.ask(Open(self.name))
                 with suppress(ActorDead):  # it ended in between: nothing was said
                     return await actor.ask(post)
                 await trio.lowlevel.checkpoint()
-        finally:
-            place.posting -= 1
 
     @asynccontextmanager
     async def subscribe(self, after: int | None = None) -> AsyncGenerator[RoomEvents]:
@@ -193,19 +193,19 @@ class OpenRoom:
 
         ``after=0``: from its first event on; None: what happens from now on.
         """
-        async with subscribe(self._journal, room_stream(self.name), after) as subscription:
+        async with subscribe(self._parts.journal, room_stream(self.name), after) as subscription:
             yield RoomEvents(subscription)
 
     async def history(
         self, *, before: int | None = None, limit: int = 50
     ) -> tuple[RoomMessage, ...]:
-        """What was said, oldest first."""
-        return await self._place.store.ask(ReadRoom(self.name, before, limit))
+        """The messages before number ``before``, the last ones by default, oldest first."""
+        return await self._parts.store.ask(ReadRoom(self.name, before, limit))
 
     async def wait(self) -> Floor:
-        """Wait until it waits for a person; how its last round ended. Cancelling is harmless."""
-        await self._place.idle.wait()
-        return self._place.floor
+        """Wait until it waits for a person; its floor then. Cancelling is harmless."""
+        await self._live.control.idle.wait()
+        return self._live.history.state.floor
 
     async def stop(self, grace: float = 5.0, *, why: str = "the room was stopped") -> StopReport:
         """End every speaker, and have nobody speak until a person says something more.
@@ -213,14 +213,13 @@ class OpenRoom:
         What people have said and nobody has answered yet stays so. Waits at most ``grace`` seconds.
         Needs neither the room's actor nor the disk.
         """
-        stop = stop_room(self._place, why)
+        stop = self._live.stop(why)
         with trio.move_on_after(grace):
             await stop.wait()
         return stop.report()
 
-    async def _actor(self) -> ActorRef[RoomMessages]:
-        return await self._rooms.ask(Open(self.name))
 
+# Definitions
 
 _POLICIES: dict[str, Speakers] = {
     "mentions": Mentions(),
@@ -232,45 +231,36 @@ _log = logger("motet.rooms")
 
 def configured_room(name: str, config: RoomConfig) -> Room:
     """The room that a section of a file describes. Raises ``ConfigError``."""
-    for one in config.called:
-        if one not in config.members:
-            raise ConfigError(f"rooms.{name}.called: {one!r} is no member of the room")
-    return Room(
-        name,
-        members=[
-            Member(one, speak="mentioned" if one in config.called else "chosen")
-            for one in config.members
-        ],
-        speakers=FirstOf(tuple(_policy(word) for word in listed(config.speakers))),
-        until=TextMention(config.until) if config.until else None,
-        max_turns=config.max_turns,
-        max_depth=config.max_depth,
-        concurrency=config.concurrency,
-        history=config.history,
-        mode=config.mode,
-        limits=config.limits,
-        people=config.people,
+    policies = (
+        Selector(word.removeprefix(SELECTOR)) if word.startswith(SELECTOR) else _POLICIES[word]
+        for word in listed(config.speakers)
     )
-
-
-def _policy(word: str) -> Speakers:
-    if word.startswith(SELECTOR):
-        return Selector(word.removeprefix(SELECTOR))
-    return _POLICIES[word]
+    return _room(name, config, policies, where=f"rooms.{name}.called", people=config.people)
 
 
 def planned_room(name: str, plan: RoomPlan) -> Room:
     """The room that a person has made. Raises ``ConfigError``."""
+    return _room(name, plan, (_POLICIES[word] for word in plan.speakers), where="called")
+
+
+def _room(
+    name: str,
+    plan: RoomConfig | RoomPlan,
+    policies: Iterable[Speakers],
+    *,
+    where: str,
+    people: Sequence[str] = (),
+) -> Room:
     for one in plan.called:
         if one not in plan.members:
-            raise ConfigError(f"called: {one!r} is no member of the room")
+            raise ConfigError(f"{where}: {one!r} is no member of the room")
     return Room(
         name,
         members=[
             Member(one, speak="mentioned" if one in plan.called else "chosen")
             for one in plan.members
         ],
-        speakers=FirstOf(tuple(_POLICIES[word] for word in plan.speakers)),
+        speakers=FirstOf(tuple(policies)),
         until=TextMention(plan.until) if plan.until else None,
         max_turns=plan.max_turns,
         max_depth=plan.max_depth,
@@ -278,7 +268,11 @@ def planned_room(name: str, plan: RoomPlan) -> Room:
         history=plan.history,
         mode=plan.mode,
         limits=plan.limits,
+        people=people,
     )
+
+
+# Opening
 
 
 @attrs.frozen
@@ -289,7 +283,7 @@ class RoomParts:
     agent by its name; ``closing`` is set when the host shuts down.
     """
 
-    places: Places
+    table: RoomTable
     actor: ActorRef[Open]
     store: ActorRef[RoomStoreMessage]
     sessions: ActorRef[SessionStoreMessage]
@@ -304,20 +298,20 @@ class RoomParts:
 
 
 async def open_room(parts: RoomParts, room: Room | str, principal: Principal) -> OpenRoom:
-    """The room, at work; one that is open already as it is.
+    """Open a room; one that is open already stays as it is.
 
     Raises ``UnknownName`` for a room or a member that nobody knows, ``NotFound`` for one that the
     principal may not see (G16), and to all but admins for any that is not there.
     """
     name = room if isinstance(room, str) else room.name
-    place = parts.places.known.get(name) or await _opened(parts, room, name, principal)
-    if not place.open_to(principal):
+    live = parts.table.rooms.get(name) or await _opened(parts, room, name, principal)
+    if not live.settings.open_to(principal):
         raise no_room(name)
     await parts.actor.ask(Open(name))
-    return OpenRoom(place, parts.actor, parts.journal)
+    return OpenRoom(live, parts)
 
 
-async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Principal) -> Place:
+async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Principal) -> LiveRoom:
     record = await parts.store.ask(FindRoom(name, 0))
     found = known_room(parts, name, record) or (room if isinstance(room, Room) else None)
     if found is None:
@@ -329,17 +323,16 @@ async def _opened(parts: RoomParts, room: Room | str, name: str, principal: Prin
     people = frozenset(found.people).union(record.people if record else ())
     if not may_see(principal, owner, people):
         raise no_room(name)
-    place = await _furnished(parts, found)
-    place.owner, place.people = owner, people
+    settings = RoomSettings(found, await members_of(parts, found), owner, people)
     if record is None:
         await parts.store.ask(CreateRoom(name, owner))
-    return parts.places.known.setdefault(name, place)
+    return parts.table.rooms.setdefault(name, _live(parts, settings))
 
 
 def known_room(parts: RoomParts, name: str, record: RoomRecord | None) -> Room | None:
-    """What the room of that name is, if it is open, configured or made by a person."""
-    if name in parts.places.known:
-        return parts.places.known[name].room  # from its next round on it may be another one
+    """The definition of a room, if it is open, configured or made by a person."""
+    if name in parts.table.rooms:
+        return parts.table.rooms[name].settings.room  # another may be planned for its next round
     if name in parts.config().rooms:
         return configured_room(name, parts.config().rooms[name])
     return planned_room(name, record.plan) if record and record.plan else None
@@ -366,7 +359,7 @@ async def reopen(parts: RoomParts) -> None:
 
 
 async def members_of(parts: RoomParts, room: Room) -> tuple[MemberInfo, ...]:
-    """Its members, all of whom the host knows from now on. Raises ``UnknownName``."""
+    """Describe its members, and register those that are given as agents. Raises ``UnknownName``."""
     infos: list[MemberInfo] = []
     for member in room.members:
         if isinstance(member.agent, str):
@@ -378,10 +371,11 @@ async def members_of(parts: RoomParts, room: Room) -> tuple[MemberInfo, ...]:
     return tuple(infos)
 
 
-async def _furnished(parts: RoomParts, room: Room) -> Place:
-    """A place for it, all of whose members are known."""
-    late = Late(parts.sessions, parts.services)
-    speaker = Speaker(room, await members_of(parts, room), parts.intake, parts.sessions, late)
-    voice = RoomVoice(room.name, parts.publisher, parts.journal)
+def _live(parts: RoomParts, settings: RoomSettings) -> LiveRoom:
+    control = RoomControl(parts.closing)
+    publisher = RoomPublisher(settings.name, parts.publisher, parts.journal)
+    history = RoomHistory(settings, control, parts.store, publisher)
+    detached = DetachedTurns(parts.sessions, parts.services)
+    members = MemberRunner(settings, parts.intake, parts.sessions, detached)
     within = parts.config().recovery.resume_within
-    return Place(room, speaker, parts.store, voice, parts.closing, within)
+    return LiveRoom(settings, control, history, members, publisher, within)

@@ -1,7 +1,12 @@
-"""What a member of a room is told when it gets the floor: pure text.
+"""The texts of a room: its members' prompts, and the events of its stream.
 
-Invariant: what others say has their name in front and is a user's message, never a part of the
-system prompt. Source: API specification, section 6, rules 3, 5 and 7.
+Two halves. The pure one renders what a member is told when it gets the floor: what others say has
+their name in front and is a user's message, never a part of the system prompt. The other one
+publishes what is said in the room and what its speakers are doing. Source: API specification,
+section 6, rules 3, 5 and 7.
+
+Invariants: an event of the room itself is never lost while there is an event bus; an event that is
+forwarded from a member's run is also in that run's own stream.
 """
 
 from __future__ import annotations
@@ -21,13 +26,29 @@ from motet.protocols.rooms import MemberInfo, RoomMessage
 PASS = "PASS"
 NOTHING_NEW = "[Nobody has said anything since.]"
 
+FORWARDED = (
+    events.Activity,
+    events.ToolCall,
+    events.ToolProgress,
+    events.ToolResult,
+    events.ApprovalRequested,
+    events.ApprovalResolved,
+)
+"""The events of a member's run that a room shows unchanged."""
 
-def told(
+_RECENT = 200
+"""Durable events in which the last published message is looked for."""
+
+
+# The prompts of members
+
+
+def render_for_member(
     messages: Sequence[RoomMessage], *, name: str, agents: int, people: range, most: int
 ) -> str:
-    """What others have said, at most the ``most`` last messages.
+    """The messages of others that a member has not been shown, at most the last ``most``.
 
-    Of agents all behind message ``agents``, of people those whose numbers are in ``people``.
+    Of agents those after number ``agents``; of people those whose numbers are in ``people``.
     """
     new = [
         one
@@ -38,12 +59,12 @@ def told(
 
 
 def line_of(message: RoomMessage) -> str:
-    """What somebody said, as a member reads it."""
+    """A message as a member reads it."""
     return with_author(message.author, message.text)
 
 
-def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:
-    """What a member's system prompt says of the room."""
+def room_instructions(room: str, name: str, members: Sequence[MemberInfo]) -> str:
+    """The part of a member's system prompt about the room."""
     others = "\n".join(
         f"- @{member.name}: {member.description or 'an agent'}"
         for member in members
@@ -58,12 +79,12 @@ def manners(room: str, name: str, members: Sequence[MemberInfo]) -> str:
 
 
 def is_pass(text: str) -> bool:
-    """Whether a turn says nothing: it is not shown, and counts."""
+    """Whether a turn says nothing. It is not shown, but it counts."""
     return _plain(text) in ("", PASS)
 
 
 def may_be_pass(beginning: str) -> bool:
-    """Whether a turn that begins so can still turn out to say nothing."""
+    """Whether a turn with this beginning can still turn out to say nothing."""
     return PASS.startswith(_plain(beginning))
 
 
@@ -72,93 +93,80 @@ def _plain(text: str) -> str:
 
 
 def without_name(text: str, name: str) -> str:
-    """What was said, without its speaker's own name in front: models copy what they see."""
+    """The text without its speaker's own name in front: models copy the form they see."""
     front = f"[{name}]"
     stripped = text.strip()
     return stripped[len(front) :].lstrip(" :") if stripped.startswith(front) else stripped
 
 
-# What a room lets its stream know: what is said in it, and what its speakers are doing.
-#
-# Invariants: what the room itself says is never lost while there is an event bus; what is passed
-# on of a speaker's run is also in that run's own stream. Whatever a run says on its way, in the
-# room it says one thing: its deltas are those of message 0, each text from ``at`` 0 on in place
-# of the one before, and what may turn out to be a pass is held back until it is none.
-
-
-PASSED_ON = (
-    events.Activity,
-    events.ToolCall,
-    events.ToolProgress,
-    events.ToolResult,
-    events.ApprovalRequested,
-    events.ApprovalResolved,
-)
-
-_LATELY = 200
-"""Durable events."""
+# The stream of a room
 
 
 def room_stream(name: str) -> str:
-    """The stream of a room's events."""
+    """The name of the stream of a room's events."""
     return f"room:{name}"
 
 
-class RoomVoice:
-    """The way of one room to the event bus."""
+class RoomPublisher:
+    """Publishes the events of one room."""
 
     def __init__(self, room: str, publisher: Publisher, journal: Journal) -> None:
-        self.stream = room_stream(room)
+        self._stream = room_stream(room)
         self._publisher = publisher
         self._journal = journal
 
-    async def say(self, event: AnyEvent, run_id: str | None = None) -> None:
-        """Publish; waits for room in the feed. A host without a bus says nothing."""
-        await self._publisher.emit(self.stream, event, run_id)
+    async def publish(self, event: AnyEvent, run_id: str | None = None) -> None:
+        """Publish; waits while the feed is full. Without an event bus it does nothing."""
+        await self._publisher.emit(self._stream, event, run_id)
 
-    async def last_told(self) -> tuple[int | None, bool]:
-        """Number of the last message that the stream tells of, None: there is none lately; and
-        whether it tells last that a round was over.
+    async def last_published(self) -> tuple[int | None, bool]:
+        """Number of the last published message, None if there is none lately; and whether the end
+        of a round was published after all messages.
         """
-        head = (await self._journal.head(self.stream)).head
-        lately = await self._journal.read(self.stream, max(0, head - _LATELY), _LATELY)
-        told = [one.event.number for one in lately if isinstance(one.event, events.MessageAdded)]
-        ends = [isinstance(one.event, events.RoomIdle) for one in lately if _of_rounds(one.event)]
-        return told[-1] if told else None, bool(ends) and ends[-1]
+        head = (await self._journal.head(self._stream)).head
+        recent = await self._journal.read(self._stream, max(0, head - _RECENT), _RECENT)
+        numbers = [one.event.number for one in recent if isinstance(one.event, events.MessageAdded)]
+        ends = [isinstance(one.event, events.RoomIdle) for one in recent if _of_rounds(one.event)]
+        return numbers[-1] if numbers else None, bool(ends) and ends[-1]
 
-    def listen_to(self, session: str) -> Callable[[], None]:
-        """Pass on what a speaker does, until what is returned is called."""
-        turn = Speech()
+    def forward(self, session: str) -> Callable[[], None]:
+        """Forward the events of a member's session until the returned function is called."""
+        turn = TurnFilter()
 
-        def pass_on(record: EventRecord) -> None:
-            event = turn.heard(record.event)
+        def forward(record: EventRecord) -> None:
+            event = turn.shown(record.event)
             if event is not None:
-                self._publisher.put(self.stream, event, record.run_id)
+                self._publisher.put(self._stream, event, record.run_id)
 
-        return self._publisher.fanout.attach(f"session:{session}", pass_on)
+        return self._publisher.fanout.attach(f"session:{session}", forward)
 
 
 def _of_rounds(event: AnyEvent) -> bool:
-    """Whether a round is opened, goes on or ends by it."""
+    """Whether the event opens a round, belongs to one, or ends one."""
     by_person = isinstance(event, events.MessageAdded) and event.role == "user"
     return by_person or isinstance(event, events.RoomTurn | events.RoomIdle)
 
 
 @attrs.define
-class Speech:
-    """What a room hears of one turn while it goes on. Pure."""
+class TurnFilter:
+    """The events of one turn as a room shows them while it goes on. Pure.
+
+    A run may write several texts on its way; in the room a turn is one message. So all deltas are
+    those of message 0, each text begins at 0 and replaces the one before, and a text that may turn
+    out to be a pass is held back until it is clear that it is none.
+    """
 
     _held: str | None = ""
 
-    def heard(self, event: AnyEvent) -> AnyEvent | None:
-        """The event as the room is told of it; None: not at all, or later."""
+    def shown(self, event: AnyEvent) -> AnyEvent | None:
+        """The event to publish; None: nothing, or nothing yet."""
         match event:
             case events.TextDelta():
                 return self._text(event)
             case events.ThinkingDelta() | events.RunRetrying():
                 return replace(event, i=0)
             case _:
-                return event if isinstance(event, PASSED_ON) else None
+                return event if isinstance(event, FORWARDED) else None
 
     def _text(self, delta: events.TextDelta) -> events.TextDelta | None:
         if delta.at == 0:

@@ -2,13 +2,13 @@
 
 Guarantees: a message is acknowledged only when it is on disk (G15); only a person's message opens a
 round, and what a round has used stays used after a restart; a stop ends every speaker and waits
-for it (G1), and works while the room's own actor or the disk is stuck. What a policy or a condition
-of the program raises ends the round and not the room.
+for it (G1), and works while the room's own actor or the disk is stuck. An error of a policy or a
+condition of the program ends the round and not the room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -23,20 +23,38 @@ from motet.actors.rooms.floor import (
     Give,
     Over,
     Wait,
-    after_a_crash,
-    chosen,
-    ended,
-    given,
+    choose,
+    drop_impossible,
+    end_round,
+    end_turn,
+    give_floor,
     next_move,
-    opened,
-    spoken,
-    without_deep_calls,
-    without_strangers,
+    no_choice,
+    open_round,
+    recover_round,
+    settle_turn,
+    shown_at_least,
+    shown_in_turn,
+    suspend_turn,
 )
-from motet.actors.rooms.member import Interjections, Turn, more, prefix
-from motet.actors.rooms.publisher import is_pass, told, without_name
+from motet.actors.rooms.history import Change, Draft, RoomHistory
+from motet.actors.rooms.member import (
+    MemberRunner,
+    Steering,
+    Turn,
+    last_of_prefix,
+    usage_between,
+)
+from motet.actors.rooms.publisher import (
+    RoomPublisher,
+    is_pass,
+    render_for_member,
+    without_name,
+)
 from motet.actors.rooms.selection import NoSuchMember, only_members
-from motet.actors.rooms.state import Change, Minutes, Place, Words
+from motet.actors.rooms.state import Definition, RoomControl, RoomSettings
+from motet.actors.runs.run import Run
+from motet.actors.tools.tool import held_by
 from motet.protocols.events import RoomTurn
 from motet.protocols.messages import Request
 from motet.protocols.models import Usage
@@ -50,17 +68,99 @@ from motet.protocols.rooms import (
     Said,
     Waiting,
 )
-from motet.protocols.sessions import FINAL
+from motet.protocols.sessions import FINAL, StopReport
 from motet.runtime import Actor, handles
 from motet.runtime.outside import wall_time
 
 _log = logger("motet.rooms")
 
 
-class Post(Request[Said], frozen=True, tag="room.post"):
-    """A person says something. Answered when it is on disk. Raises as ``Minutes.post``.
+@attrs.frozen(eq=False)
+class LiveRoom:
+    """One open room. It stays when the room's actor is restarted or passivated.
 
-    ``clears``: those of its place when it was said.
+    ``resume_within``: seconds after which an unfinished round does not go on after a restart, since
+    nobody expects it any more.
+    """
+
+    settings: RoomSettings
+    control: RoomControl
+    history: RoomHistory
+    members: MemberRunner
+    publisher: RoomPublisher
+    resume_within: float
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a person."""
+        return self.history.waits
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing happens in it, so that its actor may go."""
+        waiting = self.control.is_posting or self.history.state.waiting
+        return self.control.idle.is_set() and not waiting
+
+    def change(self, definition: Definition | None, people: Collection[str] | None) -> None:
+        """Change its definition from the next round on, and its audience at once; None: neither.
+
+        Nothing here can fail or wait.
+        """
+        if people is not None:
+            self.settings.invite(frozenset(people))
+        if definition is not None:
+            self.settings.plan(definition)
+            if self.waits:
+                self.settings.adopt()
+
+    def stop(self, why: str) -> RoomStop:
+        """Ask all speakers to end, and let nobody follow until a person speaks again.
+
+        Needs neither the room's actor nor the disk; nothing is awaited.
+        """
+        runs = self.members.runs_to_stop()
+        self.control.stop(self.history.said)
+        return RoomStop(self, runs, self.members.stop(why))
+
+    def interrupt(self, why: str) -> None:
+        """End the round; messages that nobody has answered open the next one."""
+        self.control.interrupt()
+        self.members.stop(why)
+
+
+@attrs.frozen
+class RoomStop:
+    """A stop of a room under way. ``asked``: ids of the runs that it was the first to ask."""
+
+    room: LiveRoom
+    runs: Sequence[Run]
+    asked: Sequence[str]
+
+    async def wait(self) -> None:
+        """Wait until the runs have ended, and the room waits for a person."""
+        for run in self.runs:
+            await run.ended.wait()
+        await self.room.control.idle.wait()
+
+    def report(self) -> StopReport:
+        """The state of the stop now."""
+        still_running = [run.id for run in self.runs if not run.result]
+        return StopReport(
+            stopped=[run.id for run in self.runs if run.id in self.asked and run.result],
+            already_stopping=[run.id for run in self.runs if run.id not in self.asked],
+            still_running=still_running,
+            held_by=held_by(still_running),
+        )
+
+
+class Post(Request[Said], frozen=True, tag="room.post"):
+    """A message of a person. Answered when it is on disk. Raises as ``RoomHistory.post``.
+
+    ``clears``: the stops of the room when it was sent, so that one that overtakes it counts for it.
     """
 
     author: str
@@ -73,90 +173,103 @@ RoomMessages: TypeAlias = Post
 
 
 @attrs.frozen
-class _Given:
-    """One turn of several at once: all see the same messages.
+class _Batch:
+    """The turns that were given the floor at once: all see the same messages.
 
     Attributes:
-        shown: the number of the last one; ``heard``: of the last person's.
-        overtaken: whether a stop has come since.
-        before: set when the one before it has been heard, so that they are in order.
-        done: the same of this one.
+        mark: of the room's control, when the floor was given.
+        shown: number of the last message then; ``heard``: of the last one that a person has said.
+        untold: members whose runs have not begun, so that they have not read these messages.
     """
 
-    due: Due
+    mark: int = 0
+    shown: int = 0
+    heard: int = 0
+    untold: set[str] = attrs.field(factory=set[str])
+
+
+@attrs.frozen
+class _Given:
+    """One turn of a batch.
+
+    Results are stored in the order in which the floor was given: each turn waits for ``before``,
+    which is set when the one before it is stored, and sets its own ``done``.
+    """
+
+    name: str
     text: str
-    shown: int
-    heard: int
-    overtaken: Callable[[], bool]
+    batch: _Batch
     before: trio.Event | None
     done: trio.Event = attrs.field(factory=trio.Event)
 
 
 class RoomActor(Actor[RoomMessages]):
-    """The actor of one open room. Its moves are made by one task of its own."""
+    """The actor of one open room. One task of its own makes the moves of its rounds."""
 
     cleanup_budget = 10.0
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.minutes = Minutes(place)
-        self.interjections = Interjections()
+    def __init__(self, live: LiveRoom) -> None:
+        self._live = live
+        self._settings = live.settings
+        self._control = live.control
+        self._history = live.history
+        self._members = live.members
+        self._publisher = live.publisher
+        self._steering = Steering(live.members, live.name)
+        self._batch = _Batch()
         self._driving = False
         self._recovered = False
-        self._shown = self._heard = 0
-        self._untold: set[str] = set()
 
     @property
-    def room(self) -> Room:
-        """What it is now; between two rounds it may be changed."""
-        return self.place.room
+    def _room(self) -> Room:
+        """Its definition now; between two rounds it may change."""
+        return self._settings.room
 
     @property
-    def state(self) -> RoomState:
-        return self.minutes.state
+    def _state(self) -> RoomState:
+        return self._history.state
 
     async def on_start(self) -> None:
-        """Takes up what is on disk, also when another life of this actor has crashed."""
-        await self.minutes.load()
-        self.place.speaker.begin(self.room.limits, self.state)
-        for name, waits in self.state.waiting.items():
-            self.start_soon(self._hear, name, waits)
+        """Go on with what is on disk, also when another life of this actor has crashed."""
+        await self._history.load()
+        self._members.begin_round(self._room.limits, self._state)
+        for name, waits in self._state.waiting.items():
+            self.start_soon(self._await_detached, name, waits)
         self._drive_soon()
 
     async def on_stop(self) -> None:
-        self.place.idle.set()  # nobody waits for a person's answer here any more
+        self._control.idle.set()  # nobody can wait for an answer of this actor any more
 
     @handles(Post, concurrent=64)
     async def post(self, request: Post) -> Said:
-        said = await self.minutes.post(request.author, request.text, request.key)
+        said = await self._history.post(request.author, request.text, request.key)
         if not said.duplicate:
-            if request.clears != self.place.clears:
-                self.place.cleared = max(self.place.cleared, said.seq)
-            elif self.state.floor.going and not (self.state.held and self.room.mode == "steer"):
-                self._spoken_to(request, said.seq)
+            if request.clears != self._control.clears:
+                self._control.clear(said.seq)
+            elif self._state.floor.going and not (self._state.held and self._room.mode == "steer"):
+                self._post_to_speakers(request, said.seq)
             self._drive_soon()
         return said
 
-    def _spoken_to(self, post: Post, number: int) -> None:
+    def _post_to_speakers(self, post: Post, number: int) -> None:
         """A person says something while agents speak."""
-        if self.room.mode == "interrupt":
-            self.place.interrupt(f"{post.author} has spoken")
-        elif self.room.mode == "steer":
-            speaking = {turn.name for turn in self.state.floor.speaking}
-            called = self.room.speakers.called(post.text, self.place.speaker.members)
-            people = [one for one in self.minutes.messages if one.kind == "person"]
+        if self._room.mode == "interrupt":
+            self._live.interrupt(f"{post.author} has spoken")
+        elif self._room.mode == "steer":
+            speaking = {turn.name for turn in self._state.floor.speaking}
+            called = self._room.speakers.called(post.text, self._settings.members)
+            people = [one for one in self._history.messages if one.kind == "person"]
             before = max((one.seq for one in people if one.seq < number), default=0)
             message = next((one for one in people if one.seq == number), None)
-            if message and speaking.issuperset(called) and self.interjections.add(message, before):
-                self.start_soon(self.interjections.run, self.place.speaker)
+            if message and speaking.issuperset(called) and self._steering.add(message, before):
+                self.start_soon(self._steering.run)
 
     # Moves
 
     def _drive_soon(self) -> None:
         if not self._driving:
             self._driving = True
-            if self.place.idle.is_set():
-                self.place.idle = trio.Event()
+            self._control.busy()
             self.start_soon(self._drive)
 
     async def _drive(self) -> None:
@@ -166,37 +279,40 @@ class RoomActor(Actor[RoomMessages]):
                 pass
         finally:
             self._driving = False
-            if not self.state.held:
-                self.place.idle.set()
+            if not self._state.held:
+                self._control.idle.set()
 
     async def _safely(self, move: Callable[[], Awaitable[bool]]) -> bool:
-        """A move; one that fails, by a fault of the program's policies, ends its round."""
+        """Make a move. One that fails, by an error of the program's policies, ends its round."""
         try:
             return await move()
         except Exception as error:
-            _log.error("a round has failed", room=self.room.name, exc_info=error)
-            await self.minutes.warn(f"the round has failed: {type(error).__name__}; see the log")
+            _log.error("a round has failed", room=self._room.name, exc_info=error)
+            await self._history.warn(f"the round has failed: {type(error).__name__}; see the log")
             await self._end(FAILED)
-            return bool(self.minutes.unheard())
+            return bool(self._history.unanswered())
 
     async def _move(self) -> bool:
-        """Whether there was something to do."""
-        place = self.place
-        if place.ended != place.stops or place.cleared > self.state.heard:
-            stops = place.stops
-            if self.state.floor.going or place.cleared > self.state.heard:
+        """Make the next move; False: there is none.
+
+        Stops come first, then the end of the host, then people, then agents.
+        """
+        control, history = self._control, self._history
+        if control.stopping or history.cleared:
+            mark = control.mark()  # a stop that comes while this one is stored ends the next round
+            if self._state.floor.going or history.cleared:
                 await self._end(STOPPED)
-            place.ended = stops
+            control.carried_out(mark)
             return True
-        if place.closing.is_set():
+        if control.closing.is_set():
             return False
-        if self.minutes.unheard() and not self._waits_its_turn:
+        if history.unanswered() and not self._must_follow:
             await self._open()
             return True
-        here = without_strangers(self.state.floor, [one.name for one in place.speaker.members])
-        floor, deep = without_deep_calls(here, self.room.rules)
-        self.minutes.assume(lambda state: replace(state, floor=floor))
-        match next_move(floor, self.room.rules, met=deep or self._met()):
+        members = [one.name for one in self._settings.members]
+        state, deep = drop_impossible(self._state, self._room.rules, members)
+        history.assume(lambda _: state)
+        match next_move(state.floor, self._room.rules, met=deep or self._met()):
             case Over(reason):
                 await self._end(reason)
             case Choose():
@@ -207,285 +323,253 @@ class RoomActor(Actor[RoomMessages]):
                 return False
         return True
 
-    # Rounds
+    @property
+    def _must_follow(self) -> bool:
+        """Whether new messages wait for the end of the round. They never wait for an approval."""
+        going = self._state.floor.going and not self._state.held
+        return self._room.mode == "followup" and going
+
+    def _met(self) -> str:
+        """The condition or the limit that ends the round."""
+        if not self._state.floor.going:
+            return ""
+        if limit := self._members.exhausted():
+            return limit
+        return self._room.until.met(self._view()) if self._room.until else ""
+
+    # Recovery
 
     async def _recover(self) -> bool:
         """Go on where the last host, or the last life of this actor, was cut off."""
         self._recovered = True
-        await self.minutes.tell_again()
-        unheard = self.minutes.unheard()
-        if not (self.state.floor.going or unheard):
+        history = self._history
+        await history.republish()
+        unanswered = history.unanswered()
+        if not (self._state.floor.going or unanswered):
             return True
-        cut = [turn.name for turn in self.state.floor.speaking if not self.state.holds(turn.name)]
-        expected = await self._find(cut)
-        latest = max((one.at for one in self.minutes.messages[-1:]), default=0.0)
-        old = wall_time() - max(self.state.opened, latest) >= self.place.resume_within
-        if old and (unheard or not (expected or self.state.held)):
-            await self.minutes.warn("the host was away for long: say it again to have it answered")
+        cut = [turn.name for turn in self._state.floor.speaking if not self._state.holds(turn.name)]
+        expected = await self._find_runs(cut)
+        latest = max((one.at for one in history.messages[-1:]), default=0.0)
+        old = wall_time() - max(self._state.opened, latest) >= self._live.resume_within
+        if old and (unanswered or not (expected or self._state.held)):
+            await history.warn("the host was away for long: say it again to have it answered")
             await self._end(INTERRUPTED)
         elif cut:
-            await self._give_back([name for name in cut if not self.state.holds(name)])
+            await self._repeat([name for name in cut if not self._state.holds(name)])
         return True
 
-    async def _find(self, cut: list[str]) -> bool:
-        """Hear what came of turns that were cut off; whether one goes on, or waits for a person."""
-        expected, speaker = False, self.place.speaker
+    async def _find_runs(self, cut: Sequence[str]) -> bool:
+        """Wait for the runs of turns that were cut off, which may have completed or may go on.
+
+        Whether one goes on, or waits for a person.
+        """
+        expected, members = False, self._members
         for name in cut:
-            run = await speaker.late.last(speaker.session(name), self.state.given)
+            run = await members.detached.run_since(members.session(name), self._state.given)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                await self._wait_for(name, run.run_id, Usage(), self._shown_to(name))
+                # It was shown what there was when it got the floor.
+                shown = [one.seq for one in self._history.messages if one.at <= self._state.given]
+                agents, people = max(shown, default=0), self._state.heard
+                note = partial(shown_at_least, names=[name], agents=agents, people=people)
+                await self._suspend(name, run.run_id, Usage(), note)
             elif run is not None:
-                speaker.waited(0.0, run.usage)
+                members.add_detached(0.0, run.usage)
         return expected
 
-    def _shown_to(self, name: str) -> Change:
-        """Note what a member must have been told when it got the floor that it has."""
-        messages = self.minutes.messages
-
-        def change(state: RoomState) -> RoomState:
-            shown = [one.seq for one in messages if one.at <= state.given]
-            return replace(
-                state,
-                seen=_raised(state.seen, [name], max(shown, default=0)),
-                told=_raised(state.told, [name], state.heard),
-            )
-
-        return change
-
-    async def _give_back(self, cut: list[str]) -> None:
-        """Who was cut off speaks again, in another turn, unless that could do something twice."""
-        again = [name for name in cut if await self.place.speaker.may_repeat(name)]
+    async def _repeat(self, cut: Sequence[str]) -> None:
+        """Members who were cut off speak again, in another turn, unless that has effects twice."""
+        again = [name for name in cut if await self._members.may_repeat(name)]
         for name in cut:
             if name not in again:
-                await self.minutes.warn(f"{name} was cut off while it used its tools")
+                await self._history.warn(f"{name} was cut off while it used its tools")
+        await self._history.record(
+            lambda state: replace(recover_round(state, again), usage=self._members.usage)
+        )
 
-        def change(state: RoomState) -> RoomState:
-            kept = [turn.name for turn in state.floor.speaking if state.holds(turn.name)]
-            floor = after_a_crash(state.floor, again, kept)
-            return replace(state, floor=floor, usage=self.place.speaker.usage)
-
-        await self.minutes.record(change)
-
-    @property
-    def _waits_its_turn(self) -> bool:
-        """Whether what people say waits for the end of the round; never for an approval."""
-        going = self.state.floor.going and not self.state.held
-        return self.room.mode == "followup" and going
+    # Rounds
 
     async def _open(self) -> None:
-        """A round for all that people have said meanwhile, or for the first of it."""
-        self.place.adopt()
-        new, infos = self.minutes.unheard(), self.place.speaker.members
-        if self.room.mode == "followup":
+        """Open a round for all unanswered messages, or for the first of them."""
+        self._settings.adopt()
+        new, infos = self._history.unanswered(), self._settings.members
+        if self._room.mode == "followup":
             new = new[:1]
-        calls = [name for one in new for name in self.room.speakers.called(one.text, infos)]
+        calls = [name for one in new for name in self._room.speakers.called(one.text, infos)]
         called = only_members(calls, self._view())
-
-        def change(state: RoomState) -> RoomState:
-            return replace(
-                state,
-                floor=opened(state.floor, called),
-                heard=new[-1].seq,
-                opened=wall_time(),
-                usage=Usage(),
-            )
-
-        await self.minutes.record(change)
-        self.place.speaker.begin(self.room.limits, self.state)
-
-    def _met(self) -> str:
-        """The condition or the limit that ends the round."""
-        if not self.state.floor.going:
-            return ""
-        if limit := self.place.speaker.exhausted():
-            return limit
-        return self.room.until.met(self._view()) if self.room.until else ""
+        await self._history.record(
+            lambda state: open_round(state, called, heard=new[-1].seq, now=wall_time())
+        )
+        self._members.begin_round(self._room.limits, self._state)
 
     async def _choose(self) -> None:
-        overtaken, view = self.place.fence(), self._view()
+        mark, view = self._control.mark(), self._view()
         names: tuple[str, ...] = ()
-        with trio.CancelScope() as self.place.choosing:
-            names = await self._picked(view, overtaken)
-        self.place.choosing = None
-        if overtaken():
+        with self._control.choosing():
+            names = await self._picked(view, partial(self._control.overtaken, mark))
+        if self._control.overtaken(mark):
             return
-        floor, reason = chosen(self.state.floor, names, view.free)
-        if reason:
+        if reason := no_choice(self._state.floor, names, view.free):
             await self._end(reason)
         else:
-            self.minutes.assume(lambda state: replace(state, floor=floor))
+            self._history.assume(partial(choose, names=names))
 
-    async def _picked(self, view: RoomView, overtaken: Callable[[], bool]) -> tuple[str, ...]:
-        ask = partial(self.place.speaker.ask, overtaken)
+    async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
+        ask = partial(self._members.ask_model, too_late)
         try:
-            return only_members(await self.room.speakers.pick(view, ask), view)
+            return only_members(await self._room.speakers.pick(view, ask), view)
         except NoSuchMember as error:
-            await self.minutes.warn(str(error))
+            await self._history.warn(str(error))
         except Exception as error:
-            _log.error("nobody could be chosen", room=self.room.name, exc_info=error)
-            await self.minutes.warn(f"nobody could be chosen: {type(error).__name__}; see the log")
+            _log.error("nobody could be chosen", room=self._room.name, exc_info=error)
+            await self._history.warn(f"nobody could be chosen: {type(error).__name__}; see the log")
         return ()
 
     async def _give(self, speakers: tuple[Due, ...]) -> None:
-        """Their turns are counted on disk before they begin."""
-        overtaken, number = self.place.fence(), self.state.floor.turns
-        messages = tuple(self.minutes.messages)
-        shown = self._shown = self.minutes.last
-        heard = self._heard = self.state.heard
-        self._untold = {due.name for due in speakers}
-        self.interjections.begin(heard)
-        await self.minutes.record(
-            lambda state: replace(state, floor=given(state.floor, speakers), given=wall_time())
-        )
+        """Give the floor, and wait for the turns. They are counted on disk before they begin."""
+        number, heard = self._state.floor.turns, self._state.heard
+        messages, untold = tuple(self._history.messages), {due.name for due in speakers}
+        batch = _Batch(self._control.mark(), self._history.last, heard, untold)
+        self._batch = batch
+        self._steering.begin_batch(heard)
+        await self._history.record(lambda state: give_floor(state, speakers, now=wall_time()))
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
             for due in speakers:
-                if overtaken():
+                if self._control.overtaken(batch.mark):
                     break
                 number += 1
-                left = self.room.max_turns - number
-                await self.place.voice.say(RoomTurn(due.name, number, left))
-                after = self.state.seen.get(due.name, 0)
-                people = range(self.state.told.get(due.name, after) + 1, heard + 1)
-                text = told(
-                    messages, name=due.name, agents=after, people=people, most=self.room.history
+                left = self._room.max_turns - number
+                await self._publisher.publish(RoomTurn(due.name, number, left))
+                agents = self._state.seen.get(due.name, 0)
+                people = range(self._state.told.get(due.name, agents) + 1, heard + 1)
+                text = render_for_member(
+                    messages, name=due.name, agents=agents, people=people, most=self._room.history
                 )
-                turn = _Given(due, text, shown, heard, overtaken, before)
+                turn = _Given(due.name, text, batch, before)
                 before = turn.done
-                nursery.start_soon(self._speak, turn)
+                nursery.start_soon(self._take_turn, turn)
 
-    async def _speak(self, given: _Given) -> None:
-        place, name = self.place, given.due.name
-        leave = place.voice.listen_to(place.speaker.session(name))
+    async def _take_turn(self, given: _Given) -> None:
+        name, batch = given.name, given.batch
+        too_late = partial(self._control.overtaken, batch.mark)
+        end_forwarding = self._publisher.forward(self._members.session(name))
         try:
-            turn = await place.speaker.turn(name, given.text, given.overtaken)
+            turn = await self._members.take_turn(name, given.text, too_late)
             if turn.run_id:
-                self._untold.discard(name)
+                batch.untold.discard(name)
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
-            cut_off = given.overtaken() or place.closing.is_set()
-            if turn.waits:
-                await self._wait_for(name, turn.run_id, turn.usage, self._noting(given))
+            cut_off = too_late() or self._control.closing.is_set()
+            if turn.suspended:
+                await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
             elif not (cut_off and turn.problem):
-                note = self._noting(given) if turn.run_id else _nothing
-                await self._spoken(name, turn, note)
+                note = self._shown(name, batch) if turn.run_id else _unchanged
+                await self._end_turn(name, turn, note)
         finally:
-            leave()
+            end_forwarding()
             given.done.set()
 
-    async def _spoken(self, name: str, turn: Turn, note: Change, *, late: bool = False) -> None:
-        """A turn is over; ``late``: its member may not have the floor any more."""
-        text = without_name(turn.text, name)
-        if turn.problem:
-            await self.minutes.warn(f"{name} has not answered: {turn.problem}")
-        silent = is_pass(text)
-        infos = self.place.speaker.members
-        called = [] if silent else list(self.room.speakers.called(text, infos))
-        if turn.given in (member.name for member in infos):
-            called.insert(0, turn.given)
-        elif turn.given:
-            await self.minutes.warn(
-                f"{name} has given the floor to {turn.given!r}, who is not here"
-            )
-
-        def change(state: RoomState) -> RoomState:
-            floor = state.floor
-            if not late or state.holds(name):
-                floor = spoken(floor, name, silent=silent, called=dict.fromkeys(called))
-            return replace(note(state), floor=floor, usage=self.place.speaker.usage)
-
-        words = () if silent else (Words(name, text, run_id=turn.run_id),)
-        await self.minutes.record(change, *words)
-
-    def _noting(self, given: _Given) -> Change:
-        """Note what was told to a member in its turn."""
-        name = given.due.name
-        entered = self.interjections.spoken(name)
-        people = (one for one in self.minutes.messages if one.kind == "person")
-        later = [one for one in people if one.seq > given.heard]
-
-        def change(state: RoomState) -> RoomState:
-            return replace(
-                state,
-                heard=self.interjections.heard(self.minutes.unheard(), state.heard),
-                seen={**state.seen, name: given.shown},
-                told={**state.told, name: prefix(later, entered, given.heard)},
-            )
-
-        return change
-
-    # Turns that wait for a person
-
-    async def _wait_for(self, name: str, run_id: str, counted: Usage, note: Change) -> None:
-        """A turn outlives its task: the floor stays its own until people say something else."""
-        waits = Waiting(run_id, self.state.floor.round, wall_time(), counted)
-        await self.minutes.record(
-            lambda state: replace(note(state), waiting={**state.waiting, name: waits})
-        )
-        self.start_soon(self._hear, name, waits)
-
-    async def _hear(self, name: str, waits: Waiting) -> None:
-        """Wait until such a turn is over, and let the round go on, if it is still the same."""
-        place, overtaken = self.place, self.place.fence()
-        session = place.speaker.session(name)
-        leave = place.voice.listen_to(session)
-        try:
-            turn = await place.speaker.late.outcome(session, waits.run_id)
-        finally:
-            leave()
-        seconds = max(0.0, wall_time() - waits.since)
-        holds = self.state.holds(name)
-        if holds:
-            place.speaker.waited(seconds, more(turn.usage, waits.counted))
+    def _shown(self, name: str, batch: _Batch) -> Change:
+        """Note the messages that a member has read in its turn."""
+        entered = self._steering.entered(name)
+        people = (one for one in self._history.messages if one.kind == "person")
+        later = [one for one in people if one.seq > batch.heard]
 
         def note(state: RoomState) -> RoomState:
-            others = {other: one for other, one in state.waiting.items() if other != name}
-            opened = state.opened + seconds if holds else state.opened
-            return replace(state, waiting=others, opened=opened)
+            return shown_in_turn(
+                state,
+                name,
+                agents=batch.shown,
+                people=last_of_prefix(later, entered, batch.heard),
+                heard=self._steering.heard(self._history.unanswered(), state.heard),
+            )
 
-        if turn.problem and overtaken():
-            await self.minutes.record(note, patient=False)
-        else:
-            await self._spoken(name, turn, note, late=True)
-        if self.state.floor.going:
-            self._drive_soon()
+        return note
+
+    async def _end_turn(self, name: str, turn: Turn, note: Change, *, late: bool = False) -> None:
+        """Store the result of a turn. ``late``: its member may not have the floor any more."""
+        text = without_name(turn.text, name)
+        if turn.problem:
+            await self._history.warn(f"{name} has not answered: {turn.problem}")
+        silent = is_pass(text)
+        infos = self._settings.members
+        called = [] if silent else list(self._room.speakers.called(text, infos))
+        if turn.floor_to in (member.name for member in infos):
+            called.insert(0, turn.floor_to)
+        elif turn.floor_to:
+            await self._history.warn(
+                f"{name} has given the floor to {turn.floor_to!r}, who is not here"
+            )
+
+        def change(state: RoomState) -> RoomState:
+            has_floor = not late or state.holds(name)
+            state = note(state)
+            if has_floor:
+                state = end_turn(state, name, silent=silent, called=dict.fromkeys(called))
+            return replace(state, usage=self._members.usage)
+
+        draft = None if silent else Draft(name, text, run_id=turn.run_id)
+        await self._history.record(change, draft)
 
     async def _end(self, reason: str) -> None:
-        """The round is over. What has been said and is not answered stays so if it was cut off."""
-        cleared = self.place.said if reason in (FAILED, INTERRUPTED) else self.place.cleared
+        """End the round. A round that was cut off leaves its messages unanswered."""
+        history, batch = self._history, self._batch
+        cleared = history.said if reason in (FAILED, INTERRUPTED) else self._control.cleared
 
         def change(state: RoomState) -> RoomState:
             speaking = [turn.name for turn in state.floor.speaking]
-            names = [name for name in speaking if name not in self._untold]
-            return replace(
-                state,
-                floor=ended(state.floor, reason),
-                heard=max(state.heard, cleared),
-                seen=_raised(state.seen, names, self._shown),
-                told=_raised(state.told, names, self._heard),
-                usage=self.place.speaker.usage,
-            )
+            told = [name for name in speaking if name not in batch.untold]
+            after = end_round(state, reason, heard=cleared)
+            after = shown_at_least(after, told, agents=batch.shown, people=batch.heard)
+            return replace(after, usage=self._members.usage)
 
-        await self.minutes.end(change, reason, patient=reason not in (STOPPED, FAILED))
+        await history.end(change, reason, patient=reason not in (STOPPED, FAILED))
+
+    # Turns that outlive their task
+
+    async def _suspend(self, name: str, run_id: str, counted: Usage, note: Change) -> None:
+        """Store that a turn waits for a person; the floor stays its own until people speak again.
+
+        ``counted``: the part of its usage that the round has paid for.
+        """
+        waits = Waiting(run_id, self._state.floor.round, wall_time(), counted)
+        await self._history.record(lambda state: suspend_turn(note(state), name, waits))
+        self.start_soon(self._await_detached, name, waits)
+
+    async def _await_detached(self, name: str, waits: Waiting) -> None:
+        """Wait until such a turn is over, and let the round go on, if it is still the same."""
+        mark, members = self._control.mark(), self._members
+        session = members.session(name)
+        end_forwarding = self._publisher.forward(session)
+        try:
+            turn = await members.detached.outcome(session, waits.run_id)
+        finally:
+            end_forwarding()
+        seconds = 0.0
+        if self._state.holds(name):
+            seconds = max(0.0, wall_time() - waits.since)
+            members.add_detached(seconds, usage_between(waits.counted, turn.usage))
+        note = partial(settle_turn, name=name, seconds=seconds)
+        if turn.problem and self._control.overtaken(mark):
+            await self._history.record(note, patient=False)
+        else:
+            await self._end_turn(name, turn, note, late=True)
+        if self._state.floor.going:
+            self._drive_soon()
 
     def _view(self) -> RoomView:
-        state, messages = self.state, self.minutes.messages
+        state, messages = self._state, self._history.messages
         return RoomView(
-            room=self.room.name,
-            members=self.place.speaker.members,
-            messages=tuple(messages[-self.room.history :]),
+            room=self._room.name,
+            members=self._settings.members,
+            messages=tuple(messages[-self._room.history :]),
             round=tuple(one for one in messages if one.round == state.floor.round),
             floor=state.floor,
-            left=self.room.max_turns - state.floor.turns,
+            left=self._room.max_turns - state.floor.turns,
             elapsed=max(0.0, wall_time() - state.opened) if state.opened else 0.0,
         )
 
 
-def _nothing(state: RoomState) -> RoomState:
-    """No change."""
+def _unchanged(state: RoomState) -> RoomState:
     return state
-
-
-def _raised(numbers: dict[str, int], names: Sequence[str], least: int) -> dict[str, int]:
-    return numbers | {name: max(least, numbers.get(name, 0)) for name in names}

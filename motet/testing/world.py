@@ -223,7 +223,7 @@ class HostWorld:
     def _at_work(self) -> list[str]:
         tree = self.host._tree  # pyright: ignore[reportPrivateUsage]
         runs = [f"run {run.id} of {run.session}: {run.state}" for run in tree.table.runs.values()]
-        rooms = [f"room {place.name}" for place in tree.places.known.values() if not place.waits]
+        rooms = [f"room {one.name}" for one in tree.places.rooms.values() if not one.waits]
         return [*runs, *rooms]
 
 
@@ -248,11 +248,11 @@ async def _settled(host: Host, limit: float) -> bool:
         while True:
             await trio.testing.wait_all_tasks_blocked()
             runs = [run for run in tree.table.runs.values() if not run.ended.is_set()]
-            places = [place for place in tree.places.known.values() if not place.idle.is_set()]
+            idle = [one.control.idle for one in tree.places.rooms.values()]
             if runs:
                 await runs[0].ended.wait()
-            elif places:
-                await places[0].idle.wait()
+            elif busy := [one for one in idle if not one.is_set()]:
+                await busy[0].wait()
             elif len(tree.table.arrivals):
                 await trio.sleep(0.01)
             else:

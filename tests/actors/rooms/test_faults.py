@@ -14,8 +14,8 @@ from trio.testing import MockClock
 
 import motet
 from motet.actors.rooms.definition import Condition
+from motet.actors.rooms.history import RoomHistory
 from motet.actors.rooms.selection import AskModel, Speakers
-from motet.actors.rooms.state import Minutes
 from motet.protocols.events import RoomIdle, RoomTurn
 from motet.protocols.rooms import FAILED, NOBODY, STOPPED, RoomView
 from motet.protocols.sessions import ShuttingDown
@@ -214,11 +214,11 @@ class Stumbles(Condition):
 async def test_a_room_whose_actor_has_crashed_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     crashes: list[str] = []
 
-    async def warn(_: Minutes, message: str) -> None:
+    async def warn(_: RoomHistory, message: str) -> None:
         crashes.append(message)
         raise AssertionError("a defect of the room itself")
 
-    monkeypatch.setattr(Minutes, "warn", warn)
+    monkeypatch.setattr(RoomHistory, "warn", warn)
     room = attrs.evolve(alone(agent("ann", "yes")), until=Stumbles())
     async with motet.open_host() as host:
         opened = await host.open_room(room)

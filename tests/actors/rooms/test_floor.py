@@ -2,45 +2,161 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from typing import get_args
+
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from motet.actors.rooms.floor import (
+    TRANSITIONS,
     Choose,
     Give,
     Over,
+    Phase,
     Rules,
+    Transition,
     Wait,
-    after_a_crash,
-    chosen,
-    ended,
+    choose,
+    drop_impossible,
+    end_round,
+    end_turn,
+    give_floor,
     next_move,
-    opened,
-    spoken,
-    without_deep_calls,
+    no_choice,
+    open_round,
+    phase_of,
+    recover_round,
+    settle_turn,
+    shown_at_least,
+    suspend_turn,
 )
-from motet.actors.rooms.floor import given as floor_given
-from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor
+from motet.protocols.rooms import DEPTH, NOBODY, SILENT, TURNS, Due, Floor, RoomState, Waiting
 
 NAMES = ["ann", "ben", "cid"]
+PHASES = get_args(Phase)
 
 
-def step(floor: Floor, rules: Rules, draw: st.DataObject) -> Floor:
-    """What a room does next, where members say and call whatever they like."""
-    floor, deep = without_deep_calls(floor, rules)
-    match next_move(floor, rules, met=deep):
+def opened(*called: str, state: RoomState | None = None) -> RoomState:
+    return open_round(state or RoomState(), called, heard=1, now=0.0)
+
+
+def with_floor(*names: str) -> RoomState:
+    return give_floor(opened(*names), [Due(name) for name in names], now=0.0)
+
+
+def waiting(state: RoomState, name: str) -> RoomState:
+    return suspend_turn(state, name, Waiting(f"run of {name}", state.floor.round, 0.0))
+
+
+def in_phase(phase: Phase) -> RoomState:
+    match phase:
+        case "idle":
+            return RoomState()
+        case "deciding":
+            return opened("ann")
+        case "speaking":
+            return with_floor("ann", "ben")
+        case "held":
+            return waiting(with_floor("ann"), "ann")
+
+
+def after(transition: Transition, state: RoomState) -> RoomState:
+    """The state after a transition of the first speaker, if it needs one."""
+    name = state.floor.speaking[0].name if state.floor.speaking else "ann"
+    match transition:
+        case "open":
+            return opened("ben", state=state)
+        case "choose":
+            return choose(state, ["ben"])
+        case "give":
+            return give_floor(state, [Due("ann")], now=0.0)
+        case "suspend":
+            return waiting(state, name)
+        case "settle":
+            return settle_turn(state, name, 0.0)
+        case "speak":
+            return end_turn(state, name, silent=True)
+        case "recover":
+            return recover_round(state)
+        case "end":
+            return end_round(state, "over")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("transition", get_args(Transition))
+def test_a_transition_leads_where_the_table_says_or_raises(
+    phase: Phase, transition: Transition
+) -> None:
+    state = in_phase(phase)
+    assert phase_of(state) == phase
+    if transition in TRANSITIONS[phase]:
+        assert phase_of(after(transition, state)) in TRANSITIONS[phase][transition]
+    else:
+        with pytest.raises((RuntimeError, ValueError)):
+            after(transition, state)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_every_way_through_the_table_keeps_the_floor_in_order(data: st.DataObject) -> None:
+    """Law: turns are never given back within a round, nobody has the floor twice, and nobody who
+    has it waits for it.
+    """
+    state = RoomState()
+    for _ in range(12):
+        before, transition = state, data.draw(st.sampled_from(list(TRANSITIONS[phase_of(state)])))
+        speaking = [turn.name for turn in state.floor.speaking]
+        free = [name for name in speaking if not state.holds(name)]
+        match transition:
+            case "give":
+                names = [due.name for due in state.floor.due] or ["cid"]
+                some = names[: data.draw(st.integers(1, len(names)))]
+                state = give_floor(state, [Due(name) for name in some], now=0.0)
+            case "suspend":
+                assume(free)
+                state = waiting(state, data.draw(st.sampled_from(free)))
+            case "speak":
+                assume(free)
+                called = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
+                name = data.draw(st.sampled_from(free))
+                state = end_turn(state, name, silent=data.draw(st.booleans()), called=called)
+            case "settle":
+                state = settle_turn(state, data.draw(st.sampled_from(speaking or NAMES)), 1.0)
+            case "recover":
+                state = recover_round(state, free[:1])
+            case "open" | "choose" | "end":
+                state = after(transition, state)
+        floor = state.floor
+        assert phase_of(state) in TRANSITIONS[phase_of(before)][transition]
+        assert floor.round > before.floor.round or floor.turns >= before.floor.turns
+        on_floor = [turn.name for turn in floor.speaking]
+        assert len(set(on_floor)) == len(on_floor)
+
+
+def test_every_phase_can_be_reached_and_left() -> None:
+    reached = {to for steps in TRANSITIONS.values() for ends in steps.values() for to in ends}
+    assert reached == set(PHASES) == set(TRANSITIONS)
+    assert all("end" in steps and "open" in steps for steps in TRANSITIONS.values())
+
+
+def step(state: RoomState, rules: Rules, draw: st.DataObject) -> RoomState:
+    """The next move of a room whose members say and call whatever they like."""
+    state, deep = drop_impossible(state, rules, NAMES)
+    match next_move(state.floor, rules, met=deep):
         case Over(reason):
-            return ended(floor, reason)
+            return end_round(state, reason)
         case Give(speakers):
-            return floor_given(floor, speakers)
+            return give_floor(state, speakers, now=0.0)
         case Choose():
             names = draw.draw(st.lists(st.sampled_from(NAMES), max_size=2))
-            floor, reason = chosen(floor, names, NAMES)
-            return ended(floor, reason) if reason else floor
+            reason = no_choice(state.floor, names, NAMES)
+            return end_round(state, reason) if reason else choose(state, names)
         case Wait():
-            name = draw.draw(st.sampled_from([due.name for due in floor.speaking]))
+            name = draw.draw(st.sampled_from([due.name for due in state.floor.speaking]))
             called = draw.draw(st.lists(st.sampled_from(NAMES), unique=True))
-            return spoken(floor, name, silent=draw.draw(st.booleans()), called=called)
+            return end_turn(state, name, silent=draw.draw(st.booleans()), called=called)
 
 
 @settings(max_examples=100)
@@ -58,84 +174,103 @@ def test_a_round_ends_within_its_turns_whatever_is_said(
     rules: Rules, called: list[str], data: st.DataObject
 ) -> None:
     """Law: turns <= max_turns at every moment, and the round is over after finitely many moves."""
-    floor = opened(Floor(), called)
+    state = opened(*called)
     for _ in range(rules.max_turns * 4 + 4):
-        if not floor.going:
+        if not state.floor.going:
             break
-        before = floor
-        floor = step(floor, rules, data)
+        before = state.floor
+        state = step(state, rules, data)
+        floor = state.floor
         assert floor.turns <= rules.max_turns
         assert floor.turns >= before.turns, "no turn is given back"
         assert len(floor.speaking) <= rules.concurrency
         assert len({due.name for due in floor.speaking}) == len(floor.speaking)
         assert all(due.depth <= rules.max_depth for due in floor.speaking)
-    assert not floor.going
-    assert floor.reason
+    assert not state.floor.going
+    assert state.floor.reason
 
 
 def test_a_person_opens_a_round_with_fresh_counters_and_an_agent_does_not() -> None:
-    floor = Floor(round=4, going=True, turns=7, passes=2, last="ann")
-    assert opened(floor, ["ben"]) == Floor(round=5, going=True, due=(Due("ben"),), last="ann")
-    speaking = floor_given(opened(Floor(), ["ann"]), [Due("ann")])
-    assert spoken(speaking, "ann", silent=False, called=["ben"]).round == 1
+    before = RoomState(Floor(round=4, going=True, turns=7, passes=2, last="ann"))
+    floor = opened("ben", state=before).floor
+    assert floor == Floor(round=5, going=True, due=(Due("ben"),), last="ann")
+    assert end_turn(with_floor("ann"), "ann", silent=False, called=["ben"]).floor.round == 1
 
 
 def test_two_who_call_each_other_are_stopped_by_the_depth() -> None:
-    rules, floor, order = Rules(max_turns=99, max_depth=3), opened(Floor(), ["ann"]), list[str]()
-    while floor.going:
-        floor, deep = without_deep_calls(floor, rules)
-        move = next_move(floor, rules, met=deep)
+    rules, state, order = Rules(max_turns=99, max_depth=3), opened("ann"), list[str]()
+    while state.floor.going:
+        state, deep = drop_impossible(state, rules, NAMES)
+        move = next_move(state.floor, rules, met=deep)
         if isinstance(move, Over):
-            floor = ended(floor, move.reason)
+            state = end_round(state, move.reason)
             break
         assert isinstance(move, Give)
         (speaker,) = move.speakers
         order.append(speaker.name)
         other = "ben" if speaker.name == "ann" else "ann"
-        floor = spoken(
-            floor_given(floor, move.speakers), speaker.name, silent=False, called=[other]
-        )
+        state = give_floor(state, move.speakers, now=0.0)
+        state = end_turn(state, speaker.name, silent=False, called=[other])
     assert order == ["ann", "ben", "ann", "ben"], "the person's call, and three hops"
-    assert floor.reason == DEPTH
+    assert state.floor.reason == DEPTH
+
+
+def test_calls_of_agents_that_have_left_the_room_are_dropped() -> None:
+    state, reason = drop_impossible(opened("ann", "ben"), Rules(), ["ben"])
+    assert (state.floor.due, reason) == ((Due("ben"),), "")
+    state, reason = drop_impossible(opened("ann"), Rules(max_depth=0), [])
+    assert (state.floor.due, reason) == ((), ""), "the depth is not the reason"
 
 
 def test_nobody_can_call_itself_and_nobody_waits_twice() -> None:
-    floor = floor_given(opened(Floor(), ["ann", "ben"]), [Due("ann")])
-    floor = spoken(floor, "ann", silent=False, called=["ann", "ben", "cid"])
-    assert floor.due == (Due("ben"), Due("cid", 1))
+    state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
+    state = end_turn(state, "ann", silent=False, called=["ann", "ben", "cid"])
+    assert state.floor.due == (Due("ben"), Due("cid", 1))
 
 
 def test_a_round_ends_when_all_have_passed_and_when_nobody_is_chosen() -> None:
     passed = Floor(round=1, going=True, turns=3, passes=3)
-    assert chosen(passed, ["ann"], NAMES) == (passed, SILENT)
+    assert no_choice(passed, ["ann"], NAMES) == SILENT
     open_still = Floor(round=1, going=True, turns=3, passes=2)
-    assert chosen(open_still, [], NAMES) == (open_still, NOBODY)
-    assert chosen(open_still, ["ann", "ann"], NAMES)[0].due == (Due("ann"),)
+    assert no_choice(open_still, [], NAMES) == NOBODY
+    assert no_choice(open_still, ["ann"], NAMES) == ""
+    assert choose(RoomState(open_still), ["ann", "ann"]).floor.due == (Due("ann"),)
 
 
 def test_a_word_between_makes_passes_count_anew() -> None:
-    floor = Floor(round=1, going=True, turns=3, passes=2, speaking=(Due("ann"),))
-    assert spoken(floor, "ann", silent=True).passes == 3
-    assert spoken(floor, "ann", silent=False).passes == 0
+    state = RoomState(Floor(round=1, going=True, turns=3, passes=2, speaking=(Due("ann"),)))
+    assert end_turn(state, "ann", silent=True).floor.passes == 3
+    assert end_turn(state, "ann", silent=False).floor.passes == 0
 
 
 def test_what_was_used_of_a_round_stays_used_after_a_crash() -> None:
-    floor = floor_given(opened(Floor(), ["ann", "ben"]), [Due("ann")])
-    floor = after_a_crash(floor)
+    state = give_floor(opened("ann", "ben"), [Due("ann")], now=0.0)
+    floor = recover_round(state).floor
     assert (floor.turns, floor.speaking, floor.due) == (1, (), (Due("ben"),))
     assert next_move(floor, Rules(max_turns=1)) == Over(TURNS)
 
 
 def test_who_was_cut_off_may_speak_again_first_and_pays_for_it() -> None:
-    floor = floor_given(opened(Floor(), ["ann", "ben"]), [Due("ann", 2)])
-    floor = after_a_crash(floor, ["ann"])
-    assert floor.due == (Due("ann", 2), Due("ben"))
-    assert floor_given(floor, [Due("ann", 2)]).turns == 2
+    state = give_floor(opened("ann", "ben"), [Due("ann", 2)], now=0.0)
+    state = recover_round(state, ["ann"])
+    assert state.floor.due == (Due("ann", 2), Due("ben"))
+    assert give_floor(state, [Due("ann", 2)], now=0.0).floor.turns == 2
 
 
 def test_several_may_speak_at_once_but_not_more_than_there_are_turns() -> None:
-    floor = opened(Floor(), NAMES)
+    floor = opened(*NAMES).floor
     assert next_move(floor, Rules(max_turns=2, concurrency=3)) == Give((Due("ann"), Due("ben")))
     assert next_move(floor, Rules(concurrency=2)) == Give((Due("ann"), Due("ben")))
-    floor = floor_given(floor, [Due("ann"), Due("ben")])
+    floor = give_floor(opened(*NAMES), [Due("ann"), Due("ben")], now=0.0).floor
     assert next_move(floor, Rules(concurrency=3)) == Wait(), "the next get what these have said"
+
+
+def test_time_spent_waiting_for_a_person_does_not_age_a_round() -> None:
+    state = waiting(replace(with_floor("ann"), opened=100.0), "ann")
+    assert settle_turn(state, "ann", 30.0).opened == 130.0
+
+
+def test_a_member_is_never_told_less_than_before() -> None:
+    state = RoomState(seen={"ann": 5}, told={"ann": 2})
+    after_all = shown_at_least(state, ["ann", "ben"], agents=3, people=4)
+    assert (after_all.seen, after_all.told) == ({"ann": 5, "ben": 3}, {"ann": 4, "ben": 4})

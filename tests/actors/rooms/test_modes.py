@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.rooms.member import Late
+from motet.actors.rooms.member import DetachedTurns
 from motet.actors.rooms.opening import OpenRoom, RoomEvents
 from motet.protocols.chat import UserMessage
 from motet.protocols.events import AnyEvent, RoomIdle
@@ -146,6 +146,6 @@ async def test_what_was_to_enter_a_turn_is_not_taken_for_the_turn() -> None:
         first = await host.run("ann", "the turn", session="s")
         await host.run("ann", "what somebody said meanwhile", session="s")
         tree = host._tree  # pyright: ignore[reportPrivateUsage]
-        found = await Late(tree.store, tree.services).last("s", 1.0)
+        found = await DetachedTurns(tree.store, tree.services).run_since("s", 1.0)
         assert found is not None
         assert found.run_id == first.run_id

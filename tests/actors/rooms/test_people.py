@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.rooms.api import RoomDesk
+from motet.actors.rooms.api import RoomApi
 from motet.protocols.errors import NotFound, UnknownName
 from motet.protocols.rooms import RoomChange, RoomPlan
 from motet.protocols.sessions import Principal
@@ -19,7 +19,7 @@ ALICE, BOB, EVE = Principal("alice"), Principal("bob"), Principal("eve")
 ADMIN = Principal("root", role="admin")
 
 
-async def refuses(desk: RoomDesk, room: str, who: Principal) -> None:
+async def refuses(desk: RoomApi, room: str, who: Principal) -> None:
     """Whatever is asked about it, there is no such room."""
     for ask in (
         desk.get(room, principal=who),

@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.rooms.publisher import Speech, is_pass
+from motet.actors.rooms.publisher import TurnFilter, is_pass
 from motet.protocols.events import Activity, MessageAdded, RunRetrying, TextDelta
 
 PARTS = st.lists(st.sampled_from(["PA", "SS", "PASS", " ", "*", ".", "\n", "no", "p"]), max_size=6)
 
 
-def shown(speech: Speech, texts: list[list[str]]) -> str:
+def shown(turn: TurnFilter, texts: list[list[str]]) -> str:
     """What a client shows that puts deltas where they belong."""
     text = ""
     for i, parts in enumerate(texts):
         at = 0
         for part in parts:
-            heard = speech.heard(TextDelta(i, at, part))
+            heard = turn.shown(TextDelta(i, at, part))
             at += len(part)
             if heard is not None:
                 assert isinstance(heard, TextDelta)
@@ -30,16 +30,16 @@ def shown(speech: Speech, texts: list[list[str]]) -> str:
 @settings(max_examples=80)
 def test_a_client_has_the_last_text_and_never_a_pass(before: list[str], last: list[str]) -> None:
     """Law: what is shown is a beginning of what was said, all of it unless it may be a pass."""
-    text = shown(Speech(), [last])
+    text = shown(TurnFilter(), [last])
     assert text in ("", "".join(last))
     assert not (is_pass("".join(last)) and text)
     if not is_pass("".join(last)) and "no" in last:
-        assert shown(Speech(), [before, last]) == "".join(last)
+        assert shown(TurnFilter(), [before, last]) == "".join(last)
 
 
 def test_the_rest_of_a_turn_is_told_as_of_one_message() -> None:
-    speech = Speech()
+    turn = TurnFilter()
     withdrawn = RunRetrying(1, 10, "overloaded", 3, withdrawn=True)
-    assert speech.heard(withdrawn) == RunRetrying(1, 10, "overloaded", 0, withdrawn=True)
-    assert speech.heard(Activity("tool", 1)) == Activity("tool", 1)
-    assert speech.heard(MessageAdded("assistant", "ann", "hi", 2)) is None
+    assert turn.shown(withdrawn) == RunRetrying(1, 10, "overloaded", 0, withdrawn=True)
+    assert turn.shown(Activity("tool", 1)) == Activity("tool", 1)
+    assert turn.shown(MessageAdded("assistant", "ann", "hi", 2)) is None

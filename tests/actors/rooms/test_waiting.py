@@ -43,7 +43,7 @@ async def held(host: motet.Host, room: OpenRoom) -> str:
 
 
 def _waiting(room: OpenRoom) -> bool:
-    return room._place.waiting  # pyright: ignore[reportPrivateUsage]
+    return bool(room._live.history.state.waiting)  # pyright: ignore[reportPrivateUsage]
 
 
 async def stream(host: motet.Host) -> list[AnyEvent]:

@@ -1,0 +1,263 @@
+"""The history of a room: what was said, and where its round stands, on disk and in memory.
+
+Invariants: one task writes at a time, so that no change is lost to another; memory is never behind
+the disk. A message of a person is refused when it cannot be stored; what the room itself does is
+tried until it is stored or the room is stopped, and then kept in memory until something can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.errors.log import logger
+from motet.actors.rooms.publisher import RoomPublisher
+from motet.actors.rooms.state import RoomControl, RoomSettings
+from motet.protocols.events import MessageAdded, Role, RoomIdle, Warned
+from motet.protocols.rooms import (
+    FindRoom,
+    FindSaid,
+    KeepState,
+    Kind,
+    RoomMessage,
+    RoomState,
+    RoomStoreMessage,
+    Said,
+    Say,
+)
+from motet.protocols.sessions import QueueFull, SessionBusy
+from motet.protocols.storage import StorageError
+from motet.runtime import ActorRef
+from motet.runtime.outside import wall_time
+
+Change: TypeAlias = Callable[[RoomState], RoomState]
+
+WAITING = 100
+"""Messages of people that may wait for the next round."""
+ATTEMPT = 5.0
+"""Seconds for one attempt to write, also while the host closes."""
+PAUSE, LONGEST_PAUSE = 0.1, 10.0
+
+_log = logger("motet.rooms")
+
+
+@attrs.frozen
+class Draft:
+    """A message that is not stored yet. ``run_id``: the run of the turn that wrote it."""
+
+    author: str
+    text: str
+    kind: Kind = "agent"
+    run_id: str | None = None
+
+
+class RoomHistory:
+    """The history of one room. It stays when the room's actor is restarted or passivated.
+
+    Attributes:
+        state: where the round stands; changed by :meth:`record` and :meth:`assume` only.
+        messages: those that a member may still be shown, oldest first.
+        said: number of the last message of a person.
+        touched: when something happened last, by trio's clock.
+    """
+
+    def __init__(
+        self,
+        settings: RoomSettings,
+        control: RoomControl,
+        store: ActorRef[RoomStoreMessage],
+        publisher: RoomPublisher,
+    ) -> None:
+        self.state = RoomState()
+        self.messages: list[RoomMessage] = []
+        self.said = 0
+        self.touched = trio.current_time()
+        self._settings = settings
+        self._control = control
+        self._store = store
+        self._publisher = publisher
+        self._writing = trio.Lock()
+
+    async def load(self) -> None:
+        """Read the stored state, and what the room's actor had done before it crashed."""
+        found = await self._store.ask(FindRoom(self._settings.name, self._settings.room.history))
+        assert found is not None
+        self.messages = list(found.messages)
+        people = (one.seq for one in self.messages if one.kind == "person")
+        self.said = max(self.said, found.state.heard, *people)
+        self._set(found.state)
+
+    @property
+    def last(self) -> int:
+        """Number of the last message."""
+        return self.messages[-1].seq if self.messages else 0
+
+    @property
+    def answered(self) -> int:
+        """The messages of people up to this number open no round any more."""
+        return max(self.state.heard, self._control.cleared)
+
+    @property
+    def cleared(self) -> bool:
+        """Whether a stop has cleared messages, and the stored state does not say so yet."""
+        return self._control.cleared > self.state.heard
+
+    @property
+    def waits(self) -> bool:
+        """Whether the room waits for a person: the round is over, and no other is to be opened."""
+        return not self.state.floor.going and self.said <= self.answered
+
+    def unanswered(self) -> tuple[RoomMessage, ...]:
+        """The messages of people since the last round was opened, or the room was stopped."""
+        after = self.answered
+        return tuple(one for one in self.messages if one.kind == "person" and one.seq > after)
+
+    async def post(self, author: str, text: str, key: str | None) -> Said:
+        """Store a message of a person.
+
+        Raises ``QueueFull``, ``SessionBusy`` (mode ``reject``), ``KeyConflict``, ``StorageError``.
+        """
+        async with self._writing:
+            refusal = self._refusal()
+            if refusal is not None:
+                find = FindSaid(self._settings.name, author, text, key) if key else None
+                said = await self._store.ask(find) if find else None
+                if said is None:
+                    raise refusal
+                return said
+            # Shielded: a caller that is cancelled meanwhile could not tell whether it is on disk.
+            with trio.CancelScope(shield=True):
+                said = await self._say(self.state, Draft(author, text, "person"), key)
+                if not said.duplicate:
+                    await self._publish(self.messages[-1])
+                return said
+        raise AssertionError("nobody cancels this scope")
+
+    def _refusal(self) -> QueueFull | SessionBusy | None:
+        """The reason why no message is taken now."""
+        room, unanswered = self._settings.room, self.unanswered()
+        speaking = self.state.floor.going and not self.state.held
+        if room.mode == "reject" and (speaking or unanswered):
+            return SessionBusy(
+                f"the agents of room {room.name!r} are speaking, and nothing is taken meanwhile: "
+                "try again when their round is over, or stop it"
+            )
+        if len(unanswered) >= WAITING:
+            return QueueFull(
+                f"{WAITING} messages wait in room {room.name!r}: let its agents answer, or stop it"
+            )
+        return None
+
+    async def record(
+        self, change: Change, draft: Draft | None = None, *, patient: bool = True
+    ) -> None:
+        """Store a change of the state, with a message if there is one.
+
+        Tried until it is on disk or a stop comes; once, if it is not to be ``patient``. Cancelled
+        only between two attempts. The change holds in memory in any case, unless cancelled.
+        """
+        mark = self._control.mark()
+        for pause in _pauses():
+            problem = await self._attempt(change, draft)
+            if not problem:
+                return
+            _log.error("a room could not be stored", room=self._settings.name, error=problem)
+            if pause == PAUSE:
+                await self.warn("what happens here cannot be stored; it is being tried again")
+            if self._control.overtaken(mark) or not patient:
+                break
+            await self._control.wait_interrupted(pause)
+        self.assume(change)
+        if draft is not None:
+            await self.warn(f"what {draft.author} said is lost: it could not be stored")
+
+    def assume(self, change: Change) -> None:
+        """Change the state in memory; the next write takes it to disk."""
+        self._set(change(self.state))
+
+    async def end(self, change: Change, reason: str, *, patient: bool) -> None:
+        """Store that a round is over, and publish it."""
+        await self.record(change, patient=patient)
+        await self._publisher.publish(RoomIdle(reason))
+
+    async def republish(self) -> None:
+        """Publish what a killed host has stored and not published any more."""
+        floor, unanswered = self.state.floor, self.unanswered()
+        known = tuple(self.messages)  # messages that come meanwhile are published by their writer
+        try:
+            published, is_idle = await self._publisher.last_published()
+        except StorageError as error:
+            _log.error("what was told cannot be read", room=self._settings.name, error=str(error))
+            return
+        last = self.state.heard if published is None else published
+        missing = [one for one in known if one.seq > last]
+        for one in missing:
+            await self._publish(one)
+        if floor.round and not (floor.going or unanswered) and (missing or not is_idle):
+            await self._publisher.publish(RoomIdle(floor.reason))
+
+    async def warn(self, message: str) -> None:
+        await self._publisher.publish(Warned("room", message))
+
+    async def _attempt(self, change: Change, draft: Draft | None) -> str:
+        """Try once; the problem, or nothing if it is on disk."""
+        problem = f"the disk has not answered within {ATTEMPT:g} s"
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + ATTEMPT):
+            async with self._writing:
+                state = change(self.state)
+                try:
+                    if draft is not None:
+                        await self._say(state, draft, None)
+                    else:
+                        await self._store.ask(KeepState(self._settings.name, state))
+                        self._set(state)
+                except Exception as error:
+                    return str(error) or type(error).__name__
+                problem = ""
+                if draft is not None:
+                    await self._publish(self.messages[-1], draft.run_id)
+        return problem
+
+    async def _say(self, state: RoomState, draft: Draft, key: str | None) -> Said:
+        message = RoomMessage(
+            self.last + 1,
+            draft.author,
+            draft.kind,
+            draft.text,
+            state.floor.round + (draft.kind == "person"),
+            wall_time(),
+        )
+        said = await self._store.ask(Say(self._settings.name, message, state, key))
+        if not said.duplicate:
+            self.messages.append(message)
+            if draft.kind == "person":
+                self.said = message.seq
+            self._set(state)
+            self._trim()
+        return said
+
+    async def _publish(self, message: RoomMessage, run_id: str | None = None) -> None:
+        role: Role = "user" if message.kind == "person" else "assistant"
+        added = MessageAdded(role, message.author, message.text, number=message.seq)
+        await self._publisher.publish(added, run_id)
+
+    def _set(self, state: RoomState) -> None:
+        self.state = state
+        self.touched = trio.current_time()
+
+    def _trim(self) -> None:
+        """Drop the messages from memory that no member will be shown any more."""
+        first = max(len(self.messages) - self._settings.room.history, 0)
+        while first and self.messages[first - 1].seq >= self.state.heard > 0:
+            first -= 1
+        del self.messages[:first]
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)
