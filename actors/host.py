@@ -96,7 +96,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
         self._tree.registry.add(agent)
-        self._suspended_runs.agent_known(agent.name)
+        self._suspended_runs.agent_added(agent.name)
         self._tree.recovery.news.set()
 
     def agents(self) -> tuple[AgentInfo, ...]:

@@ -65,7 +65,7 @@ class Approving(Records):
                 raise NotFound(f"no room {room!r} of yours")
         request = ListApprovals(whose, session, state, None, limit)
         found = await self._suspended_runs.approvals.ask(request)
-        return tuple(map(self._suspended_runs.blocked, found))
+        return tuple(map(self._suspended_runs.with_block, found))
 
     async def approve(
         self,

@@ -316,7 +316,7 @@ class Reloading(Answering):
         if any(one.how != "restart" for one in plan.changes):
             await change(tree, in_force(tree.config, asked))
             for agent in tree.registry.names():
-                self._suspended_runs.agent_known(agent)
+                self._suspended_runs.agent_added(agent)
         if plan.changes:
             await self._tell(ConfigChanged(plan.hash, plan.changes))
         return plan

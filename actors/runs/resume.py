@@ -1,7 +1,7 @@
-"""How a run is left while its calls wait for a person, and taken up again, here or elsewhere.
+"""The state of a suspended run, and how a run resumes from it, in this host or another one. Pure.
 
 Laws: what a run had spent it has spent; the results it had are its results; a call that had begun
-is not begun again; what was told is not told twice.
+does not begin again; no event is published twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from motet.protocols.tools import CallResult
 def suspended_state(
     run: Run, turn: Turn, publisher: RunPublisher, trace: RunTrace
 ) -> SuspendedState:
-    """All that the run needs to go on, beside its rows, while the calls of its last row run."""
+    """The state of a run while the calls of its last row run: all it needs to be resumed."""
     step = len(turn.rows) - 1
     row = turn.rows[step]
     assert isinstance(row, AssistantMessage)
@@ -48,7 +48,7 @@ def suspended_state(
 
 
 def fresh_budget(run: Run) -> Budget:
-    """The budget of a run that starts now; of one that was left, with what it has spent."""
+    """The budget of a run that starts now; a resumed run has spent what it had spent."""
     budget = Budget(run.limits, started=trio.current_time())
     if run.resumption is not None:
         left = run.resumption.suspended
@@ -61,7 +61,7 @@ def fresh_budget(run: Run) -> Budget:
 def resume_turn(
     turn: Turn, publisher: RunPublisher, trace: RunTrace, resumption: Resumption
 ) -> Decision:
-    """Make a fresh turn go on where the run was left. No await: a stop finds it whole."""
+    """Bring a fresh turn to where the run was suspended. No await: a stop finds it whole."""
     left = resumption.suspended
     publisher.go_on(left.messages)
     trace.go_on(left.spans, left.started, left.errors, left.turn.usage)
@@ -72,7 +72,7 @@ def resume_turn(
 
 
 def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
-    """With what the rows of the run itself count against it."""
+    """The failures of the session, with those among the rows of the run itself."""
     for calls, results in _batches(rows):
         for call in calls:
             if call.id in results:
@@ -82,13 +82,13 @@ def counted(failures: Failures, rows: Sequence[ChatMessage]) -> Failures:
 
 
 def known(resumption: Resumption | None) -> dict[str, CallResult]:
-    """The results that calls of the batch had when the run was left, by their ids."""
+    """The results that the calls of the step had when the run was suspended, by their ids."""
     rows = resumption.results if resumption is not None else ()
     return {row.call_id: _result(row) for row in rows}
 
 
 def marks(step: int, calls: Sequence[Call], results: Mapping[str, CallResult]) -> tuple[Mark, ...]:
-    """The results as rows behind the one at ``step``, which has these calls and perhaps others."""
+    """The results as rows that follow the row at ``step``, which has these calls."""
     places = {call.id: step + 1 + index for index, call in enumerate(calls)}
     return tuple(
         Mark(places[id], ToolMessage(id, result.name, result.text, result.outcome))
@@ -110,5 +110,5 @@ def _batches(
 
 
 def _result(row: ToolMessage) -> CallResult:
-    """A stored result; of what kind a failure was is not stored."""
+    """A stored result; the kind of a failure is not stored."""
     return CallResult(row.call_id, row.name, row.text, row.outcome)

@@ -26,7 +26,7 @@ from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.actors.tools.breakers import Breakers
 from motet.actors.transcript.history import estimate, estimate_text, usage_of
-from motet.protocols.approvals import ApprovalProtocol, Mark, SuspendedState
+from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.limits import Limits
 from motet.protocols.memory import Memory
 from motet.protocols.models import Generate, ModelRequest, ModelResponse
@@ -41,12 +41,9 @@ class Suspending(Protocol):
 
     @property
     def approvals(self) -> ActorRef[ApprovalProtocol]: ...
-    async def store(
-        self, run_id: str, suspended: SuspendedState, rows: tuple[Mark, ...]
-    ) -> bool: ...
     def add(self, run: Run) -> None: ...
     def resume_to_stop(self, suspended: SuspendedRun) -> Run: ...
-    def agent_known(self, name: str) -> None: ...
+    def agent_added(self, name: str) -> None: ...
 
 
 class Toolkits:

@@ -1,14 +1,15 @@
-"""Leaves a run that waits for a person, so that it costs nothing until it is taken up again.
+"""Suspends a run that waits for a person, so that it costs nothing until it is resumed.
 
-A run is left when its calls have waited long enough, and when its host closes meanwhile: a stop by
-a person, by its caller or by a limit ends it instead. It is left only with all of it on disk.
+A run is suspended when its calls have waited long enough, and when its host closes meanwhile: a
+stop by a person, by its caller or by a limit ends it instead. It is suspended only with all of it
+on disk.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import trio
@@ -29,9 +30,9 @@ from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
     ApprovalProtocol,
+    ApprovalState,
     ListApprovals,
     ListSuspended,
-    Mark,
     ResumeRun,
     Resumption,
     SuspendedState,
@@ -47,24 +48,35 @@ if TYPE_CHECKING:
     from motet.actors.telemetry.subscription import EventJournal
 
 
-LEAVE_BUDGET = 5.0
+SUSPEND_BUDGET = 5.0
+MOST_RESUMED = 3
+"""Times in a row that a run resumes by itself and gets nowhere; then a person decides (G14)."""
 
 
 class Suspension:
-    """Of one run. ``done``: it is suspended on disk; ``approvals``: what it waits for."""
+    """Takes one run out of memory, or leaves it to the next host.
+
+    Attributes:
+        state: ``active``: the run has its task. ``suspended``: it is on disk, and its task ends.
+            ``kept``: the same, for the next host. ``failed``: it has to end here.
+        approvals: ids of the approvals that a suspended run waits for.
+    """
 
     def __init__(
         self, run: Run, services: Services, turn: Turn, publisher: RunPublisher, trace: RunTrace
     ) -> None:
-        self.done = False
+        self.state: Literal["active", "suspended", "kept", "failed"] = "active"
         self.approvals: tuple[str, ...] = ()
         self._run = run
         self._services = services
         self._turn = turn
         self._publisher = publisher
         self._trace = trace
-        self._failed = False
-        self._kept_for_next_host = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the run goes on later, so that it has not ended with its task."""
+        return self.state in ("suspended", "kept")
 
     @property
     def capture(self) -> Callable[[], SuspendedState] | None:
@@ -76,67 +88,72 @@ class Suspension:
     def is_due(self, step: ToolStep | None) -> bool:
         """Whether a run that is cut off now is suspended, not ended."""
         run = self._run
-        if step is None or step.approvals.capture is None or self._failed:
+        if step is None or step.approvals.capture is None or self.state == "failed":
             return False
         if run.family is not None and run.family.open:
-            return False  # nobody would tell it later what came of its children
-        return self._is_free and step.approvals.waits
+            return False  # its children would end with it, and nobody would tell it their results
+        return self._may_go_on and step.approvals.waits
 
     @property
-    def _is_free(self) -> bool:
-        """Whether nobody wants its end."""
+    def _may_go_on(self) -> bool:
+        """Whether only time or the end of the host has cut it off: nobody who wants its end."""
         return not self._run.by_user and self._run.stop_reason in ("", CLOSING, SHUTDOWN)
 
     async def suspend(self, step: ToolStep | None) -> bool:
-        """Put all of it on disk and say so; False: it must be ended. Shielded, with a budget."""
+        """Store all of the run and publish that it waits; False: it has to end.
+
+        Shielded, with a budget. A stop that comes meanwhile still ends it.
+        """
         assert step is not None
-        deadline = trio.current_time() + LEAVE_BUDGET
-        with trio.CancelScope(shield=True, deadline=deadline):
+        self.state = "failed"
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + SUSPEND_BUDGET):
             try:
-                self.done = await self._store(step)
-                self.done = self.done and self._is_free
+                if await self._store(step) and self._may_go_on:
+                    self.state = "suspended"
             except Exception as error:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.events.warn(self._run, "approvals", message)
         if not self.done:
-            self._failed = True
             self._run.stop_reason = self._run.stop_reason or "it could not be suspended"
         return self.done
 
     async def keep_for_next_host(self) -> None:
-        """Leave the run to the next host, with all that is journalled of it on disk. Shield it."""
-        self.done = self._kept_for_next_host = True
+        """Leave the run to the next host, with its whole journal on disk. Shield it."""
+        self.state = "kept"
         try:
             await self._services.store.ask(EnterRun(self._run.id, 0, (), ()))
-        except Exception as error:  # then it is what is there that the next host goes on from
+        except Exception as error:  # the next host goes on from the rows that are there
             message = f"the last rows of a run for the next host are not on disk: {error}"
             await self._services.events.warn(self._run, "transcript", message)
 
     async def _store(self, step: ToolStep) -> bool:
         suspended_runs, run = self._services.suspended_runs, self._run
         assert suspended_runs is not None
-        rows = await step.suspend()
-        if not await suspended_runs.store(run.id, self._captured(), rows):
+        results = await step.suspend()
+        store = suspended_runs.approvals
+        if not await store.ask(SuspendRun(run.id, self._captured(), results)):
             return False
-        waiting = await suspended_runs.approvals.ask(ListApprovals(run_id=run.id, state="pending"))
+        waiting = await store.ask(ListApprovals(run_id=run.id, state="pending"))
         self.approvals = tuple(one.id for one in reversed(waiting))
         await self._publisher.emit(events.RunWaiting(self.approvals))
         return True
 
     def publish(self) -> None:
-        """Its task ends here, without an await in between: what waits for it finds it suspended."""
-        if self.done and not self._kept_for_next_host and self._services.suspended_runs is not None:
+        """Hand a suspended run over to the host, in the step in which its task ends.
+
+        Nothing is awaited, so that an answer finds the task or the suspended run.
+        """
+        if self.state == "suspended" and self._services.suspended_runs is not None:
             self._services.suspended_runs.add(self._run)
 
     async def pending(self) -> tuple[ApprovalInfo, ...]:
-        """What nobody has answered yet of a run that ends; for :meth:`withdrawn`."""
+        """The unanswered approvals of a run that ends, for :meth:`withdrawn`."""
         suspended_runs = self._services.suspended_runs
         if not self._run.asked or suspended_runs is None:
             return ()
         try:
-            return await suspended_runs.approvals.ask(
-                ListApprovals(run_id=self._run.id, state="pending")
-            )
+            which = ListApprovals(run_id=self._run.id, state="pending")
+            return await suspended_runs.approvals.ask(which)
         except Exception as error:
             await self._services.events.warn(
                 self._run, "approvals", f"not told of: {error}", grave=False
@@ -144,17 +161,13 @@ class Suspension:
             return ()
 
     async def withdrawn(self, pending: tuple[ApprovalInfo, ...]) -> None:
-        """Tell that nobody needs to answer these any more."""
+        """Publish that these approvals need no answer any more: the end of the run is stored."""
         for info in pending:
-            self._services.pending_approvals.deadlines.pop(info.id, None)
+            self._services.pending_approvals.settle(info)
             await self._publisher.emit(events.ApprovalResolved(info.id, "cancelled", ""))
 
     def _captured(self) -> SuspendedState:
         return suspended_state(self._run, self._turn, self._publisher, self._trace)
-
-
-MOST_RESUMED = 3
-"""Times in a row that a run is taken up by itself; if nothing came of it, a person has to (G14)."""
 
 
 @attrs.define(eq=False)
@@ -165,10 +178,10 @@ class SuspendedRuns:
     cannot be resumed now stays suspended and says why.
 
     Attributes:
-        due: ids of runs to be looked at; ``news`` is set when there are some.
+        due: ids of runs to be checked; ``news`` is set when there are some.
         answering: ids of approvals that are being answered in this process.
-        resuming: runs that were taken out of the table and wait for their rows.
-        opened: set when the block of the host begins: none goes on before, so that hooks are there.
+        resuming: runs that are live again and wait for their stored state.
+        opened: set when the block of the host begins: none resumes before, so that hooks are there.
     """
 
     approvals: ActorRef[ApprovalProtocol]
@@ -183,15 +196,9 @@ class SuspendedRuns:
     news: trio.Event = attrs.field(factory=trio.Event)
     opened: trio.Event = attrs.field(factory=trio.Event)
 
-    # Leaving
-
-    async def store(self, run_id: str, suspended: SuspendedState, rows: tuple[Mark, ...]) -> bool:
-        return await self.approvals.ask(SuspendRun(run_id, suspended, rows))
-
     def add(self, run: Run) -> None:
-        """A run has left its task; it goes on at once if it has an answer already."""
-        agent = run.agent
-        user = run.principal.user
+        """Keep a run whose task ends now; it resumes at once if an answer came meanwhile."""
+        agent, user = run.agent, run.principal.user
         self.table.suspend(
             SuspendedRun(run.id, run.session, agent.name, user, run.text, agent, run.deps)
         )
@@ -199,39 +206,39 @@ class SuspendedRuns:
             self.wake(run.id)
 
     async def load(self) -> None:
-        """Once, before runs are recovered: what the last host left suspended or waiting."""
+        """Find the runs that the last host left suspended or waiting; once, before recovery."""
         for run in await self.approvals.ask(ListSuspended()):
             self.table.suspend(SuspendedRun.stored(run))
             if run.due:
                 self.wake(run.run_id)
 
-    # Going on
-
     def find(self, run_id: str) -> SuspendedRun | None:
         return next((one for one in self.table.all_suspended() if one.run_id == run_id), None)
 
+    # Answers
+
     async def answer(self, request: AnswerApproval, deps: object) -> ApprovalInfo:
-        """Put an answer on record, tell of it, and have its run go on. Shield it."""
+        """Store an answer, publish it, and have its run go on. Shield it."""
         self.answering.add(request.id)
         try:
             settled = await self.approvals.ask(request)
             if settled.fresh:
-                await self.tell(settled.info)
+                await self.publish(settled.info)
             suspended = self.find(settled.info.run_id)
             if suspended is not None:
                 suspended.resumed = 0
                 suspended.deps = deps if deps is not None else suspended.deps
-                await self.agent(suspended)
-            info = self.blocked(settled.info)
-            self.settled(settled.info)
+                await self.agent_for(suspended)
+            info = self.with_block(settled.info)
+            self.deliver(settled.info)
             return info
         finally:
             self.answering.discard(request.id)
 
-    def settled(self, info: ApprovalInfo) -> None:
-        """Pass an answer on to whoever waits for it: a call that runs, or a suspended run.
+    def deliver(self, info: ApprovalInfo) -> None:
+        """Give an answer to the call that waits for it, or resume its suspended run.
 
-        A run that is leaving just now will find that it was answered.
+        A run that is being suspended just now finds that an answer came too late for its call.
         """
         if self.pending_approvals.settle(info):
             return
@@ -240,48 +247,53 @@ class SuspendedRuns:
             run.missed = True
         self.wake(info.run_id)
 
-    async def tell(self, info: ApprovalInfo) -> None:
-        """Announce an answer, before anything comes of it."""
+    async def publish(self, info: ApprovalInfo) -> None:
+        """Publish an answer, before anything comes of it."""
         await self.events.emit_to(info.session, resolved(info), info.run_id)
 
+    def with_block(self, info: ApprovalInfo) -> ApprovalInfo:
+        """The approval, with the reason why its suspended run cannot resume."""
+        suspended = self.find(info.run_id)
+        return info if suspended is None else replace(info, blocked=suspended.blocked)
+
+    # Resuming
+
     def wake(self, run_id: str) -> None:
-        """Have a run go on that has an answer, if it is suspended and can."""
+        """Resume a run that has an answer, if it is suspended and can."""
         suspended = self.find(run_id)
         if suspended is not None:
             suspended.due = True
             self.due.append(run_id)
             self.news.set()
 
-    def agent_known(self, name: str) -> None:
-        """Runs that only waited for this agent can go on now."""
+    def agent_added(self, name: str) -> None:
+        """Resume the runs that waited for this agent only."""
         for suspended in self.table.all_suspended():
             if suspended.due and (suspended.blocked or suspended.agent == name):
                 self.wake(suspended.run_id)
 
-    async def agent(self, suspended: SuspendedRun) -> AnyAgent | None:
-        """The agent that it goes on with; None, and it says why, when it cannot."""
+    async def agent_for(self, suspended: SuspendedRun) -> AnyAgent | None:
+        """The agent that a run resumes with; None, and ``blocked`` says why, when it cannot."""
         try:
             agent = suspended.code or await self.resolver.resolve(suspended.agent)
         except MotetError as error:
             suspended.blocked = f"{error}: it goes on when host.add(...) makes the agent known"
             return None
+        suspended.blocked = ""
         if agent.deps_type is not None and suspended.deps is None:
             suspended.blocked = (
                 f"the agent {agent.name!r} needs deps, which are not stored: "
                 "give them with host.approve(id, decision, deps=...)"
             )
-            return None
-        if suspended.resumed >= MOST_RESUMED:
+        elif suspended.resumed >= MOST_RESUMED:
             suspended.blocked = (
                 f"it was taken up {suspended.resumed} times and each time the host ended: "
                 "answer again to have it tried once more, or stop it"
             )
-            return None
-        suspended.blocked = ""
-        return agent
+        return None if suspended.blocked else agent
 
     def resume(self, suspended: SuspendedRun, agent: AnyAgent) -> Run:
-        """A live run in its place, which has no rows yet: the ``Resumer`` loads them.
+        """Put a live run in its place; the ``Resumer`` loads its stored state.
 
         The caller awaits nothing between finding the suspended run and this.
         """
@@ -300,13 +312,13 @@ class SuspendedRuns:
         return run
 
     def resume_to_stop(self, suspended: SuspendedRun) -> Run:
-        """Revive a suspended run so that it can be stopped; no agent is needed."""
+        """Make a suspended run live, so that it can be stopped; no agent is needed."""
         known = self.resolver.known(suspended.agent)
         return self.resume(suspended, suspended.code or known or AgentSpec(suspended.agent))
 
-    async def rows(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
-        """Load the stored state into a resumed run; None: it is no longer suspended on disk."""
-        await self.journal.settle()  # what has been told of it is there to be read
+    async def load_state(self, run: Run, suspended: SuspendedRun) -> Resumption | None:
+        """Load the stored state into a live run; None: it is no longer suspended on disk."""
+        await self.journal.settle()  # the run's own events are read with its state
         found = await self.approvals.ask(ResumeRun(run.id))
         if found is not None:
             left = found.suspended
@@ -317,22 +329,15 @@ class SuspendedRuns:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
         return found
 
-    def blocked(self, info: ApprovalInfo) -> ApprovalInfo:
-        """The approval, with what keeps its run from going on."""
-        suspended = self.find(info.run_id)
-        return info if suspended is None else replace(info, blocked=suspended.blocked)
+
+_DECISIONS: Final[dict[ApprovalState, Literal["allow", "deny", "expired", "cancelled"]]] = {
+    "allowed": "allow",
+    "denied": "deny",
+    "expired": "expired",
+    "withdrawn": "cancelled",
+}
 
 
 def resolved(info: ApprovalInfo) -> ApprovalResolved:
-    """The event that tells of a settled approval."""
-    decision: Literal["allow", "deny", "expired", "cancelled"]
-    match info.state:
-        case "allowed":
-            decision = "allow"
-        case "denied":
-            decision = "deny"
-        case "expired":
-            decision = "expired"
-        case _:
-            decision = "cancelled"
-    return ApprovalResolved(info.id, decision, info.resolved_by or "", info.note)
+    """The event of a settled approval."""
+    return ApprovalResolved(info.id, _DECISIONS[info.state], info.resolved_by or "", info.note)

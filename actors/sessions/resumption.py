@@ -1,4 +1,4 @@
-"""The tasks behind approvals: they expire in time, and suspended runs go on when they can."""
+"""Expires pending approvals in time, and resumes suspended runs when they are answered."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 ALL = 1_000
-LOOK = 2.0
-"""Seconds between two looks at whether somebody answered beside this host: ``motet approvals``."""
-AGAIN = 5.0
-"""Seconds after which something is tried again that the store could not do."""
+WATCH_EVERY = 2.0
+"""Seconds between two checks for answers by another process: ``motet approvals``."""
+RETRY_AFTER = 5.0
+"""Seconds after which a request is repeated that the store could not serve."""
 
 log = logger(__name__)
 
@@ -46,157 +46,150 @@ class PendingCount(Request[int], frozen=True, tag="approvals.pending"):
 
 
 class Resumer(Actor[PendingCount]):
-    """``clock`` gives Unix seconds, by which approvals of before are known to expire."""
+    """Has the tasks of :class:`SuspendedRuns`. ``clock`` gives Unix seconds.
+
+    The deadlines of pending approvals are on Trio's clock; only those of an earlier host are
+    computed from Unix time.
+    """
 
     def __init__(
         self, suspended_runs: SuspendedRuns, clock: Callable[[], float] = wall_time
     ) -> None:
-        self._suspended_runs = suspended_runs
+        self._runs = suspended_runs
+        self._pending = suspended_runs.pending_approvals
+        self._store = suspended_runs.approvals
         self._clock = clock
 
     async def on_start(self) -> None:
         self.start_soon(self._expire)
-        self.start_soon(self._attend)
+        self.start_soon(self._resume)
         self.start_soon(self._watch)
 
     @handles(PendingCount)
     async def pending(self, _: PendingCount) -> int:
-        return len(self._suspended_runs.pending_approvals.deadlines)
+        return len(self._pending.deadlines)
 
     # Expiring
 
     async def _expire(self) -> None:
-        await self._remember()
-        desk = self._suspended_runs.pending_approvals
+        await self._load_deadlines()
+        pending = self._pending
         while True:
-            first = min(desk.deadlines, key=desk.deadlines.__getitem__, default=None)
-            with trio.move_on_at(inf if first is None else desk.deadlines[first]):
-                await desk.news.wait()
-            desk.news = trio.Event()
-            if first is not None and desk.deadlines.get(first, inf) <= trio.current_time():
+            first = min(pending.deadlines, key=pending.deadlines.__getitem__, default=None)
+            with trio.move_on_at(inf if first is None else pending.deadlines[first]):
+                await pending.news.wait()
+            pending.news = trio.Event()
+            if first is not None and pending.deadlines.get(first, inf) <= trio.current_time():
                 await self._end(first)
 
-    async def _remember(self) -> None:
-        """What a host before has left pending."""
-        desk = self._suspended_runs.pending_approvals
+    async def _load_deadlines(self) -> None:
+        """The deadlines of approvals that an earlier host has left pending."""
         while True:
             try:
-                left = await self._suspended_runs.approvals.ask(
-                    ListApprovals(state="pending", limit=ALL)
-                )
+                left = await self._store.ask(ListApprovals(state="pending", limit=ALL))
             except Exception as error:
                 log.warning("approvals not read", why=str(error))
-                await trio.sleep(AGAIN)
+                await trio.sleep(RETRY_AFTER)
                 continue
             for info in left:
-                if info.id not in desk.deadlines:
-                    desk.expect(info, max(0.0, info.expires - self._clock()))
+                if info.id not in self._pending.deadlines:
+                    self._pending.expect(info, max(0.0, info.expires - self._clock()))
             return
 
     async def _end(self, approval: str) -> None:
-        desk = self._suspended_runs.pending_approvals
-        del desk.deadlines[approval]  # so that nobody else tells of it
+        deadlines = self._pending.deadlines
+        del deadlines[approval]  # so that nobody else publishes its end
         try:
-            settled = await self._suspended_runs.approvals.ask(ExpireApproval(approval))
+            settled = await self._store.ask(ExpireApproval(approval))
         except Exception as error:
             log.warning("approval not expired", approval=approval, why=str(error))
-            desk.deadlines[approval] = trio.current_time() + AGAIN
+            deadlines[approval] = trio.current_time() + RETRY_AFTER
             return
         if settled.info.state == "expired":
-            await self._suspended_runs.tell(settled.info)
-        self._suspended_runs.settled(settled.info)
+            await self._runs.publish(settled.info)
+        self._runs.deliver(settled.info)
 
     # Answers by another process
 
     async def _watch(self) -> None:
-        """While something is pending, look whether somebody answered it on disk."""
-        desk = self._suspended_runs.pending_approvals
+        """While something is pending, check whether it was answered on disk."""
+        pending = self._pending
         while True:
-            while not desk.deadlines:
-                await desk.asked.wait()
-            desk.asked = trio.Event()
-            await trio.sleep(LOOK)
-            if desk.deadlines:
-                desk.asked.set()
-                await self._look()
+            while not pending.deadlines:
+                await pending.asked.wait()
+            pending.asked = trio.Event()
+            await trio.sleep(WATCH_EVERY)
+            if pending.deadlines:
+                pending.asked.set()
+                await self._check_disk()
 
-    async def _look(self) -> None:
-        suspended_runs, known = (
-            self._suspended_runs,
-            set(self._suspended_runs.pending_approvals.deadlines),
-        )
+    async def _check_disk(self) -> None:
+        runs, deadlines, known = self._runs, self._pending.deadlines, set(self._pending.deadlines)
         try:
-            left = await suspended_runs.approvals.ask(ListApprovals(state="pending", limit=ALL))
+            left = await self._store.ask(ListApprovals(state="pending", limit=ALL))
             for approval in known - {info.id for info in left} if len(left) < ALL else ():
-                info = await suspended_runs.approvals.ask(GetApproval(approval))
-                mine = (
-                    approval in suspended_runs.answering
-                    or approval not in suspended_runs.pending_approvals.deadlines
-                )
+                info = await self._store.ask(GetApproval(approval))
+                mine = approval in runs.answering or approval not in deadlines
                 if info is not None and info.state != "pending" and not mine:
-                    suspended_runs.pending_approvals.deadlines.pop(approval)
-                    await suspended_runs.tell(info)
-                    suspended_runs.settled(info)
+                    deadlines.pop(approval)
+                    await runs.publish(info)
+                    runs.deliver(info)
         except Exception as error:
             log.warning("approvals not looked at", why=str(error))
 
-    # Going on
+    # Resuming
 
-    async def _attend(self) -> None:
-        suspended_runs = self._suspended_runs
-        await suspended_runs.opened.wait()
+    async def _resume(self) -> None:
+        runs = self._runs
+        await runs.opened.wait()
         while True:
-            await suspended_runs.news.wait()
-            suspended_runs.news = trio.Event()
-            while suspended_runs.resuming:
-                self.start_soon(self._go_on, *suspended_runs.resuming.popleft())
-            while suspended_runs.due:
-                self.start_soon(self._look_at, suspended_runs.due.popleft())
+            await runs.news.wait()
+            runs.news = trio.Event()
+            while runs.resuming:
+                self.start_soon(self._begin, *runs.resuming.popleft())
+            while runs.due:
+                self.start_soon(self._check, runs.due.popleft())
 
-    async def _look_at(self, run_id: str) -> None:
-        """Take a run up again, if its agent and all it needs are there."""
-        suspended_runs = self._suspended_runs
-        suspended = suspended_runs.find(run_id)
+    async def _check(self, run_id: str) -> None:
+        """Make a suspended run live, if its agent and all it needs are there."""
+        runs = self._runs
+        suspended = runs.find(run_id)
         if suspended is None:
             return
-        agent = await suspended_runs.agent(suspended)
-        if suspended_runs.find(run_id) is not suspended:
-            return  # somebody else was faster
+        agent = await runs.agent_for(suspended)
+        if runs.find(run_id) is not suspended:
+            return  # a stop, or another answer, has resumed it meanwhile
         if agent is not None:
-            suspended_runs.resume(suspended, agent)
+            runs.resume(suspended, agent)
         elif suspended.blocked != suspended.warned:
             suspended.warned = suspended.blocked
             log.warning("a suspended run cannot go on", run=run_id, why=suspended.blocked)
             warned = Warned("approvals", f"the run is answered and waits: {suspended.blocked}")
-            await suspended_runs.events.emit_to(suspended.session, warned, run_id)
+            await runs.events.emit_to(suspended.session, warned, run_id)
 
-    async def _go_on(self, run: Run, suspended: SuspendedRun) -> None:
-        """Give a resuming run its rows, and its session the run."""
-        if not run.stop_reason and await self._suspended_runs.agent(suspended) is None:
-            self._back(run, suspended)  # it was resuming to be stopped, and then was not
+    async def _begin(self, run: Run, suspended: SuspendedRun) -> None:
+        """Load the stored state of a live run, and have its session start it."""
+        if not run.stop_reason and await self._runs.agent_for(suspended) is None:
+            self._suspend_again(run, suspended)  # a stop was to end it, and then did not
             return
         try:
-            found = await self._suspended_runs.rows(run, suspended)
+            found = await self._runs.load_state(run, suspended)
         except Exception as error:
             log.error("a suspended run cannot be read", run=run.id, why=str(error))
             suspended.blocked = f"what is stored of it cannot be read: {error}"
-            self._back(run, suspended)
+            self._suspend_again(run, suspended)
             return
-        table = self._suspended_runs.table
+        table = self._runs.table
         if found is None:
             table.finish(run, run.ends_as("dropped", "it is not suspended any more"))
         else:
             table.slot(run.session).starting.append(run)
         wake(table, run.session)
 
-    def _back(self, run: Run, suspended: SuspendedRun) -> None:
-        """It stays suspended."""
-        table = self._suspended_runs.table
+    def _suspend_again(self, run: Run, suspended: SuspendedRun) -> None:
+        table = self._runs.table
         table.finish(run, run.ends_as("waiting", suspended.blocked))
         table.suspend(suspended)
-
-
-# Starts what a host needs for approvals, and takes up what the last host left of them.
 
 
 async def load_suspended(
@@ -207,14 +200,14 @@ async def load_suspended(
     journal: EventJournal,
     events: RunEvents,
 ) -> SuspendedRuns:
-    """To be called before runs are recovered: those that wait are none of them."""
+    """Find the suspended runs of the last host; before recovery, which leaves them alone."""
     suspended_runs = SuspendedRuns(approvals, pending_approvals, table, resolver, journal, events)
     await suspended_runs.load()
     return suspended_runs
 
 
 async def start_resumer(system: System, suspended_runs: SuspendedRuns) -> None:
-    """To be called when runs have been recovered: suspended ones may go on from now on."""
+    """After recovery: suspended runs may be resumed from now on."""
     for info in await suspended_runs.approvals.ask(WithdrawLeft()):
-        await suspended_runs.tell(info)
+        await suspended_runs.publish(info)
     await system.start(lambda: Resumer(suspended_runs), name="approvals-keeper")

@@ -20,7 +20,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def settled(self: SuspendedRuns, info: ApprovalInfo) -> None:
+def deliver(self: SuspendedRuns, info: ApprovalInfo) -> None:
     """In place of what comes of an answer that is on disk."""
     die()
 
@@ -47,7 +47,7 @@ async def main(state: str, marks: Path, moment: str) -> None:
     config = HostConfig(approvals=ApprovalsConfig(hold=hold))
     async with motet.open_host(state, config=config, agents=[agent]) as host:
         if moment == "answered":
-            SuspendedRuns.settled = settled  # type: ignore[method-assign]  # the moment to die at
+            SuspendedRuns.deliver = deliver  # type: ignore[method-assign]  # the moment to die at
         ack = await host.submit("go", session="s", agent="ops")
         while len(found := await host.approvals(state="pending")) < 2 or "n" not in read(marks):
             await trio.sleep(0.005)
