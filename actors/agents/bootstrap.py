@@ -128,7 +128,7 @@ def team_text(team: Team) -> str:
     return "\n".join([f"# Team {team.name}", duty, *(["Its other members:"] if who else []), *who])
 
 
-def still_first(turns: int) -> bool:
+def in_first_conversation(turns: int) -> bool:
     """Whether a user who has had so many turns is still being got to know."""
     return turns < BOOTSTRAP_TURNS
 
@@ -282,10 +282,10 @@ def count_turn(root: Path, parts: Parts) -> bool:
     """
     with open_folder(root, parts) as folder:
         record = _record(folder)
-        if record is None or not still_first(record.turns):
+        if record is None or not in_first_conversation(record.turns):
             return False
         turns = record.turns + 1
-        over = not still_first(turns)
+        over = not in_first_conversation(turns)
         if over:
             with suppress(FileNotFoundError):
                 os.unlink(BOOTSTRAP, dir_fd=folder)

@@ -155,7 +155,7 @@ def system_prompt(instructions: str, today: date, context: str = "") -> str:
 PromptInput_in_prompts = PromptInput
 
 
-class Written(msgspec.Struct, frozen=True):
+class CachedPrompt(msgspec.Struct, frozen=True):
     """A system prompt. ``around``: estimated tokens of it and of the tools that go with it."""
 
     given: PromptInput_in_prompts
@@ -165,15 +165,15 @@ class Written(msgspec.Struct, frozen=True):
 
 
 @attrs.define(eq=False)
-class Prompts:
+class PromptCache:
     """The prompts of one host, one for each agent."""
 
-    _last: dict[str, Written] = attrs.field(factory=dict[str, Written], init=False)
+    _last: dict[str, CachedPrompt] = attrs.field(factory=dict[str, CachedPrompt], init=False)
 
-    def write(self, given: PromptInput_in_prompts, tools: tuple[ToolSpec, ...]) -> Written:
+    def write(self, given: PromptInput_in_prompts, tools: tuple[ToolSpec, ...]) -> CachedPrompt:
         """The prompt for an input, with these tools beside it."""
         last = self._last.get(given.agent)
         if last is None or last.given != given or last.tools != tools:
             text = assemble(given).text
-            last = self._last[given.agent] = Written(given, tools, text, overhead(text, tools))
+            last = self._last[given.agent] = CachedPrompt(given, tools, text, overhead(text, tools))
         return last

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from motet.actors.agents.skills import GROUP as SKILLS_GROUP
-from motet.actors.agents.skills import Shelf
+from motet.actors.agents.skills import SkillCatalog
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS, ModelCatalog
@@ -43,12 +43,12 @@ class AgentRegistry:
         builtin: Mapping[str, Tool],
         groups: Mapping[str, tuple[str, ...]],
         policy: PolicyEngine | None = None,
-        shelf: Shelf | None = None,
+        skills: SkillCatalog | None = None,
         offered: Iterable[str] = (),
     ) -> None:
         self._catalog = catalog
         self._policy = policy or PolicyEngine(catalog)
-        self._shelf = shelf or Shelf()
+        self._skills = skills or SkillCatalog()
         self._models = models
         self._offered = tuple(offered)
         for name in self._offered:
@@ -162,7 +162,7 @@ class AgentRegistry:
         tools = self._resolve((*agent.tools, *((MEMORY,) if agent.memory else ())))
         if sources := self._sources(agent):
             tools += [tool for tool in (self._builtin[MCP_SEARCH],) if tool not in tools]
-        if self._shelf.offers(agent.profile):
+        if self._skills.offers(agent.profile):
             skills = [self._builtin[name] for name in SKILLS_GROUP["group:skills"]]
             tools += [tool for tool in skills if tool not in tools]
         if tools or sources:

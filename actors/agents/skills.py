@@ -34,7 +34,7 @@ _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.S | re.M)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-class Front(msgspec.Struct, frozen=True):
+class FrontMatter(msgspec.Struct, frozen=True):
     """What a skill says of itself. Other keys are its author's and not looked at."""
 
     name: str
@@ -45,13 +45,13 @@ class BadSkill(ValueError):
     """A SKILL.md that is none; the message says what is wrong with it."""
 
 
-def front_of(text: str) -> Front:
+def front_matter(text: str) -> FrontMatter:
     """The head of a SKILL.md. Raises :class:`BadSkill`."""
     head = _HEAD.match(text)
     if head is None:
         raise BadSkill("it does not begin with a head between two lines of '---'")
     try:
-        front = msgspec.yaml.decode(head[1].encode(), type=Front)
+        front = msgspec.yaml.decode(head[1].encode(), type=FrontMatter)
     except msgspec.ValidationError as error:
         raise BadSkill(f"in its head: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -61,7 +61,7 @@ def front_of(text: str) -> Front:
     description = " ".join(front.description.split())
     if not 0 < len(description) <= MAX_DESCRIPTION:
         raise BadSkill(f"description: use 1 to {MAX_DESCRIPTION} characters")
-    return Front(front.name, description)
+    return FrontMatter(front.name, description)
 
 
 # Where the skills of agents are, and what is there now.
@@ -98,7 +98,7 @@ class Found:
 
 
 @attrs.frozen
-class Shelf:
+class SkillCatalog:
     """The skills of one host. ``host``: folders for all agents that do not refuse any."""
 
     host: tuple[Path, ...] = ()
@@ -152,7 +152,7 @@ def _skill(root: Path, entry: Path) -> Skill:
     if not folder.is_relative_to(root):
         raise BadSkill(f"it leads out of {str(root)!r}")
     with open_file(folder, SKILL_FILE) as file:
-        front = front_of(file.read(MAX_HEAD).decode("utf-8", "replace"))
+        front = front_matter(file.read(MAX_HEAD).decode("utf-8", "replace"))
     return Skill(front.name, front.description, folder)
 
 
@@ -217,11 +217,11 @@ _USE = (
 _SEARCH = "Find the skills for a task by any words of it. The best fit comes first."
 
 
-def skill_tools(shelf: Shelf, profile_of: Callable[[str], AgentProfile]) -> list[Tool]:
+def skill_tools(skills: SkillCatalog, profile_of: Callable[[str], AgentProfile]) -> list[Tool]:
     """``use_skill`` and ``skill_search``; ``profile_of`` is asked with the id of a run."""
 
     def found(ctx: Context[object]) -> Found:
-        return shelf.find(profile_of(ctx.run_id))
+        return skills.find(profile_of(ctx.run_id))
 
     def use_skill(
         ctx: Context[object],

@@ -9,8 +9,8 @@ from __future__ import annotations
 import attrs
 
 from motet.actors.agents.registry import AgentRegistry
-from motet.actors.agents.skills import Shelf
-from motet.actors.agents.workspace import Workbench
+from motet.actors.agents.skills import SkillCatalog
+from motet.actors.agents.workspace import Workspaces
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.mcp.directory import McpDirectory
@@ -23,7 +23,7 @@ class Toolkit:
     """The plain objects that agents, sessions and the tool executor share.
 
     Attributes:
-        workbench: folders and files of agents and their users.
+        workspaces: folders and files of agents and their users.
         shell: how commands are run, for the system prompt.
         guard: what happens to a text that looks like an attempt to take the agent over.
         generation: of the configuration of models that says how each is reached.
@@ -31,11 +31,11 @@ class Toolkit:
 
     catalog: ToolCatalog
     mcp: McpDirectory
-    shelf: Shelf
+    skills: SkillCatalog
     policy: PolicyEngine
     registry: AgentRegistry
     models: ModelCatalog
     shell: ShellConfig
-    workbench: Workbench
+    workspaces: Workspaces
     guard: GuardAction
     generation: int = 0

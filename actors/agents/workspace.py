@@ -26,7 +26,7 @@ from motet.actors.agents.prompt_sections import (
     Sandbox,
     Skill,
 )
-from motet.actors.agents.skills import Found, Shelf
+from motet.actors.agents.skills import Found, SkillCatalog
 from motet.actors.tools.mcp.tool_search import PromptTool, is_small
 from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team
 from motet.protocols.config import ShellConfig
@@ -95,7 +95,7 @@ SOUL = "SOUL.md"
 
 
 @attrs.frozen
-class Prepared:
+class Workspace:
     """What was found.
 
     Attributes:
@@ -113,12 +113,12 @@ class Prepared:
     problems: tuple[str, ...] = ()
 
 
-def _nothing(workbench: Workbench) -> Prepared:
-    return Prepared(workbench.root)
+def _nothing(workspaces: Workspaces) -> Workspace:
+    return Workspace(workspaces.root)
 
 
 @attrs.frozen
-class Workbench:
+class Workspaces:
     """The folders below the workspace of one host, and the skills of its agents.
 
     ``write`` makes a new file. ``bare`` is what is found where there is nothing.
@@ -126,34 +126,34 @@ class Workbench:
 
     root: Path
     write: seeding.Write = seeding.create
-    shelf: Shelf = attrs.field(factory=Shelf)
-    bare: Prepared = attrs.field(default=attrs.Factory(_nothing, takes_self=True), init=False)
+    skills: SkillCatalog = attrs.field(factory=SkillCatalog)
+    bare: Workspace = attrs.field(default=attrs.Factory(_nothing, takes_self=True), init=False)
 
     async def prepare(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
-    ) -> Prepared:
+    ) -> Workspace:
         """Make the folder, give a new user their files, and read what the prompt needs.
 
         Returns at once for a plain agent in a shared workspace. Cancellation waits for the disk;
         a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
         of a user's own cannot be made.
         """
-        if _is_bare(profile) and not self.shelf.places(profile):
+        if _is_bare(profile) and not self.skills.places(profile):
             if profile.team is None:
                 return self.bare
             files = with_team((), profile, mode_of(profile, session))
-            return Prepared(self.root, files, team=profile.team)
+            return Workspace(self.root, files, team=profile.team)
         place = self._place(agent, profile, user, session)
         return await _in_thread(lambda: self._prepare(place))
 
     async def preview(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
-    ) -> Prepared:
+    ) -> Workspace:
         """What :meth:`prepare` would find, with nothing made: a new user's files are as given."""
         place = self._place(agent, profile, user, session)
         return await _in_thread(lambda: self._found(place, self._team(place), preview=True))
 
-    async def turn_ended(
+    async def count_turn(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> str:
         """Count a turn of a user; after the third their BOOTSTRAP.md is gone.
@@ -175,7 +175,7 @@ class Workbench:
         parts = user_folder(agent, whose, profile, peer)
         return _Place(profile, whose, parts, mode_of(profile, session))
 
-    def _prepare(self, place: _Place) -> Prepared:
+    def _prepare(self, place: _Place) -> Workspace:
         if place.profile.workspace == "per_user":
             self._make(place.parts)
         team = self._team(place)
@@ -185,7 +185,7 @@ class Workbench:
         found = self._found(place, team)
         return attrs.evolve(found, problems=(problem, *found.problems)) if problem else found
 
-    def _found(self, place: _Place, team: Team | None, *, preview: bool = False) -> Prepared:
+    def _found(self, place: _Place, team: Team | None, *, preview: bool = False) -> Workspace:
         profile, names = place.profile, wanted(place.profile, place.mode)
         by_home: dict[Home, list[str]] = {
             home: [file.name for file in names if file.home == home] for home in ("agent", "user")
@@ -197,17 +197,17 @@ class Workbench:
         workspace = self._workspace(place, team)
         mine = _inside(self.root.joinpath(*place.parts), workspace)
         shown = _inside(Path(profile.files), workspace) if profile.files is not None else None
-        shelf = self.shelf.find(profile) if place.mode == "full" else Found()
+        catalog = self.skills.find(profile) if place.mode == "full" else Found()
         found = _context_files(of_user, mine) | _context_files(of_agent, shown)
         files = tuple(found[file.name] for file in names if file.name in found)
         learns = profile.type == "predefined" and shown is not None and SOUL in of_agent
-        return Prepared(
+        return Workspace(
             workspace,
             with_team(files, profile, place.mode),
-            tuple(Skill(skill.name, skill.description) for skill in shelf.skills),
+            tuple(Skill(skill.name, skill.description) for skill in catalog.skills),
             f"{shown}{SOUL}" if learns else "",
             team,
-            (*wrong, *also_wrong, *shelf.problems),
+            (*wrong, *also_wrong, *catalog.problems),
         )
 
     def _workspace(self, place: _Place, team: Team | None) -> Path:
@@ -318,7 +318,7 @@ SPAWN = "spawn"
 USE_SKILL = "use_skill"
 
 
-class Occasion(msgspec.Struct, frozen=True, kw_only=True):
+class PromptRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its prompt sees it.
 
     Attributes:
@@ -331,7 +331,7 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     instructions: str
     profile: AgentProfile
-    prepared: Prepared
+    prepared: Workspace
     today: date
     session: str = ""
     user: str = ""
@@ -348,7 +348,7 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     mode: PromptMode | None = None
 
 
-def prompt_input(run: Occasion) -> PromptInput:
+def prompt_input(run: PromptRun) -> PromptInput:
     """What :func:`motet.actors.agents.prompt` is given for a run.
 
     A plain agent's prompt has none of its tools in it: they travel beside it anyway. Nor does it

@@ -12,11 +12,11 @@ from motet.actors.agents.memory import GROUP as MEMORY_GROUP
 from motet.actors.agents.memory import memory_tools
 from motet.actors.agents.registry import ALWAYS_OFFERED, AgentRegistry
 from motet.actors.agents.skills import GROUP as SKILLS_GROUP
-from motet.actors.agents.skills import Shelf, skill_tools
+from motet.actors.agents.skills import SkillCatalog, skill_tools
 from motet.actors.agents.teams import GROUP as TASKS_GROUP
 from motet.actors.agents.teams import task_tools
 from motet.actors.agents.toolkit import Toolkit
-from motet.actors.agents.workspace import Workbench
+from motet.actors.agents.workspace import Workspaces
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.rooms.member import ROOM_TOOLS, floor_tool
 from motet.actors.runs.table import RunTable
@@ -194,23 +194,23 @@ def build_toolkit(
     """
     catalog = ToolCatalog()
     mcp = McpDirectory(config.mcp, catalog, found=lambda run_id: table.runs[run_id].found)
-    shelf = Shelf(tuple(map(Path, config.skills or ())))
-    skills = skill_tools(shelf, lambda run_id: table.runs[run_id].agent.profile)
+    skills_of_host = SkillCatalog(tuple(map(Path, config.skills or ())))
+    skills = skill_tools(skills_of_host, lambda run_id: table.runs[run_id].agent.profile)
     builtin = _builtin(config, stores, children, skills) | mcp.tools()
     policy = mcp.policy = build_policy(
         config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine
     )
     offered = config.models.offered
-    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, shelf, offered)
+    registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, skills_of_host, offered)
     return Toolkit(
         catalog=catalog,
         mcp=mcp,
-        shelf=shelf,
+        skills=skills_of_host,
         policy=policy,
         registry=registry,
         models=models,
         shell=config.tools.shell,
-        workbench=Workbench(workspace, shelf=shelf),
+        workspaces=Workspaces(workspace, skills=skills_of_host),
         guard=config.guard,
         generation=generation,
     )

@@ -129,7 +129,7 @@ async def learn(outcome: Outcome, services: Services) -> None:
     await remember(services, run, outcome.rows)
     if run.agent.profile.seeds:
         # The files for a user's first conversation go after some turns.
-        problem = await services.toolkits.current.workbench.turn_ended(
+        problem = await services.toolkits.current.workspaces.count_turn(
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
         if problem:

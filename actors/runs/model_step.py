@@ -8,8 +8,8 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
-from motet.actors.agents.prompt import Written
-from motet.actors.agents.workspace import Occasion, prompt_input
+from motet.actors.agents.prompt import CachedPrompt
+from motet.actors.agents.workspace import PromptRun, prompt_input
 from motet.actors.runs.budget import OverBudget
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.output import RunOutput
@@ -59,7 +59,7 @@ class Thinker:
     ) -> None:
         self.view = ContextWindow(window=run.agent.window, turns=run.agent.history)
         self.recalled = ""
-        self.prepared = services.toolkits.current.workbench.bare
+        self.prepared = services.toolkits.current.workspaces.bare
         self._run = run
         self._services = services
         self._kit = services.toolkits.of(run)
@@ -70,7 +70,7 @@ class Thinker:
         self.around = 0
         self._tokens = 0
         self._trace = services.tracer.of(run.id)
-        self._prompt: Written | None = None
+        self._prompt: CachedPrompt | None = None
         self._own: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] | None = None
         self.full_name = self.model = ""
         self._name_model()
@@ -207,7 +207,7 @@ class Thinker:
         """The system prompt, made anew only when other tools are offered."""
         if self._prompt is None or self._prompt.tools is not tools:
             run, agent, toolkit = self._run, self._run.agent, self._kit
-            occasion = Occasion(
+            occasion = PromptRun(
                 agent=agent.name,
                 instructions=agent.instructions,
                 profile=agent.profile,

@@ -271,7 +271,7 @@ class TurnRunner:
     async def _prepare(self) -> None:
         """The folder of the tools, and what the prompt tells of the agent's files."""
         run = self.run
-        prepared = await self.services.toolkits.current.workbench.prepare(
+        prepared = await self.services.toolkits.current.workspaces.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
         if run.workspace is not None:  # a child in the folder that it has in common with its caller

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import attrs
 
-from motet.actors.agents.prompt import Prompts
+from motet.actors.agents.prompt import PromptCache
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.models.provider import ForgetModels, Provide
@@ -169,7 +169,7 @@ class Services:
     contexts: ContextCache
     pending_approvals: PendingApprovals
     suspended_runs: Suspending | None
-    prompts: Prompts = attrs.field(factory=Prompts)
+    prompts: PromptCache = attrs.field(factory=PromptCache)
     today: Callable[[], date] = _today
 
     async def context(self, session: str) -> SessionContext:

@@ -15,7 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.agents.prompt import assemble
-from motet.actors.agents.workspace import Occasion, Prepared, prompt_input
+from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.errors.log import logger
 from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.run import Run
@@ -191,7 +191,7 @@ class Chore:
     run: Run
     view: ContextWindow
     around: int
-    prepared: Prepared
+    prepared: Workspace
     turn: Turn | None = None
 
     @classmethod
@@ -200,7 +200,7 @@ class Chore:
         return cls(runner.run, thinker.view, thinker.around, thinker.prepared, runner.turn)
 
     @classmethod
-    def at_once(cls, run: Run, prepared: Prepared) -> Chore:
+    def at_once(cls, run: Run, prepared: Workspace) -> Chore:
         return cls(run, ContextWindow(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
 
 
@@ -253,7 +253,7 @@ def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
         call_id="",
         workspace=chore.prepared.workspace,
     )
-    occasion = Occasion(
+    occasion = PromptRun(
         agent=run.agent.name,
         instructions=run.agent.instructions,
         profile=run.agent.profile,

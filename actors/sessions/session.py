@@ -142,7 +142,7 @@ class Session(Actor[SessionMessage]):
         self._pump()
         run = self.services.table.runs[message.run_id]
         run.model = self.services.toolkits.model_of(run)
-        prepared = await self.services.toolkits.current.workbench.prepare(
+        prepared = await self.services.toolkits.current.workspaces.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
         )
         return await self._tidy(Chore.at_once(run, prepared))

@@ -17,8 +17,8 @@ import msgspec
 import trio
 
 from motet.actors.agents.prompt import Prompt, assemble
-from motet.actors.agents.skills import Shelf
-from motet.actors.agents.workspace import Occasion, Prepared, Workbench, mode_of, prompt_input
+from motet.actors.agents.skills import SkillCatalog
+from motet.actors.agents.workspace import PromptRun, Workspace, Workspaces, mode_of, prompt_input
 from motet.actors.hosting.config import DEFAULT_AGENTS
 from motet.actors.hosting.tree import grow
 from motet.cli.exits import OK
@@ -76,10 +76,10 @@ def show_prompt(
 async def _report(setup: Setup, agent: str, session: str, mode: PromptMode | None) -> PromptReport:
     spec = (setup.config.agents or DEFAULT_AGENTS)[agent]
     profile, user = spec.profile(), await _user(setup, session)
-    shelf = Shelf(tuple(map(Path, setup.config.skills or ())))
-    bench = Workbench(setup.workspace.absolute(), shelf=shelf)
-    prepared = await bench.preview(agent, profile, user=user, session=session)
-    occasion = Occasion(
+    catalog = SkillCatalog(tuple(map(Path, setup.config.skills or ())))
+    workspaces = Workspaces(setup.workspace.absolute(), skills=catalog)
+    prepared = await workspaces.preview(agent, profile, user=user, session=session)
+    occasion = PromptRun(
         agent=agent,
         instructions=spec.instructions,
         profile=profile,
@@ -98,7 +98,7 @@ async def _report(setup: Setup, agent: str, session: str, mode: PromptMode | Non
 
 
 def _reported(
-    prompt: Prompt, spec: AgentConfig, occasion: Occasion, prepared: Prepared
+    prompt: Prompt, spec: AgentConfig, occasion: PromptRun, prepared: Workspace
 ) -> PromptReport:
     lines = tuple(SectionLine(s.name, s.chars, s.tokens, s.text) for s in prompt.sections)
     return PromptReport(

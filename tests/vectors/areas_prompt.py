@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from motet.actors.agents.bootstrap import create
 from motet.actors.agents.prompt_sections import cut
 from motet.actors.agents.registry import AgentRegistry, Resolver
-from motet.actors.agents.workspace import Peer, Workbench, folder_names, shares, text_of
+from motet.actors.agents.workspace import Peer, Workspaces, folder_names, shares, text_of
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.builtin.paths import Owner
 from motet.actors.tools.catalog import ToolCatalog
@@ -68,7 +68,7 @@ def _made(
                     names.append(name)
                 return made
 
-            bench = Workbench(Path(folder), note)
+            bench = Workspaces(Path(folder), note)
             trio.run(partial(bench.prepare, AGENT, profile, user="u", session="s"))
             turns.append(names)
     return turns

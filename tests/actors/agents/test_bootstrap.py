@@ -6,7 +6,14 @@ from typing import get_args
 
 import pytest
 
-from motet.actors.agents.bootstrap import ORDER, SEEDED, still_first, team_text, template, wanted
+from motet.actors.agents.bootstrap import (
+    ORDER,
+    SEEDED,
+    in_first_conversation,
+    team_text,
+    template,
+    wanted,
+)
 from motet.protocols.agents import AgentProfile, AgentType, Member, Team
 
 STATIC = {"TOOLS.md", "DELEGATION.md", "TEAM.md", "AVAILABILITY.md"}
@@ -63,7 +70,7 @@ def test_every_file_that_is_given_has_a_template(kind: AgentType) -> None:
 
 
 def test_a_first_conversation_has_three_turns() -> None:
-    assert [still_first(turns) for turns in range(5)] == [True, True, True, False, False]
+    assert [in_first_conversation(turns) for turns in range(5)] == [True, True, True, False, False]
 
 
 def test_a_lead_and_a_member_are_told_different_duties() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.skills import MAX_HEAD, BadSkill, Front, front_of
+from motet.actors.agents.skills import MAX_HEAD, BadSkill, FrontMatter, front_matter
 
 
 def head(text: str) -> str:
@@ -25,8 +25,10 @@ def head(text: str) -> str:
     ],
 )
 def test_what_authors_write_is_read(text: str, description: str) -> None:
-    assert front_of(head(text)) == Front("a", description)
-    assert front_of("\ufeff" + head(text).replace("\n", "\r\n")) == Front("a", description)
+    assert front_matter(head(text)) == FrontMatter("a", description)
+    assert front_matter("\ufeff" + head(text).replace("\n", "\r\n")) == FrontMatter(
+        "a", description
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_what_authors_write_is_read(text: str, description: str) -> None:
 )
 def test_a_broken_head_is_explained(text: str, says: str) -> None:
     with pytest.raises(BadSkill) as refused:
-        front_of(text)
+        front_matter(text)
     assert says.casefold() in str(refused.value).casefold()
 
 
@@ -57,7 +59,7 @@ def test_any_text_is_a_head_or_explained(text: str, rest: str) -> None:
     """No file makes anything but a front or a ``BadSkill``."""
     for whole in (text, f"---\n{text}\n---\n{rest}"):
         try:
-            front_of(whole[:MAX_HEAD])
+            front_matter(whole[:MAX_HEAD])
         except BadSkill:
             continue
 
@@ -70,5 +72,5 @@ def test_what_is_written_as_json_is_read_back(name: str, description: str) -> No
     """JSON strings are YAML: a name and a description come back, but for their white space."""
     if description.strip():
         quoted = [msgspec.json.encode(text).decode() for text in (name, description)]
-        front = front_of(head(f"name: {quoted[0]}\ndescription: {quoted[1]}"))
-        assert front == Front(name, " ".join(description.split()))
+        front = front_matter(head(f"name: {quoted[0]}\ndescription: {quoted[1]}"))
+        assert front == FrontMatter(name, " ".join(description.split()))

@@ -1,4 +1,4 @@
-"""Prompts that are kept: always what would be written anew."""
+"""Cached prompts: always equal to those that would be written anew."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.prompt import PromptInput, Prompts, assemble
-from motet.actors.agents.workspace import Occasion, Prepared, prompt_input
+from motet.actors.agents.prompt import PromptCache, PromptInput, assemble
+from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.transcript.history import overhead
 from motet.protocols.agents import AgentProfile, AgentType
 from motet.protocols.tools import ToolSpec
@@ -35,7 +35,7 @@ def test_a_prompt_is_what_would_be_written_now(
     asked: list[tuple[PromptInput, tuple[ToolSpec, ...]]],
 ) -> None:
     """Law: whatever was asked before, text and size are those of this input and these tools."""
-    prompts = Prompts()
+    prompts = PromptCache()
     for one, tools in asked:
         written = prompts.write(one, tools)
         text = assemble(one).text
@@ -44,12 +44,12 @@ def test_a_prompt_is_what_would_be_written_now(
         assert prompts.write(one, tools) is written
 
 
-def occasion(kind: AgentType, session: str, user: str) -> Occasion:
-    return Occasion(
+def occasion(kind: AgentType, session: str, user: str) -> PromptRun:
+    return PromptRun(
         agent="helper",
         instructions="Be brief.",
         profile=AgentProfile(type=kind),
-        prepared=Prepared(Path("workspace")),
+        prepared=Workspace(Path("workspace")),
         today=TODAY,
         session=session,
         user=user,
@@ -58,7 +58,7 @@ def occasion(kind: AgentType, session: str, user: str) -> Occasion:
 
 
 def test_all_sessions_of_a_plain_agent_have_one_prompt_and_those_of_others_their_own() -> None:
-    prompts = Prompts()
+    prompts = PromptCache()
     one, two = (
         prompts.write(prompt_input(occasion("plain", *whose)), ())
         for whose in (("s1", "ann"), ("s2", "ben"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.actors.agents.skills import MAX_SKILLS, Shelf, Skill, best
+from motet.actors.agents.skills import MAX_SKILLS, Skill, SkillCatalog, best
 from motet.protocols.agents import AgentProfile
 from motet.protocols.chat import JsonObject
 from tests.scripted import Scripted, call, say
@@ -21,8 +21,8 @@ def write(place: Path, name: str, description: str = "does it", text: str = "Do 
     return folder
 
 
-def names(shelf: Shelf, profile: AgentProfile) -> dict[str, str]:
-    return {skill.name: skill.description for skill in shelf.find(profile).skills}
+def names(catalog: SkillCatalog, profile: AgentProfile) -> dict[str, str]:
+    return {skill.name: skill.description for skill in catalog.find(profile).skills}
 
 
 # Where they are
@@ -33,20 +33,20 @@ def test_the_place_nearest_to_the_agent_wins(tmp_path: Path) -> None:
         write(tmp_path / place, "everywhere", f"of {place}")
     write(tmp_path / "files/skills", "middle", "of files")
     write(tmp_path / "host", "middle", "of host")
-    shelf = Shelf((tmp_path / "host",))
+    catalog = SkillCatalog((tmp_path / "host",))
     files, own = str(tmp_path / "files"), (str(tmp_path / "own"),)
 
-    assert names(shelf, AgentProfile()) == {"everywhere": "of host", "middle": "of host"}
-    assert names(shelf, AgentProfile(files=files)) == {
+    assert names(catalog, AgentProfile()) == {"everywhere": "of host", "middle": "of host"}
+    assert names(catalog, AgentProfile(files=files)) == {
         "everywhere": "of files/skills",
         "middle": "of files",
     }
-    assert names(shelf, AgentProfile(files=files, skills=own)) == {
+    assert names(catalog, AgentProfile(files=files, skills=own)) == {
         "everywhere": "of own",
         "middle": "of files",
     }
-    assert names(shelf, AgentProfile(files=files, skills=())) == {}
-    assert not shelf.offers(AgentProfile(skills=()))
+    assert names(catalog, AgentProfile(files=files, skills=())) == {}
+    assert not catalog.offers(AgentProfile(skills=()))
 
 
 def test_what_is_broken_is_told_and_the_rest_is_used(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_broken_is_told_and_the_rest_is_used(tmp_path: Path) -> None:
     (tmp_path / "skills/headless/SKILL.md").write_text("# nothing")
     gone = str(tmp_path / "gone")
 
-    found = Shelf((tmp_path / "skills",)).find(AgentProfile(skills=(gone,)))
+    found = SkillCatalog((tmp_path / "skills",)).find(AgentProfile(skills=(gone,)))
 
     assert [skill.name for skill in found.skills] == ["good"]
     assert [problem.partition(":")[0] for problem in found.problems] == [
@@ -76,7 +76,7 @@ def test_links_that_lead_out_of_their_place_are_no_skills(tmp_path: Path) -> Non
     (tmp_path / "skills/file").mkdir()
     (tmp_path / "skills/file/SKILL.md").symlink_to(secret / "SKILL.md")
 
-    found = Shelf((tmp_path / "skills",)).find(AgentProfile())
+    found = SkillCatalog((tmp_path / "skills",)).find(AgentProfile())
 
     assert [skill.folder for skill in found.skills] == [inside]
     assert ["leads out" in problem for problem in found.problems] == [True, True]
@@ -86,7 +86,7 @@ def test_a_wrong_path_costs_no_run_a_minute(tmp_path: Path) -> None:
     for n in range(MAX_SKILLS + 1):
         (tmp_path / f"{n:04}").touch()
 
-    found = Shelf((tmp_path,)).find(AgentProfile())
+    found = SkillCatalog((tmp_path,)).find(AgentProfile())
 
     assert found.skills == ()
     assert "only its first" in found.problems[0]

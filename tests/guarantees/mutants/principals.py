@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from motet.actors.agents.prompt import PromptInput, Prompts, Written
+from motet.actors.agents.prompt import CachedPrompt, PromptCache, PromptInput
 from motet.actors.gateway.streams import Streams, Subscription
 from motet.actors.hosting import wiring as equipment
 from motet.actors.hosting.records import Records
@@ -100,15 +100,17 @@ def _let_whoever_came_first_listen() -> list[Patch]:
 
 def _share_prompts() -> list[Patch]:
     """An agent's prompt is written anew only when there is something new to be recalled."""
-    write = Prompts.write
+    write = PromptCache.write
 
-    def write_rarely(prompts: Prompts, given: PromptInput, tools: tuple[ToolSpec, ...]) -> Written:
+    def write_rarely(
+        prompts: PromptCache, given: PromptInput, tools: tuple[ToolSpec, ...]
+    ) -> CachedPrompt:
         last = prompts._last.get(given.agent)
         if last is not None and last.tools == tools and not given.recalled:
             return last
         return write(prompts, given, tools)
 
-    return [(Prompts, "write", write_rarely)]
+    return [(PromptCache, "write", write_rarely)]
 
 
 def _recall_all() -> list[Patch]:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from motet.actors.agents.bootstrap import LARGEST, RECORD, Write, create
-from motet.actors.agents.workspace import Prepared, Workbench
+from motet.actors.agents.workspace import Workspace, Workspaces
 from motet.actors.tools.builtin.paths import Owner
 from motet.protocols.agents import AgentProfile, Sharing, Team
 from motet.protocols.errors import Internal
@@ -24,21 +24,21 @@ GROUP = "agent:rex:telegram:group:-100"
 
 async def prepared(
     root: Path, profile: AgentProfile = OPEN, *, user: str = "ann", session: str = "s"
-) -> Prepared:
-    return await Workbench(root).prepare("rex", profile, user=user, session=session)
+) -> Workspace:
+    return await Workspaces(root).prepare("rex", profile, user=user, session=session)
 
 
 def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != RECORD)
 
 
-def names(found: Prepared) -> list[str]:
+def names(found: Workspace) -> list[str]:
     return [file.name for file in found.files]
 
 
 async def test_a_plain_agent_leaves_nothing_on_disk(tmp_path: Path) -> None:
     found = await prepared(tmp_path, AgentProfile())
-    assert found == Prepared(tmp_path)
+    assert found == Workspace(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,8 +86,8 @@ def failing_at(number: int) -> Write:
 async def test_a_seeding_that_failed_anywhere_is_finished_at_the_next_turn(
     tmp_path: Path, number: int
 ) -> None:
-    bench = Workbench(tmp_path, failing_at(number))
-    broken = await bench.prepare("rex", OPEN, user="ann", session="s")
+    workspaces = Workspaces(tmp_path, failing_at(number))
+    broken = await workspaces.prepare("rex", OPEN, user="ann", session="s")
     assert broken.problems == (
         "the user's files could not be made and will be at the next turn: No space left on device",
     )
@@ -100,36 +100,36 @@ async def test_a_seeding_that_failed_anywhere_is_finished_at_the_next_turn(
 
 
 async def test_a_hundred_turns_at_once_seed_a_user_once(tmp_path: Path) -> None:
-    bench = Workbench(tmp_path)
+    workspaces = Workspaces(tmp_path)
     async with trio.open_nursery() as nursery:
         for _ in range(100):
             nursery.start_soon(
-                partial(bench.prepare, "rex", OPEN, user="ann", session="s"), name="turn"
+                partial(workspaces.prepare, "rex", OPEN, user="ann", session="s"), name="turn"
             )
     assert files_in(tmp_path / "rex" / "ann") == SEEDED
 
 
 async def test_bootstrap_is_gone_after_three_turns_and_stays_gone(tmp_path: Path) -> None:
-    bench, home = Workbench(tmp_path), tmp_path / "rex" / "ann"
+    workspaces, home = Workspaces(tmp_path), tmp_path / "rex" / "ann"
     there: list[bool] = []
     for _ in range(5):
-        found = await bench.prepare("rex", OPEN, user="ann", session="s")
+        found = await workspaces.prepare("rex", OPEN, user="ann", session="s")
         there.append("BOOTSTRAP.md" in names(found))
-        assert await bench.turn_ended("rex", OPEN, user="ann", session="s") == ""
+        assert await workspaces.count_turn("rex", OPEN, user="ann", session="s") == ""
     assert there == [True, True, True, False, False]
     assert json.loads((home / RECORD).read_text())["turns"] == 3
 
 
 async def test_scheduled_runs_neither_seed_nor_count(tmp_path: Path) -> None:
-    bench, session = Workbench(tmp_path), "agent:rex:cron:daily"
-    assert (await bench.prepare("rex", OPEN, user="ann", session=session)).files == ()
+    workspaces, session = Workspaces(tmp_path), "agent:rex:cron:daily"
+    assert (await workspaces.prepare("rex", OPEN, user="ann", session=session)).files == ()
     for _ in range(4):
-        await bench.turn_ended("rex", OPEN, user="ann", session=session)
+        await workspaces.count_turn("rex", OPEN, user="ann", session=session)
     assert "BOOTSTRAP.md" in names(await prepared(tmp_path))
 
 
 async def test_a_turn_that_cannot_be_counted_is_a_problem_and_no_failure(tmp_path: Path) -> None:
-    problem = await Workbench(tmp_path).turn_ended("rex", OPEN, user="nobody", session="s")
+    problem = await Workspaces(tmp_path).count_turn("rex", OPEN, user="nobody", session="s")
     assert problem == "the turn of the user could not be counted: No such file or directory"
 
 
@@ -269,6 +269,6 @@ async def test_a_file_too_large_to_read_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_preview_shows_what_a_new_user_would_get_and_makes_nothing(tmp_path: Path) -> None:
-    shown = await Workbench(tmp_path).preview("rex", OPEN, user="ann", session="s")
+    shown = await Workspaces(tmp_path).preview("rex", OPEN, user="ann", session="s")
     assert list(tmp_path.iterdir()) == []
     assert shown == await prepared(tmp_path)
