@@ -1,7 +1,7 @@
-"""Who may connect: tokens, roles, origins.
+"""Authentication and authorisation of clients: tokens, roles, origins.
 
 Invariants: a token itself is never kept, only its SHA-256; all comparisons take constant time;
-without tokens only the machine itself gets in, and no web page of another site (G16).
+without tokens only this machine is served, and no web page of another site (G16).
 """
 
 from __future__ import annotations
@@ -26,8 +26,19 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def may(role: Role, needed: Role) -> bool:
-    """Whether ``role`` is at least ``needed``; a role that nobody knows may do nothing."""
+    """Whether ``role`` is at least ``needed``; an unknown role may do nothing."""
     return _RANK.get(role, -1) >= _RANK[needed]
+
+
+@attrs.frozen
+class Identity:
+    """``bearer``: the owner of the token. ``principal``: the user it acts for, another one if the
+    token is a bridge's. ``token_digest``: None in a gateway without tokens.
+    """
+
+    bearer: Principal
+    principal: Principal
+    token_digest: str | None
 
 
 class TokenEntry(msgspec.Struct, frozen=True):
@@ -64,24 +75,24 @@ def token_entry(
 
 
 class TokenStore(Protocol):
-    """Where tokens are looked up, at each connect and at each tick. Neither call may block."""
+    """Looks tokens up, at each connect and at each tick. No call may block."""
 
     def has_tokens(self) -> bool:
-        """False: nobody ever made one, and the gateway serves this machine only."""
+        """False: none was ever made, and the gateway serves this machine only."""
         ...
 
     def find(self, token_digest: str, now: float) -> Principal | None:
-        """Whom the token with this digest is for; None when unknown, revoked or expired."""
+        """The owner of the token; None for one that is unknown, revoked or expired."""
         ...
 
     def impersonates(self, token_digest: str, now: float) -> bool:
-        """Whether it is a good token of a bridge, which may act as other users."""
+        """Whether it is a valid token of a bridge, which may act as other users."""
         ...
 
 
 @attrs.frozen
 class StaticTokens:
-    """The tokens of a configuration. All entries are compared, so that time tells nothing."""
+    """Tokens of a configuration. A lookup compares all entries, so that its time tells nothing."""
 
     entries: tuple[TokenEntry, ...] = attrs.field(default=(), converter=tuple[TokenEntry, ...])
 
@@ -89,14 +100,14 @@ class StaticTokens:
         return bool(self.entries)
 
     def find(self, token_digest: str, now: float) -> Principal | None:
-        entry = self._good(token_digest, now)
+        entry = self._valid(token_digest, now)
         return None if entry is None else Principal(entry.user, entry.role)
 
     def impersonates(self, token_digest: str, now: float) -> bool:
-        entry = self._good(token_digest, now)
+        entry = self._valid(token_digest, now)
         return entry is not None and entry.impersonate
 
-    def _good(self, token_digest: str, now: float) -> TokenEntry | None:
+    def _valid(self, token_digest: str, now: float) -> TokenEntry | None:
         found: TokenEntry | None = None
         for entry in self.entries:
             same = hmac.compare_digest(entry.digest, token_digest)
@@ -107,7 +118,7 @@ class StaticTokens:
 
 @attrs.frozen
 class JoinedTokens:
-    """Those of the configuration, and those that are stored."""
+    """The tokens of the configuration and the stored ones."""
 
     configured: TokenStore
     stored: TokenBook
@@ -127,7 +138,7 @@ class JoinedTokens:
 
 @attrs.frozen
 class WithOperator:
-    """Other tokens, and one more for the person at this machine, which makes none necessary."""
+    """Other tokens and one of the person at this machine, which does not make tokens required."""
 
     others: TokenStore
     operator: str
@@ -150,7 +161,7 @@ def bearer(headers: Mapping[str, str]) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address, in brackets or not, is this machine for certain."""
+    """Whether a host name or address, with or without brackets, is certainly this machine."""
     name = host.removeprefix("[").removesuffix("]")
     if name.lower() == "localhost":
         return True
@@ -182,7 +193,7 @@ def host_is_loopback(host_header: str) -> bool:
 
 
 def origin_allowed(origin: str | None, host_header: str, allowed: Iterable[str]) -> bool:
-    """Whether a page of this origin may connect; programs that are no browser send none."""
+    """Whether a page of this origin may connect. Only browsers send one."""
     if origin is None:
         return True
     wanted = origin.lower().rstrip("/")

@@ -1,8 +1,10 @@
-"""One client: a reader, a writer, a replayer, and a task for each request in flight.
+"""One WebSocket client: its first frame, its requests and its end.
 
-Invariants: only the writer awaits the socket's send (closing comes after it ended); the reader
-goes on while requests are stuck, so that a stop always gets through; a client that does not take
-a frame in time is cut off. Every failure here ends this connection only.
+A connection has a reader, a writer (:mod:`.writer`), a task that replays past events
+(:mod:`.streams`), and a task for each request that is carried out. Invariants: nothing but
+``connect`` is answered before the client is known; the reader goes on while requests are stuck, so
+that a stop always gets through; a client that does not take a frame in time is cut off. A failure
+here ends this connection only.
 """
 
 from __future__ import annotations
@@ -19,26 +21,25 @@ from trio_websocket import ConnectionClosed
 from wsproto.utilities import LocalProtocolError
 
 from motet.actors.gateway import methods
+from motet.actors.gateway.auth import Identity
 from motet.actors.gateway.context import Context
+from motet.actors.gateway.idempotency import Idempotency
 from motet.actors.gateway.method import Answer, Caller, Refusal, error_body
-from motet.actors.gateway.methods import Behalf
-from motet.actors.gateway.outbox import Outbox, size_of
-from motet.actors.gateway.requests import Requests, said_in
+from motet.actors.gateway.outbox import size_of
+from motet.actors.gateway.requests import Requests, input_of
 from motet.actors.gateway.streams import Streams
 from motet.actors.gateway.websocket import Ending, FrameSocket
+from motet.actors.gateway.writer import Writer
 from motet.protocols import gateway as wire
 from motet.protocols.errors import NotFound
 from motet.protocols.events import EventRecord, Shutdown, Tick
-from motet.protocols.host import Expected
+from motet.protocols.host import Expected, HostApi
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.rates import TokenBucket
 
-# The first frame of a connection: which protocol, and who.
-#
-# Invariant: nothing but ``connect`` is answered before the client is known; a client that is
-# turned away is told why, and nothing of it stays but the count of its failures.
-
-
+logger = logging.getLogger(__name__)
+_REFUSALS: Final = 100
+"""Refused frames at once, and per minute, before the connection is closed."""
 _CLOSE_CODES: Final[Mapping[wire.ErrorCode, int]] = {
     "protocol_version": wire.CLOSE_PROTOCOL,
     "limit_reached": wire.CLOSE_OVERLOADED,
@@ -47,19 +48,14 @@ _CLOSE_CODES: Final[Mapping[wire.ErrorCode, int]] = {
 
 @attrs.frozen
 class Admitted:
-    """A client that is known now, and counted: :meth:`Context.leave` takes it back.
-
-    ``bearer`` is whose token it has, ``principal`` whom it acts for: another one for a bridge.
-    """
+    """A client whose first frame was accepted. It counts as a connection of the bearer."""
 
     request_id: str
-    bearer: Principal
-    principal: Principal
-    token_digest: str | None
+    identity: Identity
     resume: Mapping[str, int]
 
 
-class TurnedAway(Exception):
+class ConnectRefused(Exception):
     """The client gets ``frame``, then the connection is closed with ``code``."""
 
     def __init__(self, request_id: str, refusal: Refusal) -> None:
@@ -70,33 +66,25 @@ class TurnedAway(Exception):
 
 
 def admit(context: Context, message: str, peer: str, header_token: str | None) -> Admitted:
-    """Judge the first frame. Raises :class:`TurnedAway`."""
+    """Judge the first frame. Raises :class:`ConnectRefused`.
+
+    The caller has to end with :meth:`Context.remove_connection`.
+    """
     request_id = ""
     try:
         frame = wire.decode_request(message)
         request_id = frame.id
         params = _connect_params(frame)
-        bearer, token_digest = context.authenticate(params.auth.token or header_token, peer)
-        principal = bearer
+        identity = context.authenticate(params.auth.token or header_token, peer)
         if params.auth.as_user is not None:
-            principal = on_behalf(context, bearer, token_digest, params.auth.as_user)
-        context.enter(bearer.user)
+            identity = context.on_behalf_of(identity, params.auth.as_user)
+        context.add_connection(identity.bearer.user)
     except wire.FrameError as error:
-        raise TurnedAway(error.request_id, Refusal("bad_frame", str(error))) from None
+        refusal = Refusal("bad_frame", str(error))
+        raise ConnectRefused(error.request_id, refusal) from None
     except Refusal as refusal:
-        raise TurnedAway(request_id, refusal) from None
-    return Admitted(request_id, bearer, principal, token_digest, params.resume)
-
-
-def on_behalf(
-    context: Context, bearer: Principal, token_digest: str | None, user: str
-) -> Principal:
-    """Whom a bridge acts for, never as an admin. Raises :class:`Refusal` for other tokens."""
-    if not context.impersonates(token_digest):
-        raise Refusal(
-            "forbidden", "`as_user` is for the tokens of bridges, which have `impersonate`"
-        )
-    return Principal(user, "operator" if bearer.role == "admin" else bearer.role)
+        raise ConnectRefused(request_id, refusal) from None
+    return Admitted(request_id, identity, params.resume)
 
 
 def _connect_params(frame: wire.RequestFrame) -> wire.ConnectParams:
@@ -115,9 +103,39 @@ def _connect_params(frame: wire.RequestFrame) -> wire.ConnectParams:
     return params
 
 
-logger = logging.getLogger(__name__)
-_PATIENCE = 100  # refused frames at once, and per minute, before the connection is closed
-_ANSWERS_HELD = 64  # answers that a client has not taken before its next frame is read
+@attrs.frozen
+class RequestCaller:
+    """A :class:`~motet.actors.gateway.method.Caller`: one request of a connection, on behalf of its
+    user or, from a bridge, of another one. It does what that user could do with a token of their
+    own, never more than an operator (G16), and the messages count as theirs.
+    """
+
+    principal: Principal
+    _context: Context
+    _streams: Streams
+    expected: Expected | None = None
+
+    @property
+    def api(self) -> HostApi:
+        return self._context.api
+
+    @property
+    def idempotency(self) -> Idempotency:
+        return self._context.idempotency
+
+    def now(self) -> float:
+        return self._context.now()
+
+    def spend_message(self) -> None:
+        self._context.spend_message(self.principal.user)
+
+    async def subscribe(
+        self, stream: str, after: int | None
+    ) -> tuple[wire.StreamState, Callable[[], None]]:
+        return await self._streams.subscribe(stream, after, self.principal)
+
+    def unsubscribe(self, stream: str) -> bool:
+        return self._streams.unsubscribe(stream)
 
 
 class Connection:
@@ -130,22 +148,17 @@ class Connection:
         self._context = context
         self._peer = peer
         self._token = token
-        self._principal: Principal = LOCAL
-        self._bearer: Principal = LOCAL
-        self._token_digest: str | None = None
-        self._outbox = Outbox(context.settings.limits)
+        self._identity = Identity(LOCAL, LOCAL, None)
+        self._writer = Writer(context.settings.limits)
         self._requests = Requests(context.settings.limits)
-        self._noted: dict[int, Expected] = {}
-        self._patience = TokenBucket(_PATIENCE / 60, _PATIENCE)
+        self._expected: dict[int, Expected] = {}
+        self._refusals = TokenBucket(_REFUSALS / 60, _REFUSALS)
         self._nursery: trio.Nursery
         self._socket: FrameSocket
         self._streams: Streams
         self._ending: Ending | None = None
-        self._writing = False
-        self._told = False
-        self._pinging = False
-        self._wake = trio.Event()
-        self._written = trio.Event()
+        self._shutdown_announced = False
+        self._ping_unanswered = False
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -161,9 +174,11 @@ class Connection:
         ):
             pass  # the client went; wsproto says the second when it went against the protocol
         except* Exception as errors:
-            self._context.failed += 1
+            self._context.counts.total["failed"] += 1
             logger.error("a connection from %s failed", self._peer, exc_info=errors)
-            self._ending = Ending(wire.CLOSE_INTERNAL, "internal error", broken=self._writing)
+            self._ending = Ending(
+                wire.CLOSE_INTERNAL, "internal error", broken=self._writer.sending
+            )
 
     async def _run(self, socket: FrameSocket) -> None:
         async with trio.open_nursery() as nursery:
@@ -174,14 +189,14 @@ class Connection:
                 try:
                     await self._serve(admitted, socket, nursery)
                 finally:
-                    self._context.leave(admitted.bearer.user)
+                    self._context.remove_connection(admitted.identity.bearer.user)
             if self._ending is None:
                 nursery.cancel_scope.cancel()
             else:
                 await trio.sleep_forever()  # the writer sends what is queued, then cancels
 
     async def _admitted(self, socket: FrameSocket) -> Admitted | None:
-        """Read the first frame; None: the client is turned away."""
+        """Read the first frame; None: the client is refused."""
         limits = self._context.settings.limits
         message: str | bytes | None = None
         with trio.move_on_after(limits.connect_ms / 1000):
@@ -194,23 +209,21 @@ class Connection:
             return None
         try:
             return admit(self._context, text, self._peer, self._token)
-        except TurnedAway as away:
-            self.answer(away.frame)
-            self.close(away.code, away.reason)
+        except ConnectRefused as refused:
+            self._answer(refused.frame)
+            self.close(refused.code, refused.reason)
             return None
 
     async def _serve(self, admitted: Admitted, socket: FrameSocket, nursery: trio.Nursery) -> None:
-        self._principal, self._bearer = admitted.principal, admitted.bearer
-        self._token_digest = admitted.token_digest
-        context = self._context
+        self._identity, context = admitted.identity, self._context
         self._streams = Streams(
             context.api,
             context.hub,
-            self._outbox,
-            self._stir,
+            self._writer.outbox,
+            self._writer.wake,
             context.settings.limits,
-            admitted.principal,
-            self._straight,
+            admitted.identity.principal,
+            self._writer.send_now,
         )
         context.connections.add(self)
         try:
@@ -219,11 +232,11 @@ class Connection:
             await self._read(socket, nursery)
         finally:
             context.connections.discard(self)
-            self._noted.clear()
+            self._expected.clear()
             self._streams.close()
 
     async def _resume(self, admitted: Admitted) -> None:
-        """Answer the connect, with where each stream stands that the client had."""
+        """Answer the connect, with the state of each stream that the client had."""
         states: dict[str, wire.StreamState] = {}
         starts: list[Callable[[], None]] = []
         for stream, after in admitted.resume.items():
@@ -234,17 +247,17 @@ class Connection:
                 states[stream] = wire.StreamState(0, 0, resumed=False, reason="not_found")
             except Refusal:
                 states[stream] = wire.StreamState(0, 0, resumed=False, reason="limit_reached")
-        self.answer(wire.ok(admitted.request_id, self._welcome(states)))
+        self._answer(wire.ok(admitted.request_id, self._welcome(states)))
         for start in starts:
             start()
 
     def _welcome(self, states: dict[str, wire.StreamState]) -> wire.Connected:
-        status = self._context.api.status()
+        status, principal = self._context.api.status(), self._identity.principal
         return wire.Connected(
             protocol=wire.PROTOCOL,
             server=wire.ServerInfo(status.version, status.instance, self._context.now()),
-            principal=wire.PrincipalInfo(self._principal.user, self._principal.role),
-            methods=methods.allowed(self._principal.role),
+            principal=wire.PrincipalInfo(principal.user, principal.role),
+            methods=methods.allowed(principal.role),
             limits=self._context.settings.limits,
             streams=states,
         )
@@ -253,36 +266,34 @@ class Connection:
         """How to close the socket; without a reason of its own the server is going away."""
         if self._ending is not None:
             return self._ending
-        told = wire.encode(wire.event_frame(self._notice(Shutdown())))
-        farewell = None if self._told else told
-        return Ending(wire.CLOSE_GOING_AWAY, "server going away", farewell, self._writing)
+        shutdown = wire.encode(self._event(Shutdown()))
+        last_frame = None if self._shutdown_announced else shutdown
+        return Ending(wire.CLOSE_GOING_AWAY, "server going away", last_frame, self._writer.sending)
 
     def close(self, code: int, reason: str) -> None:
         """Write the answers that are queued, then close."""
         if self._ending is None:
             self._ending = Ending(code, reason)
-            self._outbox.seal()
-        self._stir()
+            self._writer.close()
 
     def evict(self) -> None:
         """Cut the client off: it does not take what it is sent."""
-        self._context.evicted += 1
+        self._context.counts.total["evicted"] += 1
         self._ending = Ending(wire.CLOSE_OVERLOADED, "slow consumer", broken=True)
+        self._writer.close()
         self._nursery.cancel_scope.cancel()
 
     # -- reading ---------------------------------------------------------------------------------
 
     async def _read(self, socket: FrameSocket, nursery: trio.Nursery) -> None:
         while self._ending is None:
-            while self._outbox.answers >= _ANSWERS_HELD:
-                self._written = trio.Event()
-                await self._written.wait()
+            await self._writer.room_for_answers()
             text = self._text(await socket.get_message(), self._context.settings.limits.frame)
             if text is not None:
                 self._handle(text, nursery)
 
     def _text(self, message: str | bytes, limit: int) -> str | None:
-        """The message if it may be one; else the connection closes."""
+        """The message as text; None: it is refused, and the connection closes."""
         if isinstance(message, bytes):
             self.close(wire.CLOSE_UNSUPPORTED, "text frames only")
         elif size_of(message) > limit:
@@ -297,7 +308,7 @@ class Connection:
             frame = wire.decode_request(message)
             request_id = frame.id
             at_once = self._requests.admit(frame)
-            self._note(frame)
+            self._expect(frame)
             if at_once:
                 nursery.start_soon(self._perform, frame)
         except wire.FrameError as error:
@@ -305,27 +316,27 @@ class Connection:
         except Refusal as error:
             self._refuse(request_id, error)
 
-    def _note(self, frame: wire.RequestFrame) -> None:
-        """Note an input as it is read, so that a stop which is read after it covers it (G2)."""
-        said = said_in(frame)
-        if said is not None:
-            with suppress(Refusal):  # it is said when the request is carried out
-                principal, (session, sender) = self._caller(frame).principal, said
+    def _expect(self, frame: wire.RequestFrame) -> None:
+        """Announce an input as it is read, so that a stop which is read after it covers it (G2)."""
+        found = input_of(frame)
+        if found is not None:
+            with suppress(Refusal):  # raised again when the request is carried out
+                principal, (session, sender) = self._caller(frame).principal, found
                 expect = self._context.api.expect
-                self._noted[id(frame)] = expect(session, sender=sender, principal=principal)
+                self._expected[id(frame)] = expect(session, sender=sender, principal=principal)
 
     def _refuse(self, request_id: str, refusal: Refusal) -> None:
-        self.answer(wire.failed(request_id, error_body(refusal)))
-        self._lose_patience()
+        self._answer(wire.failed(request_id, error_body(refusal)))
+        self._count_refusal()
 
-    def _lose_patience(self) -> None:
-        if self._patience.take(trio.current_time()) > 0:
+    def _count_refusal(self) -> None:
+        if self._refusals.take(trio.current_time()) > 0:
             self.close(wire.CLOSE_RATE, "too many refused requests")
 
     async def _perform(self, frame: wire.RequestFrame) -> None:
         answer, code = Answer(None), "ok"
         try:
-            caller = self._caller(frame, self._noted.pop(id(frame), None))
+            caller = self._caller(frame, self._expected.pop(id(frame), None))
             answer = await methods.call(caller, frame)
             text = wire.encode(wire.ok(frame.id, answer.result))
         except Exception as error:
@@ -333,20 +344,19 @@ class Connection:
             text = wire.encode(wire.failed(frame.id, body))
             code = body.code
             if code == "rate_limited":
-                self._lose_patience()
+                self._count_refusal()
         known = frame.method if frame.method in methods.METHODS else "unknown"
-        self._context.requests[known, code] += 1
-        self._outbox.answer(text, lambda: self._over(frame))
-        self._stir()
-        if answer.then is not None:
-            answer.then()
+        self._context.counts.requests[known, code] += 1
+        self._writer.answer(text, lambda: self._over(frame))
+        if answer.when_queued is not None:
+            answer.when_queued()
 
     def _caller(self, frame: wire.RequestFrame, expected: Expected | None = None) -> Caller:
-        """Whom the request is for. Raises :class:`Refusal`."""
-        principal = self._principal
+        """On behalf of whom the request is. Raises :class:`Refusal`."""
+        identity = self._identity
         if not isinstance(frame.as_user, UnsetType):
-            principal = on_behalf(self._context, self._bearer, self._token_digest, frame.as_user)
-        return Behalf(principal, self._context, self._streams, expected)
+            identity = self._context.on_behalf_of(identity, frame.as_user)
+        return RequestCaller(identity.principal, self._context, self._streams, expected)
 
     def _over(self, frame: wire.RequestFrame) -> None:
         for waiting in self._requests.over(frame):
@@ -355,77 +365,47 @@ class Connection:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def answer(self, frame: wire.ResponseFrame) -> None:
-        """Queue an answer."""
-        self._outbox.answer(wire.encode(frame))
-        self._stir()
-
-    def _stir(self) -> None:
-        self._wake.set()
-
-    def _straight(self, frames: bytes) -> bool:
-        """Send frames at once if nothing is before them; false: they have to be queued."""
-        if self._outbox.bytes or self._writing or self._ending is not None:
-            return False
-        sent = self._socket.send_now(frames)
-        if sent == "a part":
-            self._stir()
-        return sent != "nothing"
+    def _answer(self, frame: wire.ResponseFrame) -> None:
+        self._writer.answer(wire.encode(frame))
 
     async def _write(self, socket: FrameSocket) -> None:
-        timeout = self._context.settings.limits.send_timeout_ms / 1000
-        while True:
-            entries = self._outbox.take()
-            if entries or socket.owes:
-                with trio.move_on_after(timeout) as scope:
-                    self._writing = True
-                    await socket.send(b"".join([entry.bytes() for entry in entries]))
-                    self._writing = False
-                if scope.cancelled_caught:
-                    self.evict()
-                for entry in entries:
-                    if entry.written is not None:
-                        entry.written()
-                self._written.set()
-            elif self._ending is None:
-                self._wake = trio.Event()
-                await self._wake.wait()
-            else:
-                self._nursery.cancel_scope.cancel()
-                return
+        try:
+            await self._writer.run(socket)
+        except trio.TooSlowError:
+            self.evict()
+        else:
+            self._nursery.cancel_scope.cancel()
 
     # -- the gateway's timer ---------------------------------------------------------------------
 
-    def beat(self) -> None:
-        """Once a tick: is the client there, its token good, and where do its streams stand?"""
+    def tick(self) -> None:
+        """Check the token, ping the client, and tell it the heads of its streams."""
         self.recheck()
-        if self._token_digest is None and self._context.needs_token():
+        if self._identity.token_digest is None and self._context.needs_token():
             self.close(wire.CLOSE_REVOKED, "a token is wanted now")
-        if self._pinging:
+        if self._ping_unanswered:
             self.evict()
         elif self._ending is None:
-            self._pinging = True
+            self._ping_unanswered = True
             self._nursery.start_soon(self._ping)
-            tick = self._notice(Tick(self._streams.heads()))
-            self._outbox.notice(wire.encode(wire.event_frame(tick)))
-            self._stir()
+            self._writer.notice(self._event(Tick(self._streams.heads())))
 
-    def farewell(self) -> None:
-        """Tell the client that the host shuts down; what it has going may still end."""
+    def announce_shutdown(self) -> None:
+        """Tell the client that the host shuts down; its runs may still end."""
         if self._ending is None:
-            self._told = True
-            self._outbox.notice(wire.encode(wire.event_frame(self._notice(Shutdown()))))
-            self._stir()
+            self._shutdown_announced = True
+            self._writer.notice(self._event(Shutdown()))
 
     def recheck(self) -> None:
-        """Close the connection if its token is not good any more, or for somebody else now."""
-        digest = self._token_digest
-        if digest is not None and self._context.find(digest) != self._bearer:
+        """Close the connection if its token is not valid any more, or another user's now."""
+        digest = self._identity.token_digest
+        if digest is not None and self._context.find(digest) != self._identity.bearer:
             self.close(wire.CLOSE_REVOKED, "token revoked")
 
     async def _ping(self) -> None:
         await self._socket.ping()
-        self._pinging = False
+        self._ping_unanswered = False
 
-    def _notice(self, event: Tick | Shutdown) -> EventRecord:
-        return EventRecord(stream=wire.SYSTEM_STREAM, event=event, ts=self._context.now())
+    def _event(self, event: Tick | Shutdown) -> wire.EventFrame:
+        record = EventRecord(stream=wire.SYSTEM_STREAM, event=event, ts=self._context.now())
+        return wire.event_frame(record)

@@ -1,59 +1,67 @@
-"""What all connections of one gateway share.
+"""The state that all connections of one gateway share: settings, limits, counts.
 
-Invariant: nothing here awaits, so that a check and what follows from it are one step.
+Invariant: nothing here awaits but for the host's end, so that a check and the action after it are
+one step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Literal, Protocol, TypeAlias
 
 import attrs
 import trio
 
 from motet.actors.gateway.auth import (
+    Identity,
     JoinedTokens,
     StaticTokens,
     TokenStore,
     WithOperator,
     token_entry,
 )
-from motet.actors.gateway.method import Once, Refusal
-from motet.actors.gateway.outbox import Hub
-from motet.actors.gateway.stores import AnswerBook, Conversations, Remembered
+from motet.actors.gateway.conversations import MemoryConversations
+from motet.actors.gateway.hub import Hub
+from motet.actors.gateway.idempotency import Idempotency
+from motet.actors.gateway.method import Refusal
 from motet.actors.gateway.tls import Certificate, tls_of
 from motet.actors.storage.tokens import TokenBook, digest
 from motet.protocols.config import GatewayConfig, split_listen
 from motet.protocols.gateway import Limits
+from motet.protocols.gateway_stores import Conversations
 from motet.protocols.host import HostApi
-from motet.protocols.sessions import LOCAL, Principal
+from motet.protocols.sessions import LOCAL, Principal, Role
 from motet.runtime.outside import wall_time
 from motet.runtime.rates import SlidingWindows, TokenBuckets
 
+Open: TypeAlias = Literal["socket", "websocket", "edge"]
+Total: TypeAlias = Literal["evicted", "failed", "refused_connect"]
 
-class Beating(Protocol):
-    """A connection, as the one timer sees it."""
 
-    def beat(self) -> None: ...
+class Attached(Protocol):
+    """A connected client, as the gateway's timer sees it."""
+
+    def tick(self) -> None: ...
 
     def recheck(self) -> None:
         """Tokens have changed."""
         ...
 
-    def farewell(self) -> None:
+    def announce_shutdown(self) -> None:
         """The host begins to shut down."""
         ...
 
 
 @attrs.frozen
 class Settings:
-    """What a gateway is set up with.
+    """The settings of one gateway.
 
     Attributes:
         tokens: without any, only this machine is served, as the admin ``local``.
-        allowed_origins: pages of other hosts that may connect, such as ``https://a.example``.
-        tls: None: in clear text.
+        allowed_origins: origins of other hosts whose pages may connect: ``https://a.example``.
+        tls: None: clear text.
     """
 
     host: str = "127.0.0.1"
@@ -70,9 +78,9 @@ class Settings:
         stored: TokenBook | None = None,
         operator: str | None = None,
     ) -> Settings:
-        """The settings that a configuration asks for. Raises :class:`ConfigError`.
+        """The settings of a configuration. Raises :class:`ConfigError`.
 
-        ``stored``: tokens beside those of the configuration; ``operator``: another one.
+        ``stored`` and ``operator``: tokens beside those of the configuration.
         """
         host, port = split_listen(config.listen)
         tokens: TokenStore = StaticTokens(
@@ -92,64 +100,63 @@ class Settings:
 
 
 @attrs.frozen(eq=False)
-class Books:
-    """What a gateway has on disk beside tokens."""
+class Counts:
+    """Gauges of what is open, and totals since the start.
 
-    answers: AnswerBook
-    conversations: Conversations
+    Attributes:
+        open: a ``socket`` is any TCP connection; a ``websocket``, or an ``edge`` request that is
+            being answered, is on one of them.
+        total: ``evicted`` clients were cut off since they took nothing; ``failed`` connections have
+            ended by a fault of the host; a ``refused_connect`` had a wrong token.
+        requests: answered ones by method and error code, or ``ok``.
+    """
+
+    open: Counter[Open] = attrs.field(factory=Counter[Open])
+    total: Counter[Total] = attrs.field(factory=Counter[Total])
+    requests: Counter[tuple[str, str]] = attrs.field(factory=Counter["tuple[str, str]"])
+
+    @contextmanager
+    def opened(self, kind: Open) -> Generator[None]:
+        """Count one for the length of the block."""
+        self.open[kind] += 1
+        try:
+            yield
+        finally:
+            self.open[kind] -= 1
 
 
 @attrs.define(eq=False)
 class Context:
-    """``now`` is Unix seconds, for tokens and frames; waiting goes by trio's clock."""
+    """``now``: Unix seconds, for tokens and frames; waiting goes by trio's clock."""
 
     api: HostApi
     settings: Settings
     now: Callable[[], float] = wall_time
+    conversations: Conversations = attrs.field(factory=MemoryConversations, kw_only=True)
+    connections: set[Attached] = attrs.field(init=False, factory=set[Attached])
+    counts: Counts = attrs.field(init=False, factory=Counts)
     hub: Hub = attrs.field(init=False)
-    messages: TokenBuckets = attrs.field(init=False)
-    once: Once = attrs.field(init=False)
-    failures: SlidingWindows[str] = attrs.field(init=False)
-    connections: set[Beating] = attrs.field(init=False, factory=set[Beating])
-    open_sockets: int = attrs.field(init=False, default=0)
-    websockets: int = attrs.field(init=False, default=0)
-    edges: int = attrs.field(init=False, default=0)
-    conversations: Conversations = attrs.field(factory=Remembered, kw_only=True)
-    evicted: int = attrs.field(init=False, default=0)
-    failed: int = attrs.field(init=False, default=0)
-    refused_connects: int = attrs.field(init=False, default=0)
-    requests: Counter[tuple[str, str]] = attrs.field(init=False, factory=Counter["tuple[str, str]"])
+    idempotency: Idempotency = attrs.field(init=False)
+    _messages: TokenBuckets = attrs.field(init=False)
+    _failures: SlidingWindows[str] = attrs.field(init=False)
     _users: Counter[str] = attrs.field(init=False, factory=Counter[str])
 
     def __attrs_post_init__(self) -> None:
         limits = self.settings.limits
         self.hub = Hub(self.api.events)
-        self.once = Once(self.now)
-        self.messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
-        self.failures = SlidingWindows(limits.connect_failures_ms / 1000)
+        self.idempotency = Idempotency(self.now)
+        self._messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
+        self._failures = SlidingWindows(limits.connect_failures_ms / 1000)
 
-    def adopt(self, settings: Settings) -> None:
-        """Go on with other settings: what was counted so far is counted on where it can be."""
+    def reconfigure(self, settings: Settings) -> None:
+        """Go on with other settings; counts are kept where the limit is the same."""
         limits, before = settings.limits, self.settings.limits
         self.settings = settings
         if limits.messages_per_min != before.messages_per_min:
-            self.messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
+            self._messages = TokenBuckets(limits.messages_per_min / 60, limits.message_burst)
         self.recheck()
 
-    def refused_for(self, peer: str) -> float:
-        """Seconds for which an address is refused after too many failed connects."""
-        return self.failures.wait(peer, trio.current_time())
-
-    def recheck(self) -> None:
-        """Tokens have changed: connections whose token is good no more are closed."""
-        for connection in tuple(self.connections):
-            connection.recheck()
-
-    def impersonates(self, token_digest: str | None) -> bool:
-        """Whether who came with this token may act as other users."""
-        if token_digest is None:
-            return False
-        return self.settings.tokens.impersonates(token_digest, self.now())
+    # -- who asks ------------------------------------------------------------------------------
 
     def needs_token(self) -> bool:
         return self.settings.tokens.has_tokens()
@@ -157,52 +164,74 @@ class Context:
     def find(self, token_digest: str) -> Principal | None:
         return self.settings.tokens.find(token_digest, self.now())
 
-    def authenticate(self, token: str | None, peer: str) -> tuple[Principal, str | None]:
-        """The principal of a token, and the token's digest. Raises :class:`Refusal`."""
-        if not self.settings.tokens.has_tokens():
-            return LOCAL, None
+    def authenticate(self, token: str | None, peer: str) -> Identity:
+        """The owner of a token. Raises :class:`Refusal`, which counts against the address."""
+        if not self.needs_token():
+            return Identity(LOCAL, LOCAL, None)
         if token is None:
             reason = "this gateway wants a token: send it in `auth.token` of connect"
         else:
             token_digest = digest(token)
             principal = self.find(token_digest)
             if principal is not None:
-                return principal, token_digest
+                return Identity(principal, principal, token_digest)
             reason = "the token is not known, or not any more"
-        self.refused_connects += 1
-        failures = self.settings.limits.connect_failures
-        self.failures.record(peer, failures, trio.current_time())
+        self.counts.total["refused_connect"] += 1
+        self._failures.record(peer, self.settings.limits.connect_failures, trio.current_time())
         raise Refusal("unauthorized", reason)
 
-    def enter(self, user: str) -> None:
-        """Count a connection of ``user`` in. Raises :class:`Refusal` above the limit."""
+    def on_behalf_of(self, identity: Identity, user: str) -> Identity:
+        """A bridge as ``user``, never as an admin. Raises :class:`Refusal` for other tokens."""
+        token_digest, bearer = identity.token_digest, identity.bearer
+        if token_digest is None or not self.settings.tokens.impersonates(token_digest, self.now()):
+            raise Refusal(
+                "forbidden", "`as_user` is for the tokens of bridges, which have `impersonate`"
+            )
+        role: Role = "operator" if bearer.role == "admin" else bearer.role
+        return Identity(bearer, Principal(user, role), token_digest)
+
+    def refused_for(self, peer: str) -> float:
+        """Seconds for which an address is refused after too many failed connects."""
+        return self._failures.wait(peer, trio.current_time())
+
+    # -- limits --------------------------------------------------------------------------------
+
+    def add_connection(self, user: str) -> None:
+        """Count a connection of ``user``. Raises :class:`Refusal` above the limit."""
         limit = self.settings.limits.connections_per_user
         if self._users[user] >= limit:
             raise Refusal("limit_reached", f"{limit} connections are open already: close one")
         self._users[user] += 1
 
-    def leave(self, user: str) -> None:
+    def remove_connection(self, user: str) -> None:
         self._users[user] -= 1
         if self._users[user] <= 0:
             del self._users[user]
 
     def spend_message(self, user: str) -> None:
-        """Count one message of ``user``. Raises :class:`Refusal` when there were too many."""
-        wait = self.messages.take(user, trio.current_time())
+        """Count a message of ``user``. Raises :class:`Refusal` when there were too many."""
+        wait = self._messages.take(user, trio.current_time())
         if wait > 0:
             rate = self.settings.limits.messages_per_min
             raise Refusal("rate_limited", f"{rate} messages per minute", retry_after=wait)
 
-    async def watch_closing(self) -> None:
+    # -- every connection ----------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """The gateway's timer: ping every connection, drop rate counts that are at rest."""
+        now = trio.current_time()
+        self._messages.forget_idle(now)
+        self._failures.forget_idle(now)
+        for connection in tuple(self.connections):
+            connection.tick()
+
+    def recheck(self) -> None:
+        """Tokens have changed: close the connections whose token is not valid any more."""
+        for connection in tuple(self.connections):
+            connection.recheck()
+
+    async def announce_shutdown(self) -> None:
         """Tell every client as soon as the host begins to shut down."""
         await self.api.closing()
         for connection in tuple(self.connections):
-            connection.farewell()
-
-    def beat(self) -> None:
-        """The one timer's tick: greet every connection, forget what is at rest."""
-        now = trio.current_time()
-        self.messages.forget_idle(now)
-        self.failures.forget_idle(now)
-        for connection in tuple(self.connections):
-            connection.beat()
+            connection.announce_shutdown()

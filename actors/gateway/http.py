@@ -1,7 +1,9 @@
-"""The HTTP side of the one port: request heads in, small answers out. h11 does the grammar.
+"""HTTP on the gateway's port: request heads in, small answers out, and the files of the web page.
 
-Invariants: a head takes at most 64 KiB and 5 s; an answer has its length or is chunked, so that a
-connection is kept alive unless the request had a body that nobody has read.
+h11 does the grammar. Invariants: a head takes at most 64 KiB and 5 s; an answer has its length or
+is chunked, so that a connection is kept alive unless the request's body was not read. The web page
+loads nothing from elsewhere and runs no script but its own (its policy tells the browser so); a
+token is never in a URL that this server sees.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _COMMON_HEADERS: Final = (
 
 @attrs.frozen
 class Head:
-    """One request head. ``early``: the client went on before it was answered."""
+    """One request head. ``early``: the client has sent more before it was answered."""
 
     method: str
     path: str
@@ -67,7 +69,7 @@ class Response:
 
 
 class BadRequest(Exception):
-    """What came is no HTTP request; ``response`` says so."""
+    """The bytes are no HTTP request; ``response`` says so."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -78,20 +80,20 @@ def plain(status: int, message: str, *headers: tuple[str, str]) -> Response:
     return Response(status, message + "\n", headers=headers)
 
 
-def page(head: Head, looks: Mapping[str, Callable[[], Response]]) -> Response:
-    """The answer to a request that is no upgrade; ``looks``: by their paths."""
-    if head.path not in WEBSOCKET_PATHS | looks.keys():
-        told = ", ".join(path for path in looks if "." not in path and path != "/")
-        return plain(404, f"Not found. There are /, /ws, /v1/..., {told}.")
+def page(head: Head, pages: Mapping[str, Callable[[], Response]]) -> Response:
+    """The answer to a request that is no upgrade; ``pages``: by their paths."""
+    if head.path not in WEBSOCKET_PATHS | pages.keys():
+        shown = ", ".join(path for path in pages if "." not in path and path != "/")
+        return plain(404, f"Not found. There are /, /ws, /v1/..., {shown}.")
     if head.method not in ("GET", "HEAD"):
         return plain(405, "Only GET and HEAD.", ("allow", "GET, HEAD"))
-    if head.path in looks:
-        return looks[head.path]()
+    if head.path in pages:
+        return pages[head.path]()
     return plain(426, "Connect with WebSocket.", ("upgrade", "websocket"))
 
 
 def upgrade_fault(head: Head) -> Response | None:
-    """Why a WebSocket handshake cannot be accepted as it is, or None."""
+    """The refusal of a WebSocket handshake; None: it is right."""
     if head.path not in WEBSOCKET_PATHS:
         return plain(404, "Not found. WebSocket is at /ws.")
     if head.method != "GET":
@@ -109,9 +111,9 @@ def upgrade_fault(head: Head) -> Response | None:
 
 
 def handshake_of(head: Head) -> bytes:
-    """A handshake that was found right, in plain form, for a WebSocket library to accept.
+    """A checked handshake in plain form, for the WebSocket library to accept.
 
-    It gets nothing else, so that it cannot stumble over a header that nobody here looks at.
+    The library gets nothing else, so that it cannot fail on a header that was not checked here.
     """
     lines = [
         "GET /ws HTTP/1.1",
@@ -213,7 +215,7 @@ class HttpConnection:
         return bytes(body)
 
     async def gone(self) -> None:
-        """Return when the client has ended its side. What it sends before its turn is kept."""
+        """Return when the client has ended its side. Requests that it sends early are kept."""
         try:
             while len(self._h11.trailing_data[0]) < HEAD_BYTES:
                 data = await self._stream.receive_some(HEAD_BYTES)
@@ -222,15 +224,15 @@ class HttpConnection:
                     return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
-        await trio.sleep_forever()  # until a write fails: it has sent too much to be looked at
+        await trio.sleep_forever()  # it has sent too much to read on: a write will fail
 
     async def begin(self, content_type: str, *headers: tuple[str, str]) -> None:
         """Begin an answer whose length is not known; :meth:`send` and :meth:`finish` follow."""
-        said = [("content-type", content_type), *_COMMON_HEADERS, *headers]
-        await self.send(h11.Response(status_code=200, headers=said, reason="OK"))
+        sent = [("content-type", content_type), *_COMMON_HEADERS, *headers]
+        await self.send(h11.Response(status_code=200, headers=sent, reason="OK"))
 
     async def send(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        """Raises ``trio.BrokenResourceError`` when the client is gone. It may wait for long."""
+        """Raises ``trio.BrokenResourceError`` when the client is gone. It may wait long."""
         await self._stream.send_all(self._h11.send(event) or b"")
 
     async def finish(self) -> bool:
@@ -260,7 +262,7 @@ class HttpConnection:
         return self._start_next()
 
     async def refuse(self, response: Response) -> None:
-        """Answer what is no request; nothing follows."""
+        """Answer bytes that are no request; nothing follows."""
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self.respond(response)
 
@@ -274,25 +276,21 @@ class HttpConnection:
 
 
 async def linger(stream: trio.abc.HalfCloseableStream) -> None:
-    """End our half and read the rest, so that a reset does not take back what was just sent."""
+    """End our half and read the rest, so that a reset does not discard the answer just sent."""
     with trio.move_on_after(_LINGER_SECONDS):
         try:
             await stream.send_eof()
-            left = _LINGER_BYTES
-            while left > 0:
+            rest = _LINGER_BYTES
+            while rest > 0:
                 data = await stream.receive_some(HEAD_BYTES)
                 if not data:
                     return
-                left -= len(data)
+                rest -= len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             return
 
 
-# The web page: files that are served as they are, from the folder ``web``.
-#
-# Invariants: the page loads nothing from elsewhere and runs no script but its own (its policy says
-# so to the browser); a token is never in a URL that this server sees.
-
+# -- the web page: files of the folder ``web`` ---------------------------------------------------
 
 _FOLDER: Final = Path(__file__).parent / "web"
 _POLICY: Final = "; ".join(
@@ -323,7 +321,7 @@ _FILES: Final = {
 
 
 def web_page() -> Mapping[str, Callable[[], Response]]:
-    """The answers by their paths."""
+    """The pages by their paths."""
     return {path: partial(_file, name) for path, name in _FILES.items()}
 
 

@@ -1,24 +1,22 @@
-"""What a method of ``motet.v1`` is: its name, its least role, its parameters and its handler.
+"""A method of ``motet.v1``: name, least role, parameters, handler; and errors on the wire.
 
-Invariant: a handler gets parameters that were checked; it knows of the connection only what a
-:class:`Caller` shows.
+Invariants: a handler gets parameters that were checked, and sees no more of its connection than a
+:class:`Caller`. A client learns of an error what it can act on. Of any other exception it learns an
+id; the log has the rest under that id, and no message, path or trace of it leaves the host.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from hashlib import sha256
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import attrs
 import msgspec
-import trio
 from msgspec import UNSET
 
-from motet.actors.gateway.stores import Given, Whose
+from motet.actors.gateway.idempotency import Idempotency
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import ApprovalAnswered
 from motet.protocols.chat import JsonObject
@@ -37,117 +35,22 @@ from motet.protocols.sessions import (
 from motet.runtime import ActorDead, AskTimeout, MailboxFull
 from motet.runtime.outside import fresh_hex, wall_time
 
-# Stops and commands that carry a key are carried out once: a resend gets the first answer.
-#
-# Invariants: nothing here waits for a disk; what was answered is :meth:`Once.unsaved` until it is
-# stored, and a host that starts gets it back by :meth:`Once.put`.
-
-
-T = TypeVar("T")
-KEPT_FOR: Final = 86_400.0
-MOST: Final = 4_096
-
-
-@attrs.define(eq=False)
-class _Done:
-    """``answer`` is None while it goes on, and when it has failed: then it may be tried again."""
-
-    body: str
-    since: float
-    over: trio.Event = attrs.field(factory=trio.Event)
-    answer: str | None = None
-
-
-@attrs.define(eq=False)
-class Once:
-    """The answers of one gateway. ``now``: Unix seconds; ``news``: there is something to store."""
-
-    now: Callable[[], float]
-    news: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _done: OrderedDict[Whose, _Done] = attrs.field(init=False, factory=OrderedDict[Whose, _Done])
-    _given: deque[Given] = attrs.field(init=False, factory=lambda: deque[Given](maxlen=MOST))
-
-    def __len__(self) -> int:
-        return len(self._done)
-
-    async def do(
-        self, whose: Whose, body: object, kind: type[T], work: Callable[[], Awaitable[T]]
-    ) -> tuple[T, bool]:
-        """The answer, and whether it is an earlier one. ``whose``: user, method and key.
-
-        Who sends the same while the first is being carried out waits for its answer, and takes its
-        place if that fails or is cancelled. Raises ``KeyConflict`` when ``body`` is another, and
-        what ``work`` raises.
-        """
-        digest = sha256(msgspec.json.encode(body)).hexdigest()
-        while True:
-            known = self._known(whose)
-            if known is None:
-                return await self._first(whose, digest, work), False
-            if known.body != digest:
-                raise KeyConflict(f"the key {whose[2]!r} was used for something else")
-            await known.over.wait()
-            if known.answer is not None:
-                return msgspec.json.decode(known.answer, type=kind), True
-
-    async def _first(self, whose: Whose, body: str, work: Callable[[], Awaitable[T]]) -> T:
-        mine = self._done[whose] = _Done(body, self.now())
-        try:
-            answer = await work()
-            mine.answer = msgspec.json.encode(answer).decode()
-            self._given.append(Given(whose, body, mine.answer, mine.since))
-            self.news.set()
-            return answer
-        finally:
-            if mine.answer is None:
-                del self._done[whose]
-            mine.over.set()
-
-    def put(self, given: Iterable[Given]) -> None:
-        """Know what the last host has answered, oldest first."""
-        for one in given:
-            done = self._done[one.whose] = _Done(one.body, one.since, answer=one.answer)
-            done.over.set()
-
-    def unsaved(self) -> tuple[Given, ...]:
-        """What was answered and is not known to be stored."""
-        self.news = trio.Event()
-        return tuple(self._given)
-
-    def saved(self, given: tuple[Given, ...]) -> None:
-        """These are on disk."""
-        stored = set(given)
-        self._given = deque((one for one in self._given if one not in stored), MOST)
-
-    def _known(self, whose: Whose) -> _Done | None:
-        self._forget()
-        return self._done.get(whose)
-
-    def _forget(self) -> None:
-        """What is too old, or too much; never what goes on."""
-        oldest = self.now() - KEPT_FOR
-        for key, one in list(self._done.items()):
-            if one.since >= oldest and len(self._done) < MOST:
-                break
-            if one.answer is not None:
-                del self._done[key]
-
-
 P = TypeVar("P")
-T_of_method = TypeVar("T_of_method")
+T = TypeVar("T")
 _PAGE_BYTES: Final = 524_288
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
 class Answer:
-    """A result, and what happens as soon as it is queued."""
+    """A result. ``when_queued`` is called as soon as its frame is in the outbox."""
 
     result: object
-    then: Callable[[], None] | None = None
+    when_queued: Callable[[], None] | None = None
 
 
 class Caller(Protocol):
-    """The connection a request came on."""
+    """The connection of a request, as a handler sees it."""
 
     @property
     def api(self) -> HostApi: ...
@@ -156,9 +59,7 @@ class Caller(Protocol):
     def principal(self) -> Principal: ...
 
     @property
-    def once(self) -> Once:
-        """What was carried out under a key."""
-        ...
+    def idempotency(self) -> Idempotency: ...
 
     @property
     def expected(self) -> Expected | None:
@@ -198,8 +99,8 @@ def method(
     return Method(name, role, call)
 
 
-def fitting(items: Sequence[T_of_method]) -> Sequence[T_of_method]:
-    """The first of them, at least one, that fit in a page."""
+def first_page(items: Sequence[T]) -> Sequence[T]:
+    """The first items, at least one, that fit in a page."""
     size = 0
     for index, item in enumerate(items):
         size += len(msgspec.json.encode(item))
@@ -208,13 +109,9 @@ def fitting(items: Sequence[T_of_method]) -> Sequence[T_of_method]:
     return items
 
 
-# Exceptions as the wire's error objects.
-#
-# Invariant: a client learns what it can act on. Of anything else it learns an id; the log has the
-# rest under that id (no message, path or trace of an unexpected exception leaves the host).
-
-
-logger = logging.getLogger(__name__)
+def last_page(items: Sequence[T]) -> tuple[T, ...]:
+    """The last items, at least one, that fit in a page."""
+    return tuple(reversed(first_page(tuple(reversed(items)))))
 
 
 class Refusal(MotetError):

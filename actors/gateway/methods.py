@@ -1,194 +1,58 @@
-"""The methods of ``motet.v1``: for each its least role, its parameters and what it does.
+"""The methods of ``motet.v1``: for each its least role, its parameters and its handler.
 
-Invariant: a handler is called only with parameters that were checked and by a principal whose
-role suffices; what it raises becomes an error object in one place (failures.py).
+``docs/protocol.md`` describes them. Invariants: :func:`call` checks parameters and role before a
+handler runs; what a handler raises becomes an error object in :func:`.method.error_body` alone.
+Stops and commands have to get through when all else is stuck: they spend no messages of the user,
+wait for no session's actor, and a stop does not wait for the disk either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-import attrs
 from msgspec.structs import asdict, replace
 
 from motet.actors.gateway.auth import may
-from motet.actors.gateway.commands import message_text, parse_command
-from motet.actors.gateway.context import Context
-from motet.actors.gateway.method import Answer, Caller, Method, Once, Refusal, fitting, method
-from motet.actors.gateway.methods_records import RECORDS, STOPS, command_answer
-from motet.actors.gateway.streams import Streams
-from motet.protocols import (
-    gateway as wire_in_methods,
+from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
+from motet.actors.gateway.method import (
+    Answer,
+    Caller,
+    Method,
+    Refusal,
+    first_page,
+    last_page,
+    method,
 )
-from motet.protocols import (
-    gateway_approvals as approvals,
-)
-from motet.protocols import (
-    gateway_operations as wire_in_methods_operations,
-)
-from motet.protocols import (
-    gateway_rooms as wire,
-)
+from motet.protocols import gateway as wire
+from motet.protocols import gateway_approvals as approvals
+from motet.protocols import gateway_operations as operations
+from motet.protocols import gateway_records as records
+from motet.protocols import gateway_rooms as rooms
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.errors import InputValidation, listing, nearest
-from motet.protocols.gateway import NoParams, StreamState
-from motet.protocols.gateway_records import RunsResendParams
-from motet.protocols.host import Expected, HostApi
 from motet.protocols.policy import ToolsList, ToolsListParams
-from motet.protocols.sessions import Ack, Principal, Role
-
-# The methods of ``motet.v1`` about rooms: see gateway.md, section 3.
-
-
-async def _list(caller: Caller, _params: NoParams) -> Answer:
-    return Answer(wire.RoomsList(await caller.api.rooms.list(principal=caller.principal)))
-
-
-async def _create(caller: Caller, params: wire.RoomsCreateParams) -> Answer:
-    caller.spend_message()
-    made = await caller.api.rooms.create(
-        params.name, params.plan, people=params.people, principal=caller.principal
-    )
-    return Answer(made)
-
-
-async def _set(caller: Caller, params: wire.RoomsSetParams) -> Answer:
-    info = await caller.api.rooms.change(params.room, params, principal=caller.principal)
-    return Answer(info)
-
-
-async def _post(caller: Caller, params: wire.RoomsPostParams) -> Answer:
-    command = parse_command(params.text)
-    if command is not None:
-        if not command.stops:
-            await caller.api.rooms.get(params.room, principal=caller.principal)
-        return await command_answer(caller, "", command, params.key, room=params.room)
-    caller.spend_message()
-    said = await caller.api.rooms.post(
-        params.room, message_text(params.text), key=params.key, principal=caller.principal
-    )
-    return Answer(wire.Posted(said.seq, "duplicate" if said.duplicate else "accepted"))
-
-
-async def _history(caller: Caller, params: wire.RoomsHistoryParams) -> Answer:
-    found = await caller.api.rooms.history(
-        params.room, before=params.before, limit=params.limit, principal=caller.principal
-    )
-    kept = tuple(reversed(fitting(tuple(reversed(found)))))
-    before = kept[0].seq if kept and kept[0].seq > 1 else None
-    return Answer(wire.RoomsHistory(params.room, kept, before))
-
-
-ROOMS: Final[tuple[Method, ...]] = (
-    method("rooms.list", "viewer", NoParams, _list),
-    method("rooms.history", "viewer", wire.RoomsHistoryParams, _history),
-    method("rooms.create", "operator", wire.RoomsCreateParams, _create),
-    method("rooms.set", "operator", wire.RoomsSetParams, _set),
-    method("rooms.post", "operator", wire.RoomsPostParams, _post),
-)
-
-
-# Whom a request is for: the user of its connection, or one of the people a bridge speaks for.
-#
-# Invariants: for a bridge it sees and does what that user would with a token of their own, never
-# more than an operator (G16); their messages are counted as theirs.
-
-
-@attrs.frozen
-class Behalf:
-    """The :class:`motet.actors.gateway.method.Caller` of one request.
-
-    ``expected``: its input, as it was noted when the request was read.
-    """
-
-    principal: Principal
-    _context: Context
-    _streams: Streams
-    expected: Expected | None = None
-
-    @property
-    def api(self) -> HostApi:
-        return self._context.api
-
-    @property
-    def once(self) -> Once:
-        return self._context.once
-
-    def now(self) -> float:
-        return self._context.now()
-
-    def spend_message(self) -> None:
-        self._context.spend_message(self.principal.user)
-
-    async def subscribe(
-        self, stream: str, after: int | None
-    ) -> tuple[StreamState, Callable[[], None]]:
-        return await self._streams.subscribe(stream, after, self.principal)
-
-    def unsubscribe(self, stream: str) -> bool:
-        return self._streams.unsubscribe(stream)
-
-
-# The methods of ``motet.v1`` for who operates a host: see gateway.md, section 3.
-
-
-async def _reload(caller: Caller, params: wire_in_methods_operations.ConfigReloadParams) -> Answer:
-    if params.dry_run:
-        return Answer(caller.api.plan_reload())
-    return Answer(await caller.api.reload(expect_hash=params.expect_hash))
-
-
-async def _actors(caller: Caller, _params: NoParams) -> Answer:
-    return Answer(wire_in_methods_operations.ActorsList(caller.api.actors()))
-
-
-OPERATIONS: Final[tuple[Method, ...]] = (
-    method("config.reload", "admin", wire_in_methods_operations.ConfigReloadParams, _reload),
-    method("actors.list", "admin", NoParams, _actors),
-)
-
+from motet.protocols.sessions import FINAL, Ack, Principal, Role
 
 _PREVIEW: Final = 200
 _COUNTED: Final = 200
 
 
-def allowed(role: Role) -> tuple[str, ...]:
-    """The methods a role may call, by name."""
-    return tuple(name for name, one in METHODS.items() if may(role, one.role))
+# -- the connection and its host ------------------------------------------------------------------
 
 
-async def call(caller: Caller, frame: wire_in_methods.RequestFrame) -> Answer:
-    """Carry out a request. Raises :class:`Refusal` for an unknown or a forbidden method."""
-    found = METHODS.get(frame.method)
-    if found is None:
-        near = nearest(frame.method, tuple(METHODS))
-        hint = f"did you mean {near}?" if near else f"there are {listing(tuple(METHODS), 20)}"
-        raise Refusal("unknown_method", f"unknown method {frame.method!r}; {hint}")
-    if not may(caller.principal.role, found.role):
-        raise Refusal(
-            "forbidden",
-            f"{frame.method} is for role {found.role}, this token has {caller.principal.role}",
-        )
-    return await found.call(caller, frame.params)
-
-
-# -- handlers ----------------------------------------------------------------------------------
-
-
-async def _connect(_caller: Caller, _params: wire_in_methods.ConnectParams) -> Answer:
+async def _connect(_caller: Caller, _params: wire.ConnectParams) -> Answer:
     raise Refusal("invalid_params", "this connection is connected already")
 
 
-async def _ping(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
-    return Answer(wire_in_methods.Pong(caller.now()))
+async def _ping(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(wire.Pong(caller.now()))
 
 
-async def _status(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
+async def _status(caller: Caller, _params: wire.NoParams) -> Answer:
     status, who = caller.api.status(), caller.principal
     if who.role == "admin":
         return Answer(status)
-    # How much others do is theirs (G16).
+    # Others' sessions and runs are not counted (G16).
     running, queued = [
         await caller.api.runs(status=state, limit=_COUNTED, principal=who)
         for state in ("running", "queued")
@@ -203,8 +67,8 @@ async def _status(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
     return Answer(own)
 
 
-async def _agents(caller: Caller, _params: wire_in_methods.NoParams) -> Answer:
-    return Answer(wire_in_methods.AgentsList(caller.api.agents()))
+async def _agents(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(wire.AgentsList(caller.api.agents()))
 
 
 async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
@@ -217,12 +81,13 @@ async def _tools(caller: Caller, params: ToolsListParams) -> Answer:
     return Answer(ToolsList(params.agent, who.user, who.role, tools))
 
 
-async def _send(caller: Caller, params: wire_in_methods.ChatSendParams) -> Answer:
+# -- inputs, commands and stops -------------------------------------------------------------------
+
+
+async def _send(caller: Caller, params: wire.ChatSendParams) -> Answer:
     command = parse_command(params.text)
     if command is not None:
-        return await command_answer(
-            caller, params.session, command, params.key, sender=params.sender
-        )
+        return await _command(caller, params.session, command, params.key, sender=params.sender)
     text = message_text(params.text)
     if not text.strip():
         raise InputValidation("`text` is empty")
@@ -240,7 +105,20 @@ async def _send(caller: Caller, params: wire_in_methods.ChatSendParams) -> Answe
     return await _sent(caller, params.session, ack)
 
 
-async def _resend(caller: Caller, params: RunsResendParams) -> Answer:
+async def _post(caller: Caller, params: rooms.RoomsPostParams) -> Answer:
+    command = parse_command(params.text)
+    if command is not None:
+        if not command.stops:
+            await caller.api.rooms.get(params.room, principal=caller.principal)
+        return await _command(caller, "", command, params.key, room=params.room)
+    caller.spend_message()
+    said = await caller.api.rooms.post(
+        params.room, message_text(params.text), key=params.key, principal=caller.principal
+    )
+    return Answer(rooms.Posted(said.seq, "duplicate" if said.duplicate else "accepted"))
+
+
+async def _resend(caller: Caller, params: records.RunsResendParams) -> Answer:
     caller.spend_message()
     ack = await caller.api.resend(params.run_id, principal=caller.principal)
     run = await caller.api.find_run(ack.run_id, principal=caller.principal)
@@ -249,48 +127,120 @@ async def _resend(caller: Caller, params: RunsResendParams) -> Answer:
 
 async def _sent(caller: Caller, session: str, ack: Ack) -> Answer:
     seq = await caller.api.events.input(f"session:{session}", ack.run_id)
-    return Answer(wire_in_methods.Sent(ack.run_id, ack.status, ack.position, seq))
+    return Answer(wire.Sent(ack.run_id, ack.status, ack.position, seq))
 
 
-async def _subscribe(caller: Caller, params: wire_in_methods.SubscribeParams) -> Answer:
+async def _inject(caller: Caller, params: records.ChatInjectParams) -> Answer:
+    caller.spend_message()
+    ack = await caller.api.inject(
+        params.text,
+        session=params.session,
+        role=params.role,
+        key=params.key,
+        principal=caller.principal,
+    )
+    again = ack.status == "duplicate"
+    return Answer(records.Injected(ack.run_id, "duplicate" if again else "accepted"))
+
+
+async def _command(
+    caller: Caller,
+    session: str,
+    command: Command,
+    key: str,
+    *,
+    room: str = "",
+    sender: str = "",
+) -> Answer:
+    """Carry out a command of a session or a room, once for its key."""
+
+    async def work() -> wire.CommandAnswer:
+        return await answer_command(
+            caller.api, caller.principal, session, command, room=room, sender=sender
+        )
+
+    scope = (caller.principal.user, "rooms.post" if room else "chat.send", key)
+    said = (session, room, sender, command)
+    answer, again = await caller.idempotency.once(scope, said, wire.CommandAnswer, work)
+    return Answer(replace(answer, status="duplicate") if again else answer)
+
+
+async def _stop(caller: Caller, params: wire.RunsStopParams) -> Answer:
+    async def work() -> wire.Stopped:
+        report = await caller.api.stop(
+            run_id=params.run_id,
+            session=params.session,
+            room=params.room,
+            everything=params.all,
+            principal=caller.principal,
+            grace=params.grace_ms / 1000,
+        )
+        return wire.Stopped(**asdict(report))
+
+    scope = (caller.principal.user, "runs.stop", params.key)
+    stopped, again = await caller.idempotency.once(scope, params, wire.Stopped, work)
+    return Answer(replace(stopped, status="duplicate") if again else stopped)
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+async def _subscribe(caller: Caller, params: wire.SubscribeParams) -> Answer:
     state, start = await caller.subscribe(params.stream, params.after)
     return Answer(state, start)
 
 
-async def _unsubscribe(caller: Caller, params: wire_in_methods.UnsubscribeParams) -> Answer:
-    return Answer(wire_in_methods.Unsubscribed(params.stream, caller.unsubscribe(params.stream)))
+async def _unsubscribe(caller: Caller, params: wire.UnsubscribeParams) -> Answer:
+    return Answer(wire.Unsubscribed(params.stream, caller.unsubscribe(params.stream)))
 
 
-async def _sessions(caller: Caller, params: wire_in_methods.SessionsListParams) -> Answer:
+# -- sessions and runs ----------------------------------------------------------------------------
+
+
+async def _sessions(caller: Caller, params: wire.SessionsListParams) -> Answer:
     found = await caller.api.sessions(
         limit=params.limit, cursor=params.cursor, principal=caller.principal
     )
     cursor = found[-1].updated if len(found) == params.limit else None
-    return Answer(wire_in_methods.SessionsList(found, cursor))
+    return Answer(wire.SessionsList(found, cursor))
 
 
-async def _history_of_methods(
-    caller: Caller, params: wire_in_methods.SessionsHistoryParams
-) -> Answer:
+async def _history(caller: Caller, params: wire.SessionsHistoryParams) -> Answer:
     rows = await caller.api.history(
         params.session, before=params.before, limit=params.limit, principal=caller.principal
     )
-    kept = tuple(reversed(fitting(tuple(reversed(rows)))))
+    kept = last_page(rows)
     before = kept[0].pos if kept and kept[0].pos > 1 else None
     shown = tuple(row for row in kept if not _is_silent(row.row))
-    return Answer(wire_in_methods.SessionsHistory(params.session, shown, before))
+    return Answer(wire.SessionsHistory(params.session, shown, before))
 
 
 def _is_silent(row: ChatMessage) -> bool:
-    """A row that is stored and shown to nobody: an answer by which the agent said that it has none,
-    or that had to be repaired, and what the model was told of that.
+    """A stored row that clients do not show: an agent's "no answer", an answer that had to be
+    repaired, and the hint to the model about that.
     """
     return (isinstance(row, AssistantMessage) and row.note == "silent") or (
         isinstance(row, UserMessage) and row.note == "hint"
     )
 
 
-async def _runs(caller: Caller, params: wire_in_methods.RunsListParams) -> Answer:
+async def _reset(caller: Caller, params: records.SessionParams) -> Answer:
+    await caller.api.reset(params.session, principal=caller.principal)
+    return Answer(records.SessionWasReset(params.session))
+
+
+async def _compact(caller: Caller, params: records.SessionParams) -> Answer:
+    done = await caller.api.compact(params.session, principal=caller.principal)
+    start, end = (None, None) if done is None else (done.start, done.end)
+    return Answer(records.SessionWasCompacted(params.session, start, end))
+
+
+async def _delete(caller: Caller, params: records.SessionParams) -> Answer:
+    rows = await caller.api.delete(params.session, principal=caller.principal)
+    return Answer(records.SessionWasDeleted(params.session, rows))
+
+
+async def _runs(caller: Caller, params: wire.RunsListParams) -> Answer:
     runs = await caller.api.runs(
         session=params.session,
         status=params.status,
@@ -298,20 +248,34 @@ async def _runs(caller: Caller, params: wire_in_methods.RunsListParams) -> Answe
         principal=caller.principal,
     )
     short = (replace(run, text=run.text[:_PREVIEW]) for run in runs)
-    return Answer(wire_in_methods.RunsList(tuple(short)))
+    return Answer(wire.RunsList(tuple(short)))
 
 
-async def _escalations(caller: Caller, params: wire_in_methods.EscalationsListParams) -> Answer:
+async def _run(caller: Caller, params: records.RunsGetParams) -> Answer:
+    return Answer(await caller.api.find_run(params.run_id, principal=caller.principal))
+
+
+async def _wait(caller: Caller, params: records.RunsWaitParams) -> Answer:
+    run = await caller.api.wait_run(
+        params.run_id, timeout=params.timeout_ms / 1000, principal=caller.principal
+    )
+    return Answer(records.RunWaited(run.status in FINAL, run))
+
+
+# -- escalations and approvals --------------------------------------------------------------------
+
+
+async def _escalations(caller: Caller, params: wire.EscalationsListParams) -> Answer:
     found = await caller.api.escalations(
         session=params.session,
         state=params.state,
         limit=params.limit,
         principal=caller.principal,
     )
-    return Answer(wire_in_methods.EscalationsList(found))
+    return Answer(wire.EscalationsList(found))
 
 
-async def _resolve(caller: Caller, params: wire_in_methods.EscalationsResolveParams) -> Answer:
+async def _resolve(caller: Caller, params: wire.EscalationsResolveParams) -> Answer:
     info = await caller.api.resolve(
         params.escalation, params.decision, note=params.note, principal=caller.principal
     )
@@ -326,7 +290,7 @@ async def _approvals(caller: Caller, params: approvals.ApprovalsListParams) -> A
         limit=params.limit,
         principal=caller.principal,
     )
-    return Answer(approvals.ApprovalsList(tuple(fitting(found))))
+    return Answer(approvals.ApprovalsList(tuple(first_page(found))))
 
 
 async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> Answer:
@@ -336,8 +300,8 @@ async def _approve(caller: Caller, params: approvals.ApprovalsResolveParams) -> 
         )
         return approvals.Resolved(**asdict(info))
 
-    whose = (caller.principal.user, "approvals.resolve", params.key)
-    resolved, again = await caller.once.do(whose, params, approvals.Resolved, work)
+    scope = (caller.principal.user, "approvals.resolve", params.key)
+    resolved, again = await caller.idempotency.once(scope, params, approvals.Resolved, work)
     return Answer(replace(resolved, status="duplicate") if again else resolved)
 
 
@@ -351,34 +315,175 @@ async def _revoke(caller: Caller, params: approvals.ApprovalsRevokeParams) -> An
     return Answer(approvals.Revoked(params.grant))
 
 
+# -- rooms ----------------------------------------------------------------------------------------
+
+
+async def _rooms(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(rooms.RoomsList(await caller.api.rooms.list(principal=caller.principal)))
+
+
+async def _room_history(caller: Caller, params: rooms.RoomsHistoryParams) -> Answer:
+    found = await caller.api.rooms.history(
+        params.room, before=params.before, limit=params.limit, principal=caller.principal
+    )
+    kept = last_page(found)
+    before = kept[0].seq if kept and kept[0].seq > 1 else None
+    return Answer(rooms.RoomsHistory(params.room, kept, before))
+
+
+async def _create_room(caller: Caller, params: rooms.RoomsCreateParams) -> Answer:
+    caller.spend_message()
+    made = await caller.api.rooms.create(
+        params.name, params.plan, people=params.people, principal=caller.principal
+    )
+    return Answer(made)
+
+
+async def _change_room(caller: Caller, params: rooms.RoomsSetParams) -> Answer:
+    info = await caller.api.rooms.change(params.room, params, principal=caller.principal)
+    return Answer(info)
+
+
+# -- stored records -------------------------------------------------------------------------------
+
+
+async def _errors(caller: Caller, params: records.ErrorsListParams) -> Answer:
+    found = await caller.api.errors(
+        session=params.session,
+        tool=params.tool,
+        since=params.since,
+        limit=params.limit,
+        principal=caller.principal,
+    )
+    return Answer(records.ErrorsList(tuple(map(records.ErrorInfo.of, found))))
+
+
+async def _error(caller: Caller, params: records.ErrorsGetParams) -> Answer:
+    return Answer(await caller.api.error(params.id, principal=caller.principal))
+
+
+async def _traces(caller: Caller, params: records.TracesListParams) -> Answer:
+    found = await caller.api.traces(
+        session=params.session,
+        agent=params.agent,
+        status=params.status,
+        since=params.since,
+        limit=params.limit,
+        principal=caller.principal,
+    )
+    return Answer(records.TracesList(found))
+
+
+async def _trace(caller: Caller, params: records.TracesGetParams) -> Answer:
+    return Answer(await caller.api.trace(params.run_id, principal=caller.principal))
+
+
+# -- operation: for admins ------------------------------------------------------------------------
+
+
+async def _config(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(caller.api.configuration())
+
+
+async def _reload(caller: Caller, params: operations.ConfigReloadParams) -> Answer:
+    if params.dry_run:
+        return Answer(caller.api.plan_reload())
+    return Answer(await caller.api.reload(expect_hash=params.expect_hash))
+
+
+async def _actors(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(operations.ActorsList(caller.api.actors()))
+
+
+async def _logs(caller: Caller, params: records.LogsTailParams) -> Answer:
+    lines = caller.api.log_tail(params.limit)
+    new = tuple(line for line in lines if line.number > params.after)
+    kept = last_page(new)
+    return Answer(records.LogsTail(kept))
+
+
+async def _tokens(caller: Caller, _params: wire.NoParams) -> Answer:
+    return Answer(records.TokensList(await caller.api.tokens()))
+
+
+async def _new_token(caller: Caller, params: records.TokensNewParams) -> Answer:
+    made = await caller.api.new_token(
+        params.user,
+        params.role,
+        label=params.label,
+        expires=params.expires,
+        impersonate=params.impersonate,
+    )
+    return Answer(made)
+
+
+async def _revoke_token(caller: Caller, params: records.TokensRevokeParams) -> Answer:
+    return Answer(await caller.api.revoke_token(params.id))
+
+
 METHODS: Final[dict[str, Method]] = {
     one.name: one
     for one in (
-        method("connect", "viewer", wire_in_methods.ConnectParams, _connect),
-        method("ping", "viewer", wire_in_methods.NoParams, _ping),
-        method("status", "viewer", wire_in_methods.NoParams, _status),
-        method("agents.list", "viewer", wire_in_methods.NoParams, _agents),
+        method("connect", "viewer", wire.ConnectParams, _connect),
+        method("ping", "viewer", wire.NoParams, _ping),
+        method("status", "viewer", wire.NoParams, _status),
+        method("agents.list", "viewer", wire.NoParams, _agents),
         method("tools.list", "viewer", ToolsListParams, _tools),
-        method("chat.send", "operator", wire_in_methods.ChatSendParams, _send),
-        method("subscribe", "viewer", wire_in_methods.SubscribeParams, _subscribe),
-        method("unsubscribe", "viewer", wire_in_methods.UnsubscribeParams, _unsubscribe),
-        method("sessions.list", "viewer", wire_in_methods.SessionsListParams, _sessions),
-        method(
-            "sessions.history", "viewer", wire_in_methods.SessionsHistoryParams, _history_of_methods
-        ),
-        method("runs.list", "viewer", wire_in_methods.RunsListParams, _runs),
-        *STOPS,
-        method("runs.resend", "operator", RunsResendParams, _resend),
-        method("escalations.list", "viewer", wire_in_methods.EscalationsListParams, _escalations),
-        method(
-            "escalations.resolve", "operator", wire_in_methods.EscalationsResolveParams, _resolve
-        ),
+        method("chat.send", "operator", wire.ChatSendParams, _send),
+        method("subscribe", "viewer", wire.SubscribeParams, _subscribe),
+        method("unsubscribe", "viewer", wire.UnsubscribeParams, _unsubscribe),
+        method("sessions.list", "viewer", wire.SessionsListParams, _sessions),
+        method("sessions.history", "viewer", wire.SessionsHistoryParams, _history),
+        method("runs.list", "viewer", wire.RunsListParams, _runs),
+        method("runs.stop", "operator", wire.RunsStopParams, _stop),
+        method("runs.resend", "operator", records.RunsResendParams, _resend),
+        method("escalations.list", "viewer", wire.EscalationsListParams, _escalations),
+        method("escalations.resolve", "operator", wire.EscalationsResolveParams, _resolve),
         method("approvals.list", "viewer", approvals.ApprovalsListParams, _approvals),
         method("approvals.resolve", "operator", approvals.ApprovalsResolveParams, _approve),
         method("approvals.grants", "viewer", approvals.ApprovalsGrantsParams, _grants),
         method("approvals.revoke", "operator", approvals.ApprovalsRevokeParams, _revoke),
-        *RECORDS,
-        *ROOMS,
-        *OPERATIONS,
+        method("sessions.reset", "operator", records.SessionParams, _reset),
+        method("sessions.compact", "operator", records.SessionParams, _compact),
+        method("sessions.delete", "operator", records.SessionParams, _delete),
+        method("chat.inject", "operator", records.ChatInjectParams, _inject),
+        method("runs.get", "viewer", records.RunsGetParams, _run),
+        method("runs.wait", "viewer", records.RunsWaitParams, _wait),
+        method("errors.list", "viewer", records.ErrorsListParams, _errors),
+        method("errors.get", "viewer", records.ErrorsGetParams, _error),
+        method("traces.list", "viewer", records.TracesListParams, _traces),
+        method("traces.get", "viewer", records.TracesGetParams, _trace),
+        method("config.get", "admin", wire.NoParams, _config),
+        method("logs.tail", "admin", records.LogsTailParams, _logs),
+        method("tokens.list", "admin", wire.NoParams, _tokens),
+        method("tokens.new", "admin", records.TokensNewParams, _new_token),
+        method("tokens.revoke", "admin", records.TokensRevokeParams, _revoke_token),
+        method("rooms.list", "viewer", wire.NoParams, _rooms),
+        method("rooms.history", "viewer", rooms.RoomsHistoryParams, _room_history),
+        method("rooms.create", "operator", rooms.RoomsCreateParams, _create_room),
+        method("rooms.set", "operator", rooms.RoomsSetParams, _change_room),
+        method("rooms.post", "operator", rooms.RoomsPostParams, _post),
+        method("config.reload", "admin", operations.ConfigReloadParams, _reload),
+        method("actors.list", "admin", wire.NoParams, _actors),
     )
 }
+
+
+def allowed(role: Role) -> tuple[str, ...]:
+    """The methods a role may call, by name."""
+    return tuple(name for name, one in METHODS.items() if may(role, one.role))
+
+
+async def call(caller: Caller, frame: wire.RequestFrame) -> Answer:
+    """Carry out a request. Raises :class:`Refusal` for an unknown or a forbidden method."""
+    found = METHODS.get(frame.method)
+    if found is None:
+        near = nearest(frame.method, tuple(METHODS))
+        hint = f"did you mean {near}?" if near else f"there are {listing(tuple(METHODS), 20)}"
+        raise Refusal("unknown_method", f"unknown method {frame.method!r}; {hint}")
+    if not may(caller.principal.role, found.role):
+        raise Refusal(
+            "forbidden",
+            f"{frame.method} is for role {found.role}, this token has {caller.principal.role}",
+        )
+    return await found.call(caller, frame.params)

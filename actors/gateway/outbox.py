@@ -1,6 +1,6 @@
-"""What waits to be written to one client. Pure; the writer of the connection empties it.
+"""The outbox of one client: the queue that its writer empties. Pure.
 
-Offering never blocks, so a slow client slows nobody. What keeps the box bounded:
+Offering never blocks, so that a slow client slows down nobody else. The outbox stays bounded:
 
 - text deltas merge with the last queued one of their message: under pressure 1,000 tokens
   become one frame;
@@ -8,32 +8,30 @@ Offering never blocks, so a slow client slows nobody. What keeps the box bounded
 - above the limits a durable event is refused: the caller announces a gap, one per stream, and
   the client fetches what it missed.
 
-Answers and replayed pages are outside of these limits, since their makers wait for the writer:
-a page is written before the next one is read, and the reader stops while :attr:`answers` is high.
+Answers and replayed pages do not count against these limits, since their producers wait for the
+writer: a page is written before the next one is read, and the connection reads no further request
+while :attr:`Outbox.answers` is high.
 
-Invariants: events of one stream leave in the order in which they came; a durable event that was
-taken is written unless the connection ends or its stream is withdrawn; ``bytes`` is the sum over
-all queued entries.
+Invariants: events of one stream are written in their order; a durable event that was taken is
+written unless the connection ends or its stream is withdrawn; ``bytes`` is the sum over all queued
+entries.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
-import trio
 
+from motet.actors.gateway.hub import CHUNK, Published
 from motet.actors.gateway.websocket import text_frame
 from motet.protocols.events import EventRecord, Gap, TextDelta, ThinkingDelta
 from motet.protocols.gateway import Limits, encode, event_frame
-from motet.protocols.host import Journal
 
 _GAP_SIZE: Final = 160  # bytes of a gap's frame without the name of its stream, roughly
-CHUNK: Final = 65_536
 Kind: TypeAlias = Literal["answer", "event", "page", "gap"]
 DeltaKey: TypeAlias = tuple[str, str | None, type[TextDelta] | type[ThinkingDelta]]
 
@@ -44,32 +42,8 @@ def size_of(text: str) -> int:
 
 
 @attrs.define(eq=False)
-class Published:
-    """An event on its way to any number of clients, encoded and measured once for all."""
-
-    record: EventRecord
-    size: int = attrs.field(init=False)
-    _text: bytes = attrs.field(init=False)
-    _frame: bytes = attrs.field(init=False, default=b"")
-
-    def __attrs_post_init__(self) -> None:
-        self._text = encode(event_frame(self.record)).encode()
-        self.size = len(self._text)
-
-    @property
-    def frame(self) -> str:
-        return self._text.decode()
-
-    def bytes(self) -> bytes:
-        """The frame as it goes over the wire."""
-        if not self._frame:
-            self._frame = text_frame(self._text)
-        return self._frame
-
-
-@attrs.define(eq=False)
 class Entry:
-    """One frame to be. ``written`` is called when it is on its way to the client."""
+    """One frame to write. ``written`` is called when it is on its way to the client."""
 
     kind: Kind
     size: int
@@ -88,7 +62,7 @@ class Entry:
         return text_frame(self.frame().encode())
 
     def frame(self) -> str:
-        """The frame as JSON text, with all that was merged into it."""
+        """The frame as JSON text, merged deltas included."""
         if self.gap is not None:
             return encode(event_frame(self.gap))
         if self.event is None:
@@ -138,7 +112,7 @@ class Outbox:
         self._entries[-1].written = written
 
     def offer(self, event: Published) -> bool:
-        """Queue an event of now. False: there is no room, and it was durable."""
+        """Queue a live event. False: it is durable and there is no room for it."""
         record = event.record
         ephemeral = record.seq is None
         if self.sealed:
@@ -157,32 +131,32 @@ class Outbox:
         return True
 
     def notice(self, text: str) -> None:
-        """Queue a frame about the connection itself, unless more than half of the room is used."""
+        """Queue a frame about the connection itself, unless half of the limits is used."""
         if self._fullness() < 0.5 and not self.sealed:
             self._append(Entry("event", size_of(text), text=text))
         else:
             self.dropped += 1
 
     def gap(self, stream: str, start: int, end: int, ts: float) -> None:
-        """Say that events ``start`` to ``end`` were not sent: one marker per stream."""
+        """Queue a marker: events ``start`` to ``end`` of the stream are not sent."""
         record = EventRecord(stream=stream, event=Gap(start, end), ts=ts)
         entry = Entry("gap", _GAP_SIZE + size_of(stream), stream, gap=record)
         self._gaps[stream] = entry
         self._append(entry)
 
     def extend_gap(self, stream: str, end: int) -> None:
-        """One more event was not sent: the marker says so unless it was written already."""
+        """One more event is not sent: extend the marker, unless it was written already."""
         entry = self._gaps.get(stream)
         if entry is not None and entry.gap is not None and isinstance(entry.gap.event, Gap):
             event = Gap(entry.gap.event.start, end)
             entry.gap = msgspec.structs.replace(entry.gap, event=event)
 
     def withdraw(self, stream: str) -> None:
-        """Forget what is queued of a stream: its subscription ended or starts anew."""
+        """Drop the queued events of a stream: its subscription has ended or starts anew."""
         self._keep(lambda entry: entry.stream != stream)
 
     def seal(self) -> None:
-        """Forget all events and take no more: only answers are still to be written."""
+        """Drop all events and take no more: only answers are still written."""
         self.sealed = True
         self._keep(lambda entry: entry.kind == "answer")
 
@@ -197,7 +171,7 @@ class Outbox:
                 entry.written()
 
     def pop(self) -> Entry | None:
-        """The next entry to write, or None. Its ``written`` is the writer's to call."""
+        """The next entry to write, or None. The writer calls its ``written``."""
         if not self._entries:
             return None
         entry = self._entries.popleft()
@@ -205,7 +179,7 @@ class Outbox:
         return entry
 
     def take(self) -> list[Entry]:
-        """The next entries to write together, at most about :data:`CHUNK` bytes; else none."""
+        """The next entries to write together, about :data:`CHUNK` bytes."""
         taken: list[Entry] = []
         size = 0
         while size < CHUNK and (entry := self.pop()) is not None:
@@ -263,132 +237,3 @@ class Outbox:
         if entry.kind == "event":
             self._events += entries
             self._event_bytes += size
-
-
-# Events of one stream that go to its clients together: joined once, written once to each.
-#
-# Invariant: the numbers of a batch follow one another.
-
-
-@attrs.define(eq=False)
-class Batch:
-    """Never empty. ``start`` and ``end`` are the first and the last number, None without any."""
-
-    events: list[Published]
-    start: int | None = None
-    end: int | None = None
-    size: int = 0
-    _bytes: bytes = attrs.field(init=False, default=b"")
-
-    @classmethod
-    def of(cls, event: Published) -> Batch:
-        seq = event.record.seq
-        return cls([event], seq, seq, event.size)
-
-    def extend(self, event: Published) -> bool:
-        """Take one more event; false: it does not belong here, or there is no room."""
-        seq = event.record.seq
-        if self.size + event.size > CHUNK:
-            return False
-        if seq is not None and self.end is not None and seq != self.end + 1:
-            return False
-        self.events.append(event)
-        self.size += event.size
-        if seq is not None:
-            self.start = seq if self.start is None else self.start
-            self.end = seq
-        return True
-
-    def bytes(self) -> bytes:
-        """The frames as they go over the wire."""
-        if not self._bytes:
-            self._bytes = b"".join([event.bytes() for event in self.events])
-        return self._bytes
-
-
-def batches(events: Sequence[Published]) -> Iterator[Batch]:
-    """All events, in their order, in as few batches as can be."""
-    batch: Batch | None = None
-    for event in events:
-        if batch is not None and batch.extend(event):
-            continue
-        if batch is not None:
-            yield batch
-        batch = Batch.of(event)
-    if batch is not None:
-        yield batch
-
-
-# One journal subscription per stream, shared by all connections that watch it.
-#
-# Invariants: an event is encoded once however many watch, and what comes in one step is handed on
-# together, in the next one; a watcher that fails is told apart from the others and never reaches
-# the bus.
-
-
-Watcher: TypeAlias = Callable[[Batch], None]
-logger = logging.getLogger(__name__)
-
-
-@attrs.define(eq=False)
-class _Channel:
-    watchers: dict[object, Watcher] = attrs.field(factory=dict[object, Watcher])
-    detach: Callable[[], None] | None = None
-    _waiting: list[Published] = attrs.field(init=False, factory=list[Published])
-
-    def publish(self, record: EventRecord) -> None:
-        try:
-            event = Published(record)
-        except Exception:
-            logger.exception("an event of stream %r cannot be encoded", record.stream)
-            return
-        if not self._waiting:
-            trio.lowlevel.current_trio_token().run_sync_soon(self._hand_on)
-        self._waiting.append(event)
-
-    def _hand_on(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for batch in batches(waiting):
-            for watcher in tuple(self.watchers.values()):
-                try:
-                    watcher(batch)
-                except Exception:
-                    stream = batch.events[0].record.stream
-                    logger.exception("a watcher of stream %r failed", stream)
-
-
-@attrs.define(eq=False)
-class Hub:
-    """``gaps`` counts how often a client fell behind on a stream."""
-
-    _journal: Journal
-    gaps: int = attrs.field(init=False, default=0)
-    _channels: dict[str, _Channel] = attrs.field(init=False, factory=dict[str, _Channel])
-
-    def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher`` with all events of the stream; returns the way to end it."""
-        channel = self._channels.get(stream)
-        if channel is None:
-            channel = self._channels[stream] = _Channel()
-            channel.detach = self._journal.attach(stream, channel.publish)
-        place = object()
-        channel.watchers[place] = watcher
-
-        def leave() -> None:
-            if channel.watchers.pop(place, None) is not None and not channel.watchers:
-                self._close(stream, channel)
-
-        return leave
-
-    def _close(self, stream: str, channel: _Channel) -> None:
-        if self._channels.get(stream) is channel:
-            del self._channels[stream]
-        if channel.detach is not None:
-            channel.detach()
-
-    @property
-    def watchers(self) -> int:
-        return sum(len(channel.watchers) for channel in self._channels.values())
-
-    def __len__(self) -> int:
-        return len(self._channels)

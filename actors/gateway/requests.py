@@ -1,9 +1,9 @@
-"""Which requests of a connection run now, which wait, and which are refused. Pure.
+"""Admission of a connection's requests: run now, wait, or refuse. Pure.
 
 Invariants: at most ``in_flight`` ordinary requests run and ``waiting`` wait; requests of one lane
-run one after the other in the order in which they came (two messages to one session keep their
-order); urgent requests (stops, commands, pings) never wait for any of these, and stops not for the
-others, which may wait for a disk.
+run one after the other in their order (two messages to one session keep their order); urgent
+requests (stops, commands, pings) never wait for ordinary ones, and stops not for other urgent
+ones, which may wait for a disk.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from motet.protocols.gateway import Limits, RequestFrame
 
 Urgency: TypeAlias = Literal["stop", "command"]
 
-_SAYING: Final = frozenset({"chat.send", "rooms.post"})
+_INPUTS: Final = frozenset({"chat.send", "rooms.post"})
 _STREAM_METHODS = frozenset({"subscribe", "unsubscribe"})
 
 
 def urgency(frame: RequestFrame) -> Urgency | None:
-    """What the request is if it must get through when everything else is stuck."""
+    """The kind of a request that has to get through when everything else is stuck; else None."""
     if frame.method == "runs.stop":
         return "stop"
     if frame.method == "ping":
         return "command"
     text = frame.params.get("text")
-    if frame.method not in _SAYING or not isinstance(text, str):
+    if frame.method not in _INPUTS or not isinstance(text, str):
         return None
     command = parse_command(text)
     return None if command is None else "stop" if command.stops else "command"
 
 
-def said_in(frame: RequestFrame) -> tuple[str, str] | None:
-    """The session and the sender of an input that is to be answered; None for all else."""
+def input_of(frame: RequestFrame) -> tuple[str, str] | None:
+    """The session and the sender of a request that is an input for an agent; else None."""
     session, sender = frame.params.get("session"), frame.params.get("sender", "")
     if frame.method != "chat.send" or urgency(frame) is not None:
         return None
@@ -45,7 +45,7 @@ def said_in(frame: RequestFrame) -> tuple[str, str] | None:
 
 
 def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
-    """Requests of equal lanes keep their order; None: the order does not matter."""
+    """Requests of the same lane keep their order; None: the order does not matter."""
     if frame.method == "chat.send":
         return "session", str(frame.params.get("session"))
     if frame.method == "rooms.post":
@@ -57,7 +57,7 @@ def lane_of(frame: RequestFrame) -> tuple[str, str] | None:
 
 @attrs.define(eq=False)
 class Requests:
-    """The requests of one connection. A request is over when its answer was written."""
+    """The requests of one connection. A request is over when its answer is written."""
 
     limits: Limits = attrs.field(factory=Limits)
     running: int = attrs.field(init=False, default=0)
@@ -90,7 +90,7 @@ class Requests:
         return False
 
     def over(self, frame: RequestFrame) -> list[RequestFrame]:
-        """An admitted request was answered; returns those that run now in its place."""
+        """An admitted request was answered; returns the ones that run in its place."""
         urgent = urgency(frame)
         if urgent is not None:
             self.urgent[urgent] -= 1

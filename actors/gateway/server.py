@@ -1,7 +1,7 @@
-"""The gateway actor: listeners, the connections they bring, and the one timer.
+"""The gateway actor: its listeners, their connections, and one timer for all of them.
 
-Invariants: a failure in one connection never touches another one or a listener; what others than
-this machine can reach is never served without a token; all sockets are closed when it stops.
+Invariants: a failure in one connection never touches another one or a listener; without a token
+only this machine is served; all sockets are closed when the actor stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 from motet.actors.gateway.auth import bearer, check_listen, host_is_loopback, origin_allowed
 from motet.actors.gateway.connection import Connection
-from motet.actors.gateway.context import Books, Context, Settings
+from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.edges.routes import route_of, serve_edge
 from motet.actors.gateway.http import (
     BadRequest,
@@ -30,15 +30,16 @@ from motet.actors.gateway.http import (
     upgrade_fault,
     web_page,
 )
-from motet.actors.gateway.method import KEPT_FOR, MOST, Refusal
-from motet.actors.gateway.metrics import looks
-from motet.actors.gateway.stores import AnswerBook
+from motet.actors.gateway.idempotency import KEPT_FOR, MOST
+from motet.actors.gateway.method import Refusal
+from motet.actors.gateway.monitoring import monitoring_pages
 from motet.actors.gateway.tls import Certificate, TlsStream
 from motet.actors.gateway.websocket import serve_websocket
 from motet.actors.storage.tokens import TokenBook
 from motet.protocols.config import GatewayConfig, TokenConfig
 from motet.protocols.errors import ConfigError
 from motet.protocols.gateway import GatewayState, GetGatewayState
+from motet.protocols.gateway_stores import GatewayStores, IdempotencyStore
 from motet.protocols.host import HostApi
 from motet.protocols.messages import Message
 from motet.protocols.storage import StorageError
@@ -46,44 +47,44 @@ from motet.runtime import Actor, ActorDead, ActorRef, MailboxFull, StartFailed, 
 
 logger = logging.getLogger(__name__)
 _SPARE_SOCKETS = 64  # for requests that are no WebSocket
-KEEP_BUDGET = 1.0
+SAVE_SECONDS = 1.0
 
 
 async def serve(
     system: System, api: HostApi, config: GatewayConfig, tokens: TokenBook | None = None
 ) -> str:
-    """Start the gateway of a host as the actor ``gateway``; returns the URL it listens on.
+    """Start the gateway of a host as the actor ``gateway``; returns its URL.
 
-    ``tokens``: those that are stored, beside the configured ones.
-    Raises :class:`ConfigError` when it may not or cannot listen there.
+    ``tokens``: the stored ones, beside those of the configuration. Raises :class:`ConfigError` when
+    it may not or cannot listen there.
     """
     return (await open_gateway(system, api, config, tokens)).url
 
 
-class LookAgain(Message, frozen=True, tag="gateway.look_again"):
-    """The settings are others now."""
+class Reconfigure(Message, frozen=True, tag="gateway.look_again"):
+    """The settings have changed."""
 
 
 @attrs.define(eq=False)
 class Served:
-    """A gateway that was started, and the settings that it has, also when it is restarted.
+    """A gateway that was started, and the settings with which the actor is restarted.
 
     Attributes:
         operator: a token of the person at this machine.
-        extra: tokens that it was given beside those of the host's configuration.
+        extra: tokens given at the start that are not in the host's configuration.
     """
 
+    ref: ActorRef[GetGatewayState | Reconfigure]
+    url: str
     settings: Settings
     tokens: TokenBook | None
-    operator: str | None = None
-    url: str = ""
-    extra: tuple[TokenConfig, ...] = ()
-    ref: ActorRef[GetGatewayState | LookAgain] | None = None
+    operator: str | None
+    extra: tuple[TokenConfig, ...]
 
     def prepared(self, config: GatewayConfig) -> Settings:
-        """The settings that another configuration asks for, at the same address.
+        """The settings of another configuration, at the same address.
 
-        Raises :class:`ConfigError` when nobody may listen there with them.
+        Raises :class:`ConfigError` when it may not listen there with them.
         """
         config = attrs.evolve(
             config, tokens=(*config.tokens, *self.extra), certificate=None, private_key=None
@@ -93,9 +94,9 @@ class Served:
         return attrs.evolve(new, host=now.host, port=now.port, tls=now.tls)
 
     def renew(self) -> None:
-        """Take the certificate from its files if they are others now, for new connections.
+        """Read the certificate again if its files have changed, for new connections.
 
-        Raises :class:`ConfigError` for files of no use; the last good certificate stays.
+        Raises :class:`ConfigError` for unusable files; the last good certificate stays.
         """
         if self.settings.tls is not None:
             self.settings.tls.refresh()
@@ -103,9 +104,8 @@ class Served:
     def adopt(self, settings: Settings) -> None:
         """Go on with other settings, soon; connections whose token is gone are closed."""
         self.settings = settings
-        if self.ref is not None:
-            with suppress(ActorDead, MailboxFull):  # it is restarted, or looks soon anyway
-                self.ref.tell_nowait(LookAgain())
+        with suppress(ActorDead, MailboxFull):  # it is restarted, or has such a message already
+            self.ref.tell_nowait(Reconfigure())
 
 
 async def open_gateway(
@@ -114,31 +114,36 @@ async def open_gateway(
     config: GatewayConfig,
     tokens: TokenBook | None = None,
     operator: str | None = None,
-    books: Books | None = None,
+    stores: GatewayStores | None = None,
+    extra: tuple[TokenConfig, ...] = (),
 ) -> Served:
-    """As :func:`serve`, for who may change its settings later.
+    """As :func:`serve`, for a caller that may change the settings later.
 
-    ``operator``: a token that is good beside all others, for the person at this machine; ``books``:
-    where it keeps what a restart must not make it forget.
+    ``operator``: one more valid token, for the person at this machine; ``stores``: what survives a
+    restart; ``extra``: as of :class:`Served`.
     """
-    served = Served(Settings.of(config, tokens, operator), tokens, operator)
+    served: Served | None = None
+    settings = Settings.of(config, tokens, operator)
+
+    def make() -> Gateway:
+        # Restarted, it listens where its clients look for it, also when the port was any, and with
+        # the settings of now.
+        now = settings if served is None else served.settings
+        return Gateway(api, now, tokens, lambda: now if served is None else served.settings, stores)
+
     try:
-        gateway = await system.start(
-            lambda: Gateway(api, served.settings, tokens, lambda: served.settings, books),
-            name="gateway",
-        )
+        gateway = await system.start(make, name="gateway")
     except StartFailed as failed:
         if isinstance(failed.__cause__, ConfigError):
             raise failed.__cause__ from None
         raise
     state = await gateway.ask(GetGatewayState())
-    # Restarted, it listens where its clients look for it, also when the port was any.
-    served.settings = attrs.evolve(served.settings, port=state.addresses[0][1])
-    served.url, served.ref = state.url, gateway
+    settings = attrs.evolve(settings, port=state.addresses[0][1])
+    served = Served(gateway, state.url, settings, tokens, operator, extra)
     return served
 
 
-class Gateway(Actor[GetGatewayState | LookAgain]):
+class Gateway(Actor[GetGatewayState | Reconfigure]):
     """Serves ``motet.v1`` for a host on one port.
 
     Raises :class:`ConfigError` at its start when it may not or cannot listen. Stopped, it tells
@@ -150,17 +155,17 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         api: HostApi,
         settings: Settings | None = None,
         tokens: TokenBook | None = None,
-        look: Callable[[], Settings] | None = None,
-        books: Books | None = None,
+        current: Callable[[], Settings] | None = None,
+        stores: GatewayStores | None = None,
     ) -> None:
         settings = settings or Settings()
-        if books is None:
+        if stores is None:
             self._context = Context(api, settings)
         else:
-            self._context = Context(api, settings, conversations=books.conversations)
-        self._books = books
+            self._context = Context(api, settings, conversations=stores.conversations)
+        self._store = None if stores is None else stores.idempotency
         self._tokens = tokens
-        self._look = look
+        self._current = current
         self._addresses: tuple[tuple[str, int], ...] = ()
 
     async def on_start(self) -> None:
@@ -168,72 +173,72 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         check_listen(settings.host, settings.tokens)
         listeners = await open_listeners(settings.host, settings.port)
         self._addresses = tuple(listener.socket.getsockname()[:2] for listener in listeners)
-        if self._books is not None:
-            await self._recall(self._books.answers)
-            self.start_soon(self._keep, self._books.answers)
+        if self._store is not None:
+            await self._restore(self._store)
+            self.start_soon(self._save, self._store)
         if self._tokens is not None:
             self.start_soon(self._watch, self._tokens)
         if settings.tls is not None:
             self.start_soon(self._renew, settings.tls)
-        self.start_soon(self._context.watch_closing)
+        self.start_soon(self._context.announce_shutdown)
         self.start_soon(serve_listeners, self._context, listeners)
 
-    async def _recall(self, answers: AnswerBook) -> None:
-        """Know what was answered under a key before; without that it is done again."""
+    async def _restore(self, store: IdempotencyStore) -> None:
+        """Get the answers of the last host back; without them a resend is carried out again."""
         try:
-            found = await answers.read(self._context.now() - KEPT_FOR, MOST)
+            found = await store.load(self._context.now() - KEPT_FOR, MOST)
         except StorageError as error:
             logger.error("the answers that were given under a key cannot be read: %s", error)
         else:
-            self._context.once.put(found)
+            self._context.idempotency.restore(found)
 
-    async def _keep(self, answers: AnswerBook) -> None:
-        """Store what is answered under a key, soon after."""
-        context = self._context
+    async def _save(self, store: IdempotencyStore) -> None:
+        """Store new answers soon after they were given."""
+        context, answers = self._context, self._context.idempotency
         while True:
-            await context.once.news.wait()
-            given = context.once.unsaved()
+            await answers.changed.wait()
+            unsaved = answers.unsaved()
             try:
-                await answers.keep(given, context.now() - KEPT_FOR)
+                await store.save(unsaved, context.now() - KEPT_FOR)
             except StorageError as error:
                 logger.error("what was answered under a key is not on disk: %s", error)
             else:
-                context.once.saved(given)
+                answers.saved(unsaved)
 
     async def on_stop(self) -> None:
-        """Waits for the disk for :data:`KEEP_BUDGET` seconds at most."""
-        if self._books is not None and (given := self._context.once.unsaved()):
-            with trio.move_on_after(KEEP_BUDGET), suppress(StorageError):
-                await self._books.answers.keep(given, self._context.now() - KEPT_FOR)
+        """Waits for the disk for :data:`SAVE_SECONDS` at most."""
+        if self._store is not None and (unsaved := self._context.idempotency.unsaved()):
+            with trio.move_on_after(SAVE_SECONDS), suppress(StorageError):
+                await self._store.save(unsaved, self._context.now() - KEPT_FOR)
 
     async def _watch(self, tokens: TokenBook) -> None:
-        """A change of the tokens takes effect at once; one made by another program, at a tick."""
-        leave = tokens.watch(self._context.recheck)
+        """A change of the tokens takes effect at once; one by another program, at the next tick."""
+        unwatch = tokens.watch(self._context.recheck)
         try:
             while True:
                 await trio.sleep(self._context.settings.limits.ping_ms / 1000)
                 await tokens.refresh()
         finally:
-            leave()
+            unwatch()
 
     async def _renew(self, certificate: Certificate) -> None:
-        """Go on with another certificate as soon as its files have been replaced."""
-        told = ""
+        """Use a new certificate as soon as its files have been replaced."""
+        logged = ""
         while True:
             await trio.sleep(self._context.settings.limits.ping_ms / 1000)
             try:
                 if await trio.to_thread.run_sync(certificate.refresh):
                     logger.info("new connections have another certificate")
-                told = ""
+                logged = ""
             except ConfigError as error:
-                if str(error) != told:
-                    told = str(error)
-                    logger.error("the last good certificate stays: %s", told)
+                if str(error) != logged:
+                    logged = str(error)
+                    logger.error("the last good certificate stays: %s", logged)
 
-    @handles(LookAgain)
-    async def look_again(self, _message: LookAgain) -> None:
-        if self._look is not None:
-            self._context.adopt(self._look())
+    @handles(Reconfigure)
+    async def reconfigure(self, _message: Reconfigure) -> None:
+        if self._current is not None:
+            self._context.reconfigure(self._current())
 
     @handles(GetGatewayState)
     async def state(self, _request: GetGatewayState) -> GatewayState:
@@ -241,9 +246,9 @@ class Gateway(Actor[GetGatewayState | LookAgain]):
         return GatewayState(
             addresses=self._addresses,
             connections=len(context.connections),
-            evicted=context.evicted,
-            failed=context.failed,
-            refused_connects=context.refused_connects,
+            evicted=context.counts.total["evicted"],
+            failed=context.counts.total["failed"],
+            refused_connects=context.counts.total["refused_connect"],
             secure=context.settings.tls is not None,
         )
 
@@ -270,14 +275,14 @@ async def serve_listeners(context: Context, listeners: list[trio.SocketListener]
         await serve_stream(context, client, _peer(stream))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_beat, context)
+        nursery.start_soon(_tick, context)
         await trio.serve_listeners(handle, listeners, handler_nursery=nursery)
 
 
-async def _beat(context: Context) -> None:
+async def _tick(context: Context) -> None:
     while True:
         await trio.sleep(context.settings.limits.ping_ms / 1000)
-        context.beat()
+        context.tick()
 
 
 def _peer(stream: trio.SocketStream) -> str:
@@ -289,20 +294,20 @@ def _peer(stream: trio.SocketStream) -> str:
 
 async def serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
     """Serve one client from its first byte to its last. Raises only what cancels it."""
-    if context.open_sockets >= context.settings.limits.connections + _SPARE_SOCKETS:
+    counts = context.counts
+    if counts.open["socket"] >= context.settings.limits.connections + _SPARE_SOCKETS:
         await trio.aclose_forcefully(stream)
         return
-    context.open_sockets += 1
-    try:
-        await _serve_stream(context, stream, peer)
-    except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
-        pass
-    except* Exception as errors:
-        context.failed += 1
-        logger.error("serving %s failed", peer, exc_info=errors)
-    finally:
-        context.open_sockets -= 1
-        await trio.aclose_forcefully(stream)
+    with counts.opened("socket"):
+        try:
+            await _serve_stream(context, stream, peer)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            pass
+        except* Exception as errors:
+            counts.total["failed"] += 1
+            logger.error("serving %s failed", peer, exc_info=errors)
+        finally:
+            await trio.aclose_forcefully(stream)
 
 
 async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, peer: str) -> None:
@@ -321,30 +326,22 @@ async def _serve_stream(context: Context, stream: trio.abc.HalfCloseableStream, 
             alive = await serve_edge(context, http, head, peer, edge)
             continue
         if not head.wants_websocket():
-            alive = await http.respond(page(head, {**looks(context, head, peer), **web_page()}))
+            pages = {**monitoring_pages(context, head, peer), **web_page()}
+            alive = await http.respond(page(head, pages))
             continue
         refused = _upgrade_refused(context, head, peer)
         if refused is None:
-            await _websocket(context, stream, head, peer)
+            with context.counts.opened("websocket"):
+                await serve_websocket(
+                    stream,
+                    handshake_of(head),
+                    subprotocol=head.offers_subprotocol(),
+                    frame_limit=context.settings.limits.frame,
+                    session=Connection(context, peer, bearer(head.headers)),
+                )
             return
         alive = await http.respond(refused)
     await linger(stream)
-
-
-async def _websocket(
-    context: Context, stream: trio.abc.HalfCloseableStream, head: Head, peer: str
-) -> None:
-    context.websockets += 1
-    try:
-        await serve_websocket(
-            stream,
-            handshake_of(head),
-            subprotocol=head.offers_subprotocol(),
-            frame_limit=context.settings.limits.frame,
-            session=Connection(context, peer, bearer(head.headers)),
-        )
-    finally:
-        context.websockets -= 1
 
 
 def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None:
@@ -355,13 +352,13 @@ def _upgrade_refused(context: Context, head: Head, peer: str) -> Response | None
     settings, host = context.settings, head.headers.get("host", "")
     if not origin_allowed(head.headers.get("origin"), host, settings.allowed_origins):
         return plain(403, "Pages of this origin may not connect: see gateway.allowed_origins.")
-    if not settings.tokens.has_tokens() and not host_is_loopback(host):
+    if not context.needs_token() and not host_is_loopback(host):
         return plain(403, "Without a token this gateway is for localhost only.")
     wait = context.refused_for(peer)
     if wait > 0:
         seconds = str(max(1, round(wait)))
         return plain(429, "Too many failed connects.", ("retry-after", seconds))
-    if context.websockets >= settings.limits.connections:
+    if context.counts.open["websocket"] >= settings.limits.connections:
         return plain(503, "Too many connections.", ("retry-after", "5"))
     token = bearer(head.headers)
     if token is not None:

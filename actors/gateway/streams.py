@@ -1,9 +1,9 @@
 """The subscriptions of one connection, and the one task that fetches past events for them.
 
 Invariants: past events are fetched a page at a time for the whole connection, the next page
-after the one before was written, so that replay cannot fill the outbox; nothing of a session is
-handed on before the host said that it is the principal's (G16), also when the session came into
-being after the subscription.
+after the one before was written, so that replay cannot fill the outbox; no event of a session is
+passed on before the host has said that it is the principal's (G16), also when the session was
+created after the subscription.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import trio
 
+from motet.actors.gateway.hub import Batch, Hub, Published
 from motet.actors.gateway.method import Refusal
-from motet.actors.gateway.outbox import Batch, Hub, Outbox, Published
+from motet.actors.gateway.outbox import Outbox
 from motet.protocols.errors import NotFound
 from motet.protocols.events import HOST_STREAM, EventRecord
 from motet.protocols.gateway import SESSION_STREAM, Limits, StreamState
@@ -26,28 +27,33 @@ from motet.protocols.host import HostApi, StreamHead
 from motet.protocols.sessions import LOCAL, Principal
 from motet.runtime.outside import wall_time
 
-# Where one client stands in one stream. Pure.
+# held     past events are fetched, or the owner is checked; live events are buffered, at most 64
+# live     every event up to now was passed on
+# lost     the client was too slow: it gets a gap, and has to subscribe again
+# closed   it was ended
 #
-# A subscription is *held* while past events are fetched or its owner is checked: live events are
-# then kept aside, at most 64. It is *live* when every event up to now was handed on, *lost* when
-# the client was too slow and must ask again, and *closed* when it ended.
-#
-# Invariants: what :meth:`Subscription.take`, :meth:`replayed` and :meth:`splice` let through has,
-# taken together, the numbers ``after + 1, after + 2, ...``, without gap or duplicate; nothing
-# passes before ``verified`` is set (G16).
-
-
+#          splice   missing number   lose    close
+# held     live     -                lost    closed
+# live     -        held             lost    closed
+# lost     -        -                -       closed
 Phase: TypeAlias = Literal["held", "live", "lost", "closed"]
-KEPT_ASIDE: Final = 64
+BUFFERED: Final = 64
 
 
 @attrs.define(eq=False)
 class Subscription:
-    """``last`` was handed on last; ``head`` is the highest number known to exist.
+    """The position of a client in one stream. Pure.
 
-    ``principal``: whose it has to be.
-    ``begun``: the answer to the subscribe request is queued, so that events may follow.
-    ``verified``: the host said that the stream is the principal's.
+    Invariants: the numbered events that :meth:`take`, :meth:`replayed` and :meth:`splice` let
+    through are, taken together, ``after + 1, after + 2, ...``, without gap or duplicate; nothing
+    passes before ``verified`` is set (G16).
+
+    Attributes:
+        principal: the user who has to own the stream.
+        last: number of the last event that was passed on.
+        head: the highest number that is known to exist.
+        begun: the answer to the subscribe request is queued, so that events may follow.
+        verified: the host has said that the stream is the principal's.
     """
 
     stream: str
@@ -57,24 +63,24 @@ class Subscription:
     phase: Phase = "held"
     begun: bool = False
     verified: bool = False
-    _aside: deque[Published] = attrs.field(
-        init=False, factory=lambda: deque[Published](maxlen=KEPT_ASIDE)
+    _buffer: deque[Published] = attrs.field(
+        init=False, factory=lambda: deque[Published](maxlen=BUFFERED)
     )
 
     def take(self, event: Published) -> bool:
-        """An event came in; true: hand it on now."""
+        """An event came in; true: pass it on now."""
         seq = event.record.seq
         if seq is not None:
             self.head = max(self.head, seq)
         if self.phase == "held":
-            self._aside.append(event)
+            self._buffer.append(event)
         if self.phase != "live":
             return False
         if seq is None:
             return True
         if seq > self.last + 1:
             self.phase = "held"
-            self._aside.append(event)
+            self._buffer.append(event)
             return False
         if seq <= self.last:
             return False
@@ -82,9 +88,9 @@ class Subscription:
         return True
 
     def take_all(self, start: int | None, end: int | None) -> bool:
-        """Events came in whose numbers are ``start`` to ``end``, None: without any.
+        """Events with the numbers ``start`` to ``end`` came in, None: without numbers.
 
-        True: hand all of them on now; false: ask :meth:`take` of each.
+        True: pass all of them on now; false: ask :meth:`take` for each.
         """
         if self.phase != "live" or (start is not None and start != self.last + 1):
             return False
@@ -100,7 +106,7 @@ class Subscription:
         self.head = max(self.head, head)
 
     def replayed(self, seq: int) -> bool:
-        """A past event is to be handed on; false: numbers are missing, the journal lost them."""
+        """A past event is to be passed on; false: numbers before it are missing in the journal."""
         if seq != self.last + 1:
             return False
         self.last = seq
@@ -108,21 +114,21 @@ class Subscription:
         return True
 
     def splice(self) -> list[Published]:
-        """Hand on what was kept aside; the phase is ``live`` after it unless numbers miss."""
+        """The buffered events to pass on; the phase is ``live`` then unless numbers are missing."""
         ready: list[Published] = []
-        while self._aside:
-            event = self._aside[0]
+        while self._buffer:
+            event = self._buffer[0]
             seq = event.record.seq
             if seq is not None and seq > self.last + 1:
                 return ready
-            self._aside.popleft()
+            self._buffer.popleft()
             if seq is None:
                 ready.append(event)
             elif seq == self.last + 1:
                 self.last = seq
                 ready.append(event)
             else:
-                # Ephemerals before an event that was replayed tell what it has told.
+                # This event was replayed already, so the ephemeral ones before it are outdated.
                 ready.clear()
         if self.head <= self.last:
             self.phase = "live"
@@ -137,7 +143,7 @@ class Subscription:
 
     def _end(self, phase: Phase) -> None:
         self.phase = phase
-        self._aside.clear()
+        self._buffer.clear()
 
 
 _JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked for again
@@ -145,9 +151,9 @@ _JOURNAL_LAG: Final = 0.1  # seconds until an event that was announced is looked
 
 @attrs.define(eq=False)
 class Streams:
-    """``wake`` is called whenever the outbox got something.
+    """``wake`` is called when the outbox got something.
 
-    ``straight`` sends frames past the empty outbox; false: it could not.
+    ``send_now`` sends frames past the empty outbox; false: it could not.
     """
 
     _api: HostApi
@@ -156,14 +162,14 @@ class Streams:
     _wake: Callable[[], None]
     _limits: Limits
     _principal: Principal
-    _straight: Callable[[bytes], bool] = lambda _frames: False
+    _send_now: Callable[[bytes], bool] = lambda _frames: False
     _subscriptions: dict[str, Subscription] = attrs.field(
         init=False, factory=dict[str, Subscription]
     )
-    _leave: dict[Subscription, Callable[[], None]] = attrs.field(
+    _unwatch: dict[Subscription, Callable[[], None]] = attrs.field(
         init=False, factory=dict[Subscription, "Callable[[], None]"]
     )
-    _todo: deque[Subscription] = attrs.field(init=False, factory=deque[Subscription])
+    _replays: deque[Subscription] = attrs.field(init=False, factory=deque[Subscription])
     _work: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def __len__(self) -> int:
@@ -172,19 +178,19 @@ class Streams:
     async def subscribe(
         self, stream: str, after: int | None, principal: Principal | None = None
     ) -> tuple[StreamState, Callable[[], None]]:
-        """Where the stream stands, and what starts the flow once that answer is queued.
+        """The stream's state, and a function that starts the flow once that answer is queued.
 
-        ``principal``: for whom, if it is not the one of the connection.
-        Raises :class:`NotFound` for what is not the principal's, :class:`Refusal` above the
-        limit. Cancelled or failed, it leaves no subscription behind.
+        ``principal``: the user, if it is not the connection's. Raises :class:`NotFound` for a
+        stream that is not the principal's, :class:`Refusal` above the limit. Cancelled or failed,
+        it leaves no subscription behind.
         """
         subscription = self._open(stream, principal or self._principal)
         try:
-            subscription.verified = await self._is_ours(subscription)
+            subscription.verified = await self._may_read(subscription)
             head = await self._api.events.head(stream)
             if not subscription.verified and (head.head > 0 or stream.startswith(ROOM_STREAM)):
-                # It may have come into being between the two answers.
-                subscription.verified = await self._is_ours(subscription)
+                # It may have been created between the two answers.
+                subscription.verified = await self._may_read(subscription)
                 if not subscription.verified:
                     raise NotFound(f"no stream {stream!r}")
         except BaseException:
@@ -195,7 +201,7 @@ class Streams:
         return state, lambda: self._start(subscription)
 
     def unsubscribe(self, stream: str) -> bool:
-        """End a subscription; what was queued of it is not sent. False: there was none."""
+        """End a subscription; its queued events are not sent. False: there was none."""
         subscription = self._subscriptions.get(stream)
         if subscription is None:
             return False
@@ -203,7 +209,7 @@ class Streams:
         return True
 
     def heads(self) -> dict[str, int]:
-        """The highest number of each stream that is certainly the principal's."""
+        """The highest number of each stream that is known to be the principal's."""
         return {
             name: subscription.head
             for name, subscription in self._subscriptions.items()
@@ -216,23 +222,23 @@ class Streams:
             self._close(subscription)
 
     async def run(self) -> None:
-        """Replay what waits for it, a page for each stream in turn, until cancelled."""
+        """Replay past events, a page for each stream in turn, until cancelled."""
         while True:
-            while not self._todo:
+            while not self._replays:
                 self._work = trio.Event()
                 await self._work.wait()
-            subscription = self._todo[0]
+            subscription = self._replays[0]
             again = await self._advance(subscription)
-            self._todo.popleft()
+            self._replays.popleft()
             if again and subscription.phase == "held":
-                self._todo.append(subscription)
+                self._replays.append(subscription)
 
     # -- the parts ------------------------------------------------------------------------------
 
     def _open(self, stream: str, principal: Principal) -> Subscription:
         prefixes = (SESSION_STREAM, ROOM_STREAM)
         known = stream.startswith(prefixes) and stream not in prefixes
-        if not known and not _is_hosts(stream, principal):
+        if not known and not _is_host_stream(stream, principal):
             raise NotFound(
                 f"no stream {stream!r}; streams are named session:<session key> or room:<room>"
             )
@@ -246,20 +252,20 @@ class Streams:
         subscription = Subscription(stream, principal)
         self._subscriptions[stream] = subscription
         arrived = self._arrived_in_room if stream.startswith(ROOM_STREAM) else self._arrived
-        self._leave[subscription] = self._hub.watch(stream, partial(arrived, subscription))
+        self._unwatch[subscription] = self._hub.watch(stream, partial(arrived, subscription))
         return subscription
 
     def _close(self, subscription: Subscription) -> None:
         subscription.close()
-        leave = self._leave.pop(subscription, None)
-        if leave is not None:
-            leave()
+        unwatch = self._unwatch.pop(subscription, None)
+        if unwatch is not None:
+            unwatch()
         if self._subscriptions.get(subscription.stream) is subscription:
             del self._subscriptions[subscription.stream]
             self._outbox.withdraw(subscription.stream)
 
-    async def _is_ours(self, subscription: Subscription) -> bool:
-        if _is_hosts(subscription.stream, subscription.principal):
+    async def _may_read(self, subscription: Subscription) -> bool:
+        if _is_host_stream(subscription.stream, subscription.principal):
             return True
         kind, _, name = subscription.stream.partition(":")
         find = self._api.rooms.get if f"{kind}:" == ROOM_STREAM else self._api.session
@@ -286,17 +292,17 @@ class Streams:
         if self._api.rooms.open_to(name, subscription.principal):
             self._arrived(subscription, batch)
         else:
-            self._close(subscription)  # its owner has sent them away
+            self._close(subscription)  # the room's owner has removed the user
 
     def _arrived(self, subscription: Subscription, batch: Batch) -> None:
         if subscription.take_all(batch.start, batch.end):
-            if not self._straight(batch.bytes()):
+            if not self._send_now(batch.bytes()):
                 self._queue(subscription, batch.events)
             return
         for event in batch.events:
-            self._came(subscription, event)
+            self._take(subscription, event)
 
-    def _came(self, subscription: Subscription, event: Published) -> None:
+    def _take(self, subscription: Subscription, event: Published) -> None:
         if subscription.take(event):
             self._offer(subscription, event)
         elif subscription.phase == "held" and subscription.begun:
@@ -305,11 +311,11 @@ class Streams:
             self._outbox.extend_gap(subscription.stream, subscription.head)
 
     def _offer(self, subscription: Subscription, event: Published) -> None:
-        if not self._straight(event.bytes()):
+        if not self._send_now(event.bytes()):
             self._queue(subscription, [event])
 
     def _queue(self, subscription: Subscription, events: Sequence[Published]) -> None:
-        """Put into the outbox what the subscription has taken, as far as there is room."""
+        """Put events that the subscription has taken into the outbox, as far as there is room."""
         for event in events:
             if not self._outbox.offer(event):
                 seq = event.record.seq
@@ -320,7 +326,7 @@ class Streams:
 
     def _lose(self, subscription: Subscription, start: int) -> None:
         subscription.lose()
-        self._hub.gaps += 1
+        self._hub.count_gap()
         self._outbox.gap(subscription.stream, start, max(start, subscription.head), wall_time())
         self._wake()
 
@@ -331,18 +337,18 @@ class Streams:
             self._offer(subscription, event)
 
     def _schedule(self, subscription: Subscription) -> None:
-        if subscription not in self._todo:
-            self._todo.append(subscription)
+        if subscription not in self._replays:
+            self._replays.append(subscription)
             self._work.set()
 
     async def _advance(self, subscription: Subscription) -> bool:
-        """Fetch and write one page; false when the stream is live or gone."""
+        """Fetch and write one page; false: the subscription is live or has ended."""
         if not subscription.verified:
-            subscription.verified = await self._is_ours(subscription)
+            subscription.verified = await self._may_read(subscription)
             if not subscription.verified:
                 self._close(subscription)
                 return False
-        # What was kept aside may be all there is: then no delta of it is lost.
+        # The buffer may hold all missing events: then none of their deltas is lost.
         self._splice(subscription)
         if subscription.phase != "held":
             return False
@@ -389,6 +395,6 @@ def _state(head: StreamHead, after: int | None) -> StreamState:
     return StreamState(head.head, head.oldest, resumed=True)
 
 
-def _is_hosts(stream: str, principal: Principal) -> bool:
-    """Whether it is the stream of the host itself, and the principal may have it."""
+def _is_host_stream(stream: str, principal: Principal) -> bool:
+    """Whether it is the host's own stream, and the principal is an admin."""
     return stream == HOST_STREAM and principal.role == "admin"

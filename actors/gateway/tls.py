@@ -1,7 +1,7 @@
-"""TLS by configuration: the certificate and its key, which are read anew when they have changed.
+"""TLS: the certificate and its key, which are read again when their files have changed.
 
-Invariant: a gateway that is to speak TLS speaks nothing else; it does not start without, and goes
-on with the last good certificate.
+Invariant: a gateway with TLS configured speaks nothing else: it does not start without a good
+certificate, and goes on with the last good one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ Stamp: TypeAlias = tuple[int, int, int]
 
 
 class Certificate:
-    """A certificate and its key: files that may be replaced while they are in use.
+    """A certificate and its key, in files that may be replaced while they are in use.
 
     Attributes:
-        context: for connections that begin now; those that are open keep the one they have.
+        context: for new connections; open ones keep theirs.
 
-    Made from files that are of no use, and refreshed by such, it raises :class:`ConfigError`.
-    Making and refreshing block for some disk access.
+    Making and refreshing raise :class:`ConfigError` for unusable files, and block for the disk.
     """
 
     def __init__(self, chain: str, key: str | None) -> None:
@@ -35,9 +34,9 @@ class Certificate:
         self.context = self._read()
 
     def refresh(self) -> bool:
-        """Read the files if they are others now; true: new connections have another certificate.
+        """Read the files if they have changed; true: new connections have another certificate.
 
-        Failed, the last good one stays, and the next call tries again.
+        When it fails the last good one stays, and the next call tries again.
         """
         stamps = self._stamps()
         if stamps == self._seen:
@@ -64,7 +63,7 @@ class Certificate:
 
 
 def tls_of(config: GatewayConfig) -> Certificate | None:
-    """What a configuration asks for; None: clear text. Reads files; raises :class:`ConfigError`."""
+    """The configured certificate; None: clear text. Reads files; raises :class:`ConfigError`."""
     if config.certificate is not None:
         return Certificate(config.certificate, config.private_key)
     if config.private_key is not None:
@@ -73,7 +72,7 @@ def tls_of(config: GatewayConfig) -> Certificate | None:
 
 
 def _stamp(file: str) -> Stamp | None:
-    """What tells a file from another of its name; None: it cannot be looked at."""
+    """Identity of a file's content: time, size, inode. None: it cannot be read."""
     try:
         found = os.stat(file)
     except OSError:
@@ -101,7 +100,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
         await self._tls.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
-        """End our half of the connection below: TLS has no half of its own to end."""
+        """End our half of the TCP connection: TLS has no half-close."""
         await self._socket.send_eof()
 
     async def aclose(self) -> None:

@@ -1,7 +1,11 @@
-"""A WebSocket over a stream of which the request head was already read.
+"""A WebSocket over a stream whose request head was already read, and its frames as bytes.
 
-Invariant: when :func:`serve_websocket` is cancelled, the client is still told so (close frame
-and handshake) for at most one second; the session inside is cancelled at once.
+A server's frames are not masked, so that all clients of a stream get the same bytes; and a client
+that keeps up gets them from the kernel at once, with no task of its own in between. Invariants:
+only whole frames are written, in the order of the calls, whether by the connection or by
+trio-websocket, which answers pings and closes; a file descriptor is used only while its socket is
+open; when :func:`serve_websocket` is cancelled, the closing handshake still takes place for at most
+one second, while the session inside is cancelled at once.
 """
 
 from __future__ import annotations
@@ -21,16 +25,6 @@ from motet.actors.gateway.http import HEAD_BYTES, HEAD_SECONDS, linger
 from motet.protocols.gateway import SUBPROTOCOL
 from motet.runtime.scopes import shielded_close
 
-# Text frames of a WebSocket, made once and written by their bytes.
-#
-# A server's frames are not masked, so that all clients of a stream get the same bytes; and a client
-# that keeps up gets them from the kernel at once, with no task of its own in between.
-#
-# Invariants: what is written is whole frames, in the order of the calls, whoever writes (the
-# connection, or trio-websocket, which answers pings and closes); a file descriptor is used only as
-# long as its socket is open.
-
-
 Sent: TypeAlias = Literal["nothing", "a part", "all"]
 _TEXT: Final = b"\x81"  # the last frame of a text message (RFC 6455 section 5.2)
 
@@ -46,18 +40,18 @@ def text_frame(payload: bytes) -> bytes:
 
 
 class ReplayingStream(trio.abc.HalfCloseableStream):
-    """A stream that first gives what was read from it already, and that several may write to."""
+    """A stream that first returns the bytes already read from it, with several writers."""
 
     def __init__(self, stream: trio.abc.HalfCloseableStream, received: bytes) -> None:
         self._stream = stream
         self._received = received
         self._sending = trio.StrictFIFOLock()
         self.owed = b""
-        """What the kernel did not take of :meth:`send_now`."""
+        """The rest of :meth:`send_now` that the kernel did not take."""
         self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream) and sys.platform != "win32":
             self._fileno = stream.socket.fileno
-        self._free = True  # nobody sends, and nothing is owed; never again when a sending failed
+        self._free = True  # no task sends, and nothing is owed; false for ever when a send failed
 
     def send_now(self, data: bytes) -> Sent:
         """Give ``data`` to the kernel as far as it takes it.
@@ -69,7 +63,7 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
         try:
             sent = os.write(self._fileno(), data)  # -1 once it is closed
         except OSError:
-            return "nothing"  # full, or broken: then whoever waits to send hears of it
+            return "nothing"  # full, or broken: then the next send raises
         if sent == len(data):
             return "all"
         self.owed, self._free = data[sent:], False
@@ -101,9 +95,9 @@ class ReplayingStream(trio.abc.HalfCloseableStream):
 
 
 class FrameSocket:
-    """A WebSocket to which frames are written by their bytes.
+    """A WebSocket that takes frames as bytes.
 
-    All that waits raises ``ConnectionClosed`` when the client has gone.
+    Calls that wait raise ``ConnectionClosed`` when the client has gone.
     """
 
     def __init__(self, socket: WebSocketConnection, stream: ReplayingStream) -> None:
@@ -119,17 +113,17 @@ class FrameSocket:
 
     @property
     def owes(self) -> bool:
-        """Whether a part of what :meth:`send_now` took is still to be sent."""
+        """Whether a rest of :meth:`send_now` is still to be sent."""
         return bool(self._stream.owed)
 
     def send_now(self, frames: bytes) -> Sent:
-        """Send without waiting, as far as the kernel takes it."""
+        """Send without waiting, as much as the kernel takes."""
         if self._socket.closed is not None:
             return "nothing"
         return self._stream.send_now(frames)
 
     async def send(self, frames: bytes) -> None:
-        """Send all of it, after what is owed. Cancelled, the connection is of no use any more."""
+        """Send all of it, after what is owed. Cancelled, the connection is unusable."""
         reason = self._socket.closed
         if reason is not None:
             raise ConnectionClosed(reason)
@@ -142,21 +136,21 @@ _UTF8_ROOM: Final = 123  # bytes of a close reason, RFC 6455 section 5.5
 
 @attrs.frozen
 class Ending:
-    """How a session ends: ``farewell`` is a last frame; ``broken``: nothing can be written."""
+    """The end of a session. ``broken``: nothing can be written any more."""
 
     code: int
     reason: str
-    farewell: str | None = None
+    last_frame: str | None = None
     broken: bool = False
 
 
 class Session(Protocol):
-    """What talks over an accepted WebSocket."""
+    """The user of an accepted WebSocket."""
 
     async def run(self, socket: FrameSocket) -> None: ...
 
     def ending(self) -> Ending:
-        """How to close; asked after :meth:`run` returned, raised or was cancelled."""
+        """Called after :meth:`run` returned, raised or was cancelled."""
         ...
 
 
@@ -168,9 +162,9 @@ async def serve_websocket(
     frame_limit: int,
     session: Session,
 ) -> None:
-    """Accept the handshake, which was read already, run the session, close as it says.
+    """Accept the handshake, which was read already, run the session, close with its ending.
 
-    Raises what the session raises; when cancelled it closes first, as the session says.
+    Raises the errors of the session. Cancelled, it closes first, within :data:`CLOSE_SECONDS`.
     """
     replaying = ReplayingStream(stream, handshake)
     async with shielded_close() as scope:
@@ -189,12 +183,12 @@ async def serve_websocket(
                         await _close(socket, ending)
                 pump.cancel_scope.cancel()
         except* (ConnectionClosed, LocalProtocolError):
-            # The client went before it was let in; or trio-websocket answers a ping of it though
-            # it has said good-bye.
+            # The client went before the handshake ended; or trio-websocket answers a ping of a
+            # client that has closed already.
             pass
         if closing is not None:
-            # Closed by trio-websocket itself (frame too large): the stream is still open. By now
-            # nobody else uses it.
+            # Closed by trio-websocket itself (frame too large), the stream is still open. No other
+            # task uses it any more.
             with trio.move_on_at(closing):
                 await linger(stream)
 
@@ -212,8 +206,8 @@ async def _accepted(
 
 async def _close(socket: WebSocketConnection, ending: Ending) -> None:
     try:
-        if ending.farewell is not None:
-            await socket.send_message(ending.farewell)
+        if ending.last_frame is not None:
+            await socket.send_message(ending.last_frame)
     except ConnectionClosed:
         pass
     reason = ending.reason.encode()[:_UTF8_ROOM].decode("utf-8", "ignore")

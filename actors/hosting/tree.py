@@ -39,6 +39,7 @@ from motet.actors.sessions.recovery import Recovery, start_recoverer
 from motet.actors.sessions.resumption import load_suspended, start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
+from motet.actors.storage.gateway_stores import SqliteConversations, SqliteIdempotency
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook
@@ -51,6 +52,7 @@ from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, ErrorProtocol
 from motet.protocols.events import AnyEvent, Warned
+from motet.protocols.gateway_stores import GatewayStores
 from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
 from motet.protocols.queueing import QueueModes
@@ -123,18 +125,18 @@ class Tree:
 
     async def serve(self, host: HostApi, config: GatewayConfig, operator: str | None) -> str:
         # Most hosts have no gateway.
-        from motet.actors.gateway.context import Books
         from motet.actors.gateway.server import open_gateway
-        from motet.actors.gateway.stores import AnswerBook, Stored
 
         redact_logs()  # the gateway's are there now
         self.log_tail.attach()
         await self.tokens.load()
         disk = self.recovery.transact, self.readers
-        books = Books(AnswerBook(*disk), Stored(*disk))
-        self.gateway = await open_gateway(self.system, host, config, self.tokens, operator, books)
+        stores = GatewayStores(SqliteIdempotency(*disk), SqliteConversations(*disk))
         known = self.config.gateway.tokens
-        self.gateway.extra = tuple(token for token in config.tokens if token not in known)
+        extra = tuple(token for token in config.tokens if token not in known)
+        self.gateway = await open_gateway(
+            self.system, host, config, self.tokens, operator, stores, extra
+        )
         return self.gateway.url
 
 

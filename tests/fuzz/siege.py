@@ -165,8 +165,9 @@ class Siege:
             self.cases += 1
 
     def _listen(self, seeds: set[int]) -> None:
-        if self._ears.heard or self.context.failed:
-            said = "\n".join(self._ears.heard) or f"{self.context.failed} connections failed"
+        if self._ears.heard or self.context.counts.total["failed"]:
+            failed = f"{self.context.counts.total['failed']} connections failed"
+            said = "\n".join(self._ears.heard) or failed
             self.findings.append(f"one of the seeds {sorted(seeds)}: {said}")
             self._ears.heard.clear()
 
@@ -195,7 +196,7 @@ class Siege:
     async def _quiet(self) -> None:
         """Only the good client is there."""
         with trio.move_on_after(20):
-            while self.context.open_sockets > 1:
+            while self.context.counts.open["socket"] > 1:
                 await trio.sleep(0.02)
 
 
@@ -262,7 +263,7 @@ async def _serve(context: Context, *, task_status: trio.TaskStatus[Serving]) -> 
 async def _beat(context: Context) -> None:
     while True:
         await trio.sleep(2)
-        context.beat()
+        context.tick()
 
 
 async def _be_good(client: Client) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import motet
-from motet.actors.gateway.metrics import GatewayCounts, exposition
+from motet.actors.gateway.monitoring import GatewayCounts, exposition
 from motet.actors.hosting.reload import PLANS
 from motet.actors.storage.schema import MIGRATIONS, VERSION
 from motet.cli.operation_commands import ConfigLook

@@ -31,10 +31,10 @@ async def _role(server: str, client: str) -> Facts:
     entries = (token_entry(_token(server), "user", "admin"),) if server else ()
     context = Context(FakeHost(), Settings(tokens=StaticTokens(entries)))
     try:
-        principal, _ = context.authenticate(_token(client) if client else None, "here")
+        identity = context.authenticate(_token(client) if client else None, "here")
     except Refusal as refused:
         return {"role": "", "error": refused.code}
-    return {"role": principal.role}
+    return {"role": identity.principal.role}
 
 
 def _token(text: str) -> str:

@@ -1,15 +1,18 @@
-"""What AG-UI 1.0 has of requests and events, as far as it is spoken here. Pure data.
+"""Requests and events of AG-UI 1.0, as far as they are used here. Pure data.
 
-Source: the protocol's schema 1.0. Fields that are not named here are not looked at.
+Source: the protocol's schema 1.0. Request fields that are not named here are ignored. Events with
+the same fields share a class, and a table has the types of the events that make up a message.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from motet.actors.gateway.edges.exchange import Part
 from motet.protocols.chat import JsonObject
 from motet.protocols.models import Usage
 
@@ -18,11 +21,6 @@ PROTOCOL = "1.0"
 # -- requests ----------------------------------------------------------------------------------
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
-
-
-class Part(msgspec.Struct, frozen=True):
-    type: str
-    text: str = ""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -48,11 +46,11 @@ class RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):
 # -- events ------------------------------------------------------------------------------------
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="type", rename="camel", omit_defaults=True):
-    """Root of all events; what has its default is left out."""
+class Event(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Root of all events; a field with its default is left out."""
 
 
-class RunStarted(Event, frozen=True, tag="RUN_STARTED"):
+class RunStarted(Event, frozen=True, tag_field="type", tag="RUN_STARTED"):
     thread_id: str
     run_id: str
     protocol_version: str = msgspec.field(default_factory=lambda: PROTOCOL)
@@ -67,7 +65,7 @@ class TokenUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Interrupt(msgspec.Struct, frozen=True, rename="camel"):
-    """``expires_at`` in ISO 8601; ``metadata`` has what the person is to decide on."""
+    """``expires_at``: ISO 8601; ``metadata``: the call that the person decides on."""
 
     id: str
     reason: str
@@ -93,94 +91,106 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
 Outcome: TypeAlias = Success | Interrupted | Cancelled
 
 
-class RunFinished(Event, frozen=True, tag="RUN_FINISHED"):
+class RunFinished(Event, frozen=True, tag_field="type", tag="RUN_FINISHED"):
     thread_id: str
     run_id: str
     outcome: Outcome
     usage: tuple[TokenUsage, ...] = ()
 
 
-class RunError(Event, frozen=True, tag="RUN_ERROR"):
+class RunError(Event, frozen=True, tag_field="type", tag="RUN_ERROR"):
     message: str
     code: str
     usage: tuple[TokenUsage, ...] = ()
 
 
-class TextStart(Event, frozen=True, tag="TEXT_MESSAGE_START"):
+MessageType: TypeAlias = Literal[
+    "TEXT_MESSAGE_START",
+    "TEXT_MESSAGE_CONTENT",
+    "TEXT_MESSAGE_END",
+    "REASONING_START",
+    "REASONING_MESSAGE_START",
+    "REASONING_MESSAGE_CONTENT",
+    "REASONING_MESSAGE_END",
+    "REASONING_END",
+]
+
+
+class MessageEvent(Event, frozen=True):
+    """``role``: when a message begins; ``delta``: of its content."""
+
+    type: MessageType
     message_id: str
-    role: Literal["assistant"] = msgspec.field(default_factory=lambda: "assistant")
+    delta: str | UnsetType = UNSET
+    role: Literal["assistant", "reasoning"] | UnsetType = UNSET
 
 
-class TextContent(Event, frozen=True, tag="TEXT_MESSAGE_CONTENT"):
-    message_id: str
-    delta: str
-
-
-class TextEnd(Event, frozen=True, tag="TEXT_MESSAGE_END"):
-    message_id: str
-
-
-class ReasoningStart(Event, frozen=True, tag="REASONING_START"):
-    message_id: str
-
-
-class ReasoningMessageStart(Event, frozen=True, tag="REASONING_MESSAGE_START"):
-    message_id: str
-    role: Literal["reasoning"] = msgspec.field(default_factory=lambda: "reasoning")
-
-
-class ReasoningContent(Event, frozen=True, tag="REASONING_MESSAGE_CONTENT"):
-    message_id: str
-    delta: str
-
-
-class ReasoningMessageEnd(Event, frozen=True, tag="REASONING_MESSAGE_END"):
-    message_id: str
-
-
-class ReasoningEnd(Event, frozen=True, tag="REASONING_END"):
-    message_id: str
-
-
-class ToolCallStart(Event, frozen=True, tag="TOOL_CALL_START"):
+class ToolCallEvent(Event, frozen=True):
+    type: Literal["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
     tool_call_id: str
-    tool_call_name: str
+    tool_call_name: str | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
 
 
-class ToolCallArgs(Event, frozen=True, tag="TOOL_CALL_ARGS"):
-    tool_call_id: str
-    delta: str
-
-
-class ToolCallEnd(Event, frozen=True, tag="TOOL_CALL_END"):
-    tool_call_id: str
-
-
-class ToolCallResult(Event, frozen=True, tag="TOOL_CALL_RESULT"):
+class ToolCallResult(Event, frozen=True, tag_field="type", tag="TOOL_CALL_RESULT"):
     message_id: str
     tool_call_id: str
     content: str
     role: Literal["tool"] = msgspec.field(default_factory=lambda: "tool")
 
 
-class SubagentStarted(Event, frozen=True, tag="SUBAGENT_STARTED"):
+class SubagentEvent(Event, frozen=True):
+    """``name``, ``description``: at its start; ``message``: of its error."""
+
+    type: Literal["SUBAGENT_STARTED", "SUBAGENT_FINISHED", "SUBAGENT_ERROR"]
     subagent_run_id: str
-    name: str
-    description: str
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
 
 
-class SubagentFinished(Event, frozen=True, tag="SUBAGENT_FINISHED"):
-    subagent_run_id: str
-
-
-class SubagentError(Event, frozen=True, tag="SUBAGENT_ERROR"):
-    subagent_run_id: str
-    message: str
-
-
-class Custom(Event, frozen=True, tag="CUSTOM"):
+class Custom(Event, frozen=True, tag_field="type", tag="CUSTOM"):
     name: str
     value: object
+
+
+MessageKind: TypeAlias = Literal["text", "reasoning"]
+
+
+class _Message(NamedTuple):
+    """The types of the events that make up a message, in order."""
+
+    starts: tuple[MessageType, ...]
+    content: MessageType
+    ends: tuple[MessageType, ...]
+
+
+_MESSAGES: Final[dict[MessageKind, _Message]] = {
+    "text": _Message(("TEXT_MESSAGE_START",), "TEXT_MESSAGE_CONTENT", ("TEXT_MESSAGE_END",)),
+    "reasoning": _Message(
+        ("REASONING_START", "REASONING_MESSAGE_START"),
+        "REASONING_MESSAGE_CONTENT",
+        ("REASONING_MESSAGE_END", "REASONING_END"),
+    ),
+}
+_ROLES: Final[dict[MessageType, Literal["assistant", "reasoning"]]] = {
+    "TEXT_MESSAGE_START": "assistant",
+    "REASONING_MESSAGE_START": "reasoning",
+}
+
+
+def message_start(kind: MessageKind, message_id: str) -> Iterator[MessageEvent]:
+    for name in _MESSAGES[kind].starts:
+        yield MessageEvent(name, message_id, role=_ROLES.get(name, UNSET))
+
+
+def message_content(kind: MessageKind, message_id: str, delta: str) -> MessageEvent:
+    return MessageEvent(_MESSAGES[kind].content, message_id, delta)
+
+
+def message_end(kind: MessageKind, message_id: str) -> Iterator[MessageEvent]:
+    for name in _MESSAGES[kind].ends:
+        yield MessageEvent(name, message_id)
 
 
 def token_usage(usage: Usage) -> tuple[TokenUsage, ...]:

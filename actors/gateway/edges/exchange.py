@@ -1,28 +1,29 @@
-"""One request to an edge: who asks, what, and how the answer gets to them.
+"""One HTTP request to an edge: its user, its body, its run, and the answer.
 
-Invariants: a page of another site gets nothing, and nobody gets anything without a token where
-there are some (G16); a request counts as a connection of its user as long as it is answered; a
-client that does not take what it is sent is cut off, and never holds up a run.
+Invariants: a page of another site gets nothing, and where there are tokens nobody gets anything
+without one (G16); a request counts as a connection of its user while it is answered; a client that
+does not take its answer is cut off, and never holds up a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import attrs
 import h11
 import msgspec
 import trio
 
-from motet.actors.gateway.auth import bearer, host_is_loopback, may, origin_allowed
-from motet.actors.gateway.connection import on_behalf
+from motet.actors.gateway.auth import Identity, bearer, host_is_loopback, may, origin_allowed
 from motet.actors.gateway.context import Context
-from motet.actors.gateway.edges.watching import Fault, FellBehind, Watch, watch, wrong
+from motet.actors.gateway.edges.faults import Fault, bad_request
+from motet.actors.gateway.edges.run_events import EventsLost, RunEvents
 from motet.actors.gateway.http import Head, HttpConnection, Response
 from motet.actors.gateway.method import Refusal
+from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import NotFound
 from motet.protocols.events import AnyEvent
 from motet.protocols.host import HostApi
@@ -36,23 +37,32 @@ SESSION_LENGTH: Final = 200
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 _KEY: Final = "idempotency-key"
+_LISTED: Final = 200
 
 
-class Gone(Exception):
-    """The client has closed its connection, or was cut off: nothing can be answered any more."""
+class ClientGone(Exception):
+    """The client has closed its connection, or was cut off: no answer is possible any more."""
 
 
-@attrs.frozen
-class Asker:
-    """``bearer``: whose token it is; ``principal``: for whom, another one for a bridge."""
+class Part(msgspec.Struct, frozen=True):
+    """A part of a message, as clients of OpenAI and of AG-UI send it."""
 
-    bearer: Principal
-    principal: Principal
-    token_digest: str | None
+    type: str
+    text: str = ""
 
 
-def asker_of(context: Context, head: Head, peer: str, needed: Role) -> Asker:
-    """Raises :class:`Fault`, :class:`Refusal`."""
+def text_of(content: str | Sequence[Part] | None) -> str:
+    """The text of a message. Raises :class:`Fault` for parts that are no text."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    strange = next((part.type for part in content if part.type != "text"), None)
+    if strange is not None:
+        raise bad_request(f"Parts of type {strange!r} are not taken here, only text.", "messages")
+    return "".join(part.text for part in content)
+
+
+def identify(context: Context, head: Head, peer: str, needed: Role) -> Identity:
+    """The user of a request. Raises :class:`Fault`, :class:`Refusal`."""
     host, settings = head.headers.get("host", ""), context.settings
     if not origin_allowed(head.headers.get("origin"), host, settings.allowed_origins):
         raise Fault(403, "forbidden", "Pages of this origin may not ask: gateway.allowed_origins.")
@@ -64,31 +74,29 @@ def asker_of(context: Context, head: Head, peer: str, needed: Role) -> Asker:
     token = bearer(head.headers)
     if context.needs_token() and token is None:
         raise Refusal("unauthorized", "send a token of this gateway: Authorization: Bearer mtt_...")
-    holder, token_digest = context.authenticate(token, peer)
-    principal, user = holder, head.headers.get("x-as-user")
+    identity = context.authenticate(token, peer)
+    user = head.headers.get("x-as-user")
     if user is not None:
-        principal = on_behalf(context, holder, token_digest, user[:SESSION_LENGTH])
-    if not may(principal.role, needed):
-        raise Fault(403, "forbidden", f"This is for role {needed}, the token has {principal.role}.")
-    return Asker(holder, principal, token_digest)
+        identity = context.on_behalf_of(identity, user[:SESSION_LENGTH])
+    role = identity.principal.role
+    if not may(role, needed):
+        raise Fault(403, "forbidden", f"This is for role {needed}, the token has {role}.")
+    return identity
 
 
 @attrs.define(eq=False)
 class Exchange:
-    """``tail``: what follows the path of the edge.
-
-    ``answered``: all that the client gets of the run is on its way; set before the last of it.
-    """
+    """``tail``: the rest of the path after the edge's; ``begun``: an event stream was begun."""
 
     context: Context
     http: HttpConnection
     head: Head
-    asker: Asker
+    identity: Identity
     tail: str = ""
     begun: bool = attrs.field(init=False, default=False)
-    answered: bool = attrs.field(init=False, default=False)
+    _answered: bool = attrs.field(init=False, default=False)
     _headers: list[tuple[str, str]] = attrs.field(init=False, factory=list["tuple[str, str]"])
-    _watch: Watch | None = attrs.field(init=False, default=None)
+    _events: RunEvents | None = attrs.field(init=False, default=None)
     _scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
 
     @property
@@ -97,14 +105,14 @@ class Exchange:
 
     @property
     def principal(self) -> Principal:
-        return self.asker.principal
+        return self.identity.principal
 
     @property
     def key(self) -> str | None:
-        """Under which the request may be sent again; without one nobody can ask for the answer."""
+        """The idempotency key: with one, a client can ask for the answer again."""
         return self.head.headers.get(_KEY) or None
 
-    # What is asked
+    # -- the request ---------------------------------------------------------------------------
 
     async def body(self, kind: type[B]) -> B:
         """Raises :class:`Fault`, and ``BadRequest`` when it cannot be read at all."""
@@ -118,20 +126,20 @@ class Exchange:
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
-            raise wrong(f"{error}.") from None
+            raise bad_request(f"{error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise wrong(f"The body is no JSON object: {error}.") from None
+            raise bad_request(f"The body is no JSON object: {error}.") from None
 
-    # The run
+    # -- the run -------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def submitted(
         self, text: str, session: str, agent: str | None, mode: QueueMode, key: str | None
-    ) -> AsyncGenerator[Watch]:
-        """Have a text answered, and watch the run. Raises what ``submit`` raises."""
+    ) -> AsyncGenerator[RunEvents]:
+        """Submit an input, and follow its run. Raises the errors of ``HostApi.submit``."""
         self.context.spend_message(self.principal.user)
         expected = self.api.expect(session, principal=self.principal)
-        events = watch(self.api.events, session, expected.run_id)
+        events = RunEvents(self.api.events, session, expected.run_id)
         try:
             ack = await self.api.submit(
                 text,
@@ -143,35 +151,42 @@ class Exchange:
                 expected=expected,
             )
             if ack.run_id != events.run_id:
-                await events.from_its_beginning(ack.run_id)
-            self.follow(events, session)
+                await events.replay(ack.run_id)
+            self.follow(events)
             yield events
         finally:
             events.close()
 
-    def follow(self, events: Watch, session: str) -> None:
-        """Answer with these events, which the gateway's timer may interrupt."""
-        self._watch = events
-        self.name(session, events.run_id)
+    def follow(self, events: RunEvents) -> None:
+        """Answer with the events of this run; the gateway's timer wakes them."""
+        self._events = events
+        self.name(events.session, events.run_id)
 
     def name(self, session: str, run_id: str) -> None:
-        """Say in the head of the answer what it is an answer of."""
+        """Name session and run in the head of the answer."""
         safe = session if session.isascii() and session.isprintable() else ""
         self._headers += [("x-session", safe)] if safe else []
         self._headers.append(("x-request-id", run_id))
 
-    async def event(self, events: Watch, timeout: float = float("inf")) -> AnyEvent | None:
+    async def approvals(
+        self, session: str, state: Literal["pending"] | None = None
+    ) -> tuple[ApprovalInfo, ...]:
+        return await self.api.approvals(
+            session=session, state=state, limit=_LISTED, principal=self.principal
+        )
+
+    async def event(self, events: RunEvents, timeout: float = float("inf")) -> AnyEvent | None:
         """The next event of the run; None after ``timeout``. Meanwhile the client is kept alive.
 
         Raises :class:`Fault` when the client is too slow for the events, and when the run has ended
-        and nothing has told of it.
+        without an event about it.
         """
         until, was_over = trio.current_time() + timeout, False
         while True:
             try:
                 found = await events.next(until - trio.current_time())
-            except FellBehind:
-                self.context.evicted += 1
+            except EventsLost:
+                self.context.counts.total["evicted"] += 1
                 raise Fault(503, "fell_behind", "Events were lost: see the session.") from None
             if found is not None or trio.current_time() >= until:
                 return found
@@ -184,7 +199,7 @@ class Exchange:
                 )
             was_over = info.status in FINAL
 
-    # The answer
+    # -- the answer ----------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Begin a stream of events."""
@@ -196,8 +211,12 @@ class Exchange:
         origin = self.head.headers.get("origin")
         return (*self._headers, *(cors(origin) if origin is not None else ()))
 
-    async def tell(self, *events: object) -> None:
-        """Send events, each a struct or text as it stands."""
+    def mark_answered(self) -> None:
+        """The rest of the answer follows: a client that goes away now does not stop the run."""
+        self._answered = True
+
+    async def send(self, *events: object) -> None:
+        """Send events, each a struct or a text."""
         lines = (
             one.encode() if isinstance(one, str) else msgspec.json.encode(one) for one in events
         )
@@ -221,31 +240,31 @@ class Exchange:
         with trio.move_on_after(self.context.settings.limits.send_timeout_ms / 1000) as scope:
             await write()
         if scope.cancelled_caught:
-            self.context.evicted += 1
-            raise Gone
+            self.context.counts.total["evicted"] += 1
+            raise ClientGone
 
-    # The client
+    # -- the client ----------------------------------------------------------------------------
 
-    async def attended(self, run_id: str, work: Callable[[], Awaitable[bool]]) -> bool:
-        """Answer while the client is there. Raises :class:`Gone`.
+    async def while_connected(self, run_id: str, work: Callable[[], Awaitable[bool]]) -> bool:
+        """Answer while the client is there. Raises :class:`ClientGone`.
 
-        Who closes the connection means to stop the run, unless the request is answered, or had a
-        key, by which its answer can be asked for again. One that is only slow is cut off, and the
-        run goes on.
+        A client that closes the connection stops the run, unless the request is answered, or had a
+        key, with which the answer can be asked for again. A client that is only slow is cut off,
+        and the run goes on.
         """
         answer: bool | None = None
         failure: Exception | None = None
-        left = False
+        closed = False
 
-        async def look(scope: trio.CancelScope) -> None:
-            nonlocal left
+        async def watch_client(scope: trio.CancelScope) -> None:
+            nonlocal closed
             await self.http.gone()
-            left = True
+            closed = True
             scope.cancel()
 
         with self._scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(look, nursery.cancel_scope)
+                nursery.start_soon(watch_client, nursery.cancel_scope)
                 try:
                     answer = await work()
                 except Exception as error:
@@ -253,40 +272,37 @@ class Exchange:
                 nursery.cancel_scope.cancel()
         if answer is not None:
             return answer
-        left = left or isinstance(failure, trio.BrokenResourceError)
-        if left and self.key is None and not self.answered:
-            await self._stop(run_id)
-        if left or failure is None:
-            raise Gone
+        closed = closed or isinstance(failure, trio.BrokenResourceError)
+        if closed and self.key is None and not self._answered:
+            with suppress(NotFound):  # it has ended meanwhile
+                await self.api.stop(run_id=run_id, principal=self.principal, grace=0.0)
+        if closed or failure is None:
+            raise ClientGone
         raise failure
 
-    async def _stop(self, run_id: str) -> None:
-        with suppress(NotFound):  # it has ended meanwhile
-            await self.api.stop(run_id=run_id, principal=self.principal, grace=0.0)
+    # -- the gateway's timer -------------------------------------------------------------------
 
-    # The gateway's timer
-
-    def beat(self) -> None:
+    def tick(self) -> None:
         self.recheck()
-        if self._watch is not None:
-            self._watch.wake()
+        if self._events is not None:
+            self._events.wake()
 
     def recheck(self) -> None:
-        """Nothing more is told once the token is good no more, or for somebody else."""
-        token = self.asker.token_digest
+        """Send nothing more once the token is not valid any more, or another user's."""
+        token = self.identity.token_digest
         if token is None:
-            good = not self.context.needs_token()
+            valid = not self.context.needs_token()
         else:
-            good = self.context.find(token) == self.asker.bearer
-        if not good:
+            valid = self.context.find(token) == self.identity.bearer
+        if not valid:
             self._scope.cancel()
 
-    def farewell(self) -> None:
+    def announce_shutdown(self) -> None:
         """A host that shuts down lets its runs end: they are still answered."""
 
 
 def cors(origin: str) -> tuple[tuple[str, str], ...]:
-    """What a browser needs to let a page of another host read the answer."""
+    """The headers with which a browser lets a page of another host read the answer."""
     return (
         ("access-control-allow-origin", origin),
         ("access-control-expose-headers", "x-session, x-request-id"),
@@ -295,7 +311,7 @@ def cors(origin: str) -> tuple[tuple[str, str], ...]:
 
 
 def new_session(edge: str, agent: str, user: str, key: str | None) -> str:
-    """A fresh one; for a request with a key the one that its repetitions find."""
+    """A fresh session; for a request with a key, the one that its repetitions find."""
     name = (
         fresh_hex(8) if key is None else sha256(msgspec.json.encode((user, key))).hexdigest()[:16]
     )

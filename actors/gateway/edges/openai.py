@@ -1,13 +1,14 @@
-"""``POST /v1/chat/completions`` and ``GET /v1/models``: an agent as a model of OpenAI's.
+"""``POST /v1/chat/completions`` and ``GET /v1/models``: an agent as a model of OpenAI's API.
 
-Invariant: the history that a model sees is that of the session; the messages of the client only
-tell which session that is, and what to answer.
+Invariant: the model sees the history of the session. The client's messages only tell which session
+that is, and what to answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
 from motet.actors.gateway.commands import Command, answer_command, message_text, parse_command
+from motet.actors.gateway.conversations import Message, state_digest
 from motet.actors.gateway.edges.exchange import SESSION_LENGTH, Exchange, new_session
+from motet.actors.gateway.edges.faults import Fault, bad_request
 from motet.actors.gateway.edges.openai_wire import (
     DONE,
     Answer,
@@ -29,23 +32,18 @@ from motet.actors.gateway.edges.openai_wire import (
     FinishReason,
     Model,
     Models,
-    asked,
-    counted,
-    listed,
-    reason_of,
+    approvals_of,
+    finish_reason,
+    question_of,
+    usage_of,
 )
-from motet.actors.gateway.edges.watching import (
-    LISTED,
-    Asking,
-    Fault,
-    Texts,
-    Watch,
-    Withdrawn,
-    question,
-    watch,
-    wrong,
+from motet.actors.gateway.edges.run_events import (
+    ApprovalWait,
+    RunEvents,
+    SentTexts,
+    TextWithdrawn,
+    approval_question,
 )
-from motet.actors.gateway.stores import Said, digest_of
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.errors import UnknownName
 from motet.protocols.events import (
@@ -61,8 +59,8 @@ from motet.protocols.events import (
 from motet.protocols.models import Usage
 from motet.protocols.storage import StorageError
 
-PATIENCE: Final = 5.0
-"""Seconds that an answer waits for the disk to know the conversation again that it belongs to."""
+NOTE_SECONDS: Final = 5.0
+"""Time for which an answer waits until its conversation is stored."""
 _NAMES: Final = ("session", "session_id", "thread_id")
 _BETWEEN: Final = "\n\n"
 _NOT_SENT: Final = (
@@ -84,44 +82,55 @@ async def models(exchange: Exchange) -> bool:
 
 
 async def complete(exchange: Exchange) -> bool:
-    """Answer the last message. Raises :class:`Fault`, and what the host raises."""
+    """Answer the last message. Raises :class:`Fault`, and the errors of the host."""
     request = await exchange.body(ChatRequest)
-    what = asked(request)
+    question = question_of(request)
     await _check_agent(exchange, request.model)
-    session = await _session(exchange, request, what.before)
-    told = _Told(exchange, request, session, (*what.before, ("user", what.text)))
-    command = parse_command(what.text)
+    session = await _session(exchange, request, question.before)
+    said = (*question.before, ("user", question.text))
+    command = parse_command(question.text)
     if command is not None:
-        return await _command(exchange, told, command)
-    waiting = await told.waiting() if exchange.key is None else ()
-    if waiting:
-        exchange.name(session, waiting[0].run_id)
-        return await told.at_once(f"{_NOT_SENT}{_BETWEEN}{question(waiting)}", waiting)
+        return await _command(exchange, request, session, said, command)
+    sender = _Sender(exchange, request, session, said)
+    pending = await sender.pending() if exchange.key is None else ()
+    if pending:
+        exchange.name(session, pending[0].run_id)
+        return await sender.at_once(f"{_NOT_SENT}{_BETWEEN}{approval_question(pending)}", pending)
     submitted = exchange.submitted(
-        message_text(what.text), session, request.model, "followup", exchange.key
+        message_text(question.text), session, request.model, "followup", exchange.key
     )
     async with submitted as events:
-        return await told.attended(events)
+        return await attrs.evolve(sender, run_id=events.run_id).run(events)
 
 
-async def _command(exchange: Exchange, told: _Told, command: Command) -> bool:
-    """Carry it out. The answer to a call that waited is answered by what its run says then."""
-    asked_before = await told.waiting() if command.name == "approve" else ()
-    run_id = told.run_id = asked_before[0].run_id if asked_before else ""
-    events = watch(exchange.api.events, told.session, run_id)
+async def _command(
+    exchange: Exchange,
+    request: ChatRequest,
+    session: str,
+    said: tuple[Message, ...],
+    command: Command,
+) -> bool:
+    """Carry out a command. If it was the last answer that a run waited for, answer with the rest
+    of that run.
+    """
+    sender = _Sender(exchange, request, session, said)
+    before = await sender.pending() if command.name == "approve" else ()
+    run_id = before[0].run_id if before else ""
+    wait = ApprovalWait(True, {one.call_id for one in before})
+    sender = _Sender(exchange, request, session, said, run_id, wait)
+    events = RunEvents(exchange.api.events, session, run_id)
     try:
-        answer = await answer_command(exchange.api, exchange.principal, told.session, command)
-        left = await told.waiting() if asked_before else ()
-        goes_on = bool(asked_before) and not left and not await told.blocked(run_id)
-        if goes_on:
-            exchange.follow(events, told.session)
-            told.asking = Asking(True, {one.call_id for one in asked_before})
-            return await told.attended(events)
+        answer = await answer_command(exchange.api, exchange.principal, session, command)
+        pending = await sender.pending() if before else ()
+        if before and not pending and not await sender.blocked(run_id):
+            exchange.follow(events)
+            return await sender.run(events)
     finally:
         events.close()
-    exchange.name(told.session, f"command-{command.name}")
-    more = f"{_BETWEEN}{question(left)}" if left and len(left) < len(asked_before) else ""
-    return await told.at_once(f"{answer.text}{more}", left)
+    exchange.name(session, f"command-{command.name}")
+    answered = pending and len(pending) < len(before)
+    more = f"{_BETWEEN}{approval_question(pending)}" if answered else ""
+    return await sender.at_once(f"{answer.text}{more}", pending)
 
 
 async def _check_agent(exchange: Exchange, name: str) -> None:
@@ -131,20 +140,22 @@ async def _check_agent(exchange: Exchange, name: str) -> None:
         raise Fault(404, "model_not_found", f"{unknown}", param="model") from None
 
 
-async def _session(exchange: Exchange, request: ChatRequest, before: tuple[Said, ...]) -> str:
-    """Where the conversation goes on. Raises :class:`Fault` when that cannot be told."""
+async def _session(exchange: Exchange, request: ChatRequest, before: tuple[Message, ...]) -> str:
+    """The session of the conversation. Raises :class:`Fault` when it is not known."""
     given = request.metadata or {}
     named = exchange.head.headers.get("x-session") or next(
         (given[name] for name in _NAMES if given.get(name)), None
     )
     if named:
         if len(named) > SESSION_LENGTH:
-            raise wrong(f"A session's name has at most {SESSION_LENGTH} characters.", "metadata")
+            raise bad_request(
+                f"A session's name has at most {SESSION_LENGTH} characters.", "metadata"
+            )
         return named
     if not before:
         user = exchange.principal.user
         return new_session("openai", request.model, user, exchange.key)
-    state = digest_of(exchange.principal.user, request.model, before)
+    state = state_digest(exchange.principal.user, request.model, before)
     found = await exchange.context.conversations.find(state)
     if found is None:
         raise Fault(
@@ -159,70 +170,66 @@ async def _session(exchange: Exchange, request: ChatRequest, before: tuple[Said,
 
 
 @attrs.define(eq=False)
-class _Told:
-    """What a client gets of one run."""
+class _Sender:
+    """Sends the answer of one run, or of a command. ``run_id``: empty before there is a run."""
 
     exchange: Exchange
     request: ChatRequest
     session: str
-    said: tuple[Said, ...]
+    said: tuple[Message, ...]
     run_id: str = ""
-    asking: Asking = attrs.field(factory=Asking)
-    _texts: Texts = attrs.field(init=False, factory=Texts)
-    _last: str = attrs.field(init=False, default="")
+    wait: ApprovalWait = attrs.field(factory=ApprovalWait)
+    _texts: SentTexts = attrs.field(init=False, factory=SentTexts)
     _sent: list[str] = attrs.field(init=False, factory=list[str])
     _message: int = attrs.field(init=False, default=-1)
 
-    async def attended(self, events: Watch) -> bool:
-        """All of it, while the client is there."""
-        self.run_id = events.run_id
-        work: Callable[[], Awaitable[bool]]
-        work = (
-            (lambda: self.stream(events)) if self.request.stream else (lambda: self.whole(events))
-        )
-        return await self.exchange.attended(events.run_id, work)
+    async def run(self, events: RunEvents) -> bool:
+        """Answer with a run, while the client is there."""
+        work = self._stream if self.request.stream else self._whole
+        return await self.exchange.while_connected(events.run_id, partial(work, events))
 
-    async def whole(self, events: Watch) -> bool:
-        """In one piece: the run's last message, or what a person is asked."""
+    async def at_once(self, text: str, pending: Sequence[ApprovalInfo] = ()) -> bool:
+        """An answer that needs no run."""
+        if not self.request.stream:
+            return await self._answer(text, "stop", Usage(), pending)
+        await self.exchange.begin()
+        await self.exchange.send(self._chunk(Delta("assistant", text)))
+        self._sent.append(text)
+        return await self._end("stop", Usage(), pending)
+
+    async def _whole(self, events: RunEvents) -> bool:
+        """Answer in one piece: the run's last message, or its question for a person."""
+        last = ""
         while True:
             event = await self._next(events)
             if event is None:
-                if waiting := await self.waiting():
-                    text = f"{self._last}{_BETWEEN}{question(waiting)}".strip()
-                    return await self._answer(text, "stop", await self._usage(), waiting)
+                if pending := await self.pending():
+                    text = f"{last}{_BETWEEN}{approval_question(pending)}".strip()
+                    return await self._answer(text, "stop", await self._usage(), pending)
             elif isinstance(event, MessageAdded) and event.role == "assistant":
-                self._last = event.text
+                last = event.text
             elif isinstance(event, RunCompleted | RunLimited):
-                return await self._answer(self._last, reason_of(event), event.usage)
+                return await self._answer(last, finish_reason(event), event.usage)
             elif isinstance(event, End):
-                reason_of(event)
+                finish_reason(event)
 
-    async def at_once(self, text: str, waiting: Sequence[ApprovalInfo] = ()) -> bool:
-        """An answer for which no run was needed."""
-        if not self.request.stream:
-            return await self._answer(text, "stop", Usage(), waiting)
+    async def _stream(self, events: RunEvents) -> bool:
+        """Answer with all text of the run as it comes, a blank line between its messages."""
         await self.exchange.begin()
-        await self.exchange.tell(self._chunk(Delta("assistant", text)))
-        self._sent.append(text)
-        return await self._end("stop", Usage(), waiting)
-
-    async def stream(self, events: Watch) -> bool:
-        """As it is made: all that the run says, with a blank line between its messages."""
-        await self.exchange.begin()
-        await self.exchange.tell(self._chunk(Delta("assistant")))
+        await self.exchange.send(self._chunk(Delta("assistant")))
         while True:
             event = await self._next(events)
-            if event is None and (waiting := await self.waiting()):
-                await self._say(-1, question(waiting))
-                return await self._end("stop", await self._usage(), waiting)
+            if event is None and (pending := await self.pending()):
+                await self._say(-1, approval_question(pending))
+                return await self._end("stop", await self._usage(), pending)
             try:
                 await self._pass_on(event)
-            except Withdrawn:
+            except TextWithdrawn:
                 raise Fault(500, "answer_withdrawn", _WITHDRAWN) from None
             if isinstance(event, RunCompleted | RunLimited):
-                return await self._end(reason_of(event), event.usage)
+                return await self._end(finish_reason(event), event.usage)
             if isinstance(event, End):
-                reason_of(event)
+                finish_reason(event)
 
     async def _pass_on(self, event: AnyEvent | None) -> None:
         match event:
@@ -232,41 +239,33 @@ class _Told:
                 await self._say(i, self._texts.whole(i, text))
             case RunRetrying(i=i, withdrawn=True) | RunResumed(i=i):
                 if self._texts.withdraw(i):
-                    raise Withdrawn
+                    raise TextWithdrawn
             case _:
                 pass
 
-    # What waits
-
-    async def _next(self, events: Watch) -> AnyEvent | None:
-        """The next event; None: it may wait for a person."""
-        event = await self.exchange.event(events, self.asking.patience)
+    async def _next(self, events: RunEvents) -> AnyEvent | None:
+        """The next event; None: the run may wait for a person."""
+        event = await self.exchange.event(events, self.wait.timeout)
         if event is None or isinstance(event, RunWaiting):
-            self.asking.asking = False
+            self.wait.resolve(pending=False)
             return None
-        self.asking.note(event)
+        self.wait.note(event)
         return event
 
-    async def waiting(self) -> tuple[ApprovalInfo, ...]:
-        """Calls of one run of the session that wait for a person, the first one first."""
-        found = await self._approvals("pending")
+    async def pending(self) -> tuple[ApprovalInfo, ...]:
+        """The pending approvals of one run of the session, oldest first."""
+        found = await self.exchange.approvals(self.session, "pending")
         own = [one for one in found if one.run_id == (self.run_id or found[-1].run_id)]
         return tuple(reversed(own))
 
     async def blocked(self, run_id: str) -> bool:
         """Whether the run was answered and cannot go on here."""
-        return any(one.blocked for one in await self._approvals() if one.run_id == run_id)
-
-    async def _approvals(self, state: Literal["pending"] | None = None) -> tuple[ApprovalInfo, ...]:
-        return await self.exchange.api.approvals(
-            session=self.session, state=state, limit=LISTED, principal=self.exchange.principal
-        )
+        found = await self.exchange.approvals(self.session)
+        return any(one.blocked for one in found if one.run_id == run_id)
 
     async def _usage(self) -> Usage:
         principal = self.exchange.principal
         return (await self.exchange.api.find_run(self.run_id, principal=principal)).usage
-
-    # The parts
 
     async def _say(self, i: int, text: str) -> None:
         if not text:
@@ -275,16 +274,16 @@ class _Told:
             text = _BETWEEN + text
         self._message = i
         self._sent.append(text)
-        await self.exchange.tell(self._chunk(Delta(content=text)))
+        await self.exchange.send(self._chunk(Delta(content=text)))
 
     async def _answer(
         self,
         text: str,
         reason: FinishReason,
         usage: Usage,
-        waiting: Sequence[ApprovalInfo] = (),
+        pending: Sequence[ApprovalInfo] = (),
     ) -> bool:
-        self.exchange.answered = True
+        self.exchange.mark_answered()
         await self._note(text)
         return await self.exchange.respond(
             Completion(
@@ -292,29 +291,29 @@ class _Told:
                 self._created,
                 self.request.model,
                 (Choice(Answer(text), reason),),
-                counted(usage),
-                listed(waiting),
+                usage_of(usage),
+                approvals_of(pending),
             )
         )
 
     async def _end(
-        self, reason: FinishReason, usage: Usage, waiting: Sequence[ApprovalInfo] = ()
+        self, reason: FinishReason, usage: Usage, pending: Sequence[ApprovalInfo] = ()
     ) -> bool:
-        self.exchange.answered = True
+        self.exchange.mark_answered()
         await self._note("".join(self._sent))
-        last = [replace(self._chunk(Delta(), reason), approvals=listed(waiting))]
+        last = [replace(self._chunk(Delta(), reason), approvals=approvals_of(pending))]
         options = self.request.stream_options
         if options is not None and options.include_usage:
-            last.append(Chunk(self._id, self._created, self.request.model, (), counted(usage)))
-        await self.exchange.tell(*last, DONE)
+            last.append(Chunk(self._id, self._created, self.request.model, (), usage_of(usage)))
+        await self.exchange.send(*last, DONE)
         return await self.exchange.finish()
 
     async def _note(self, answer: str) -> None:
-        """The client sends this next time, with its new message: on disk before it has it."""
+        """Store the conversation's new state, which the client sends with its next message."""
         state = (*self.said, ("assistant", answer))
-        digest = digest_of(self.exchange.principal.user, self.request.model, state)
-        problem = f"the disk has not answered within {PATIENCE:g} s"
-        with trio.move_on_after(PATIENCE):
+        digest = state_digest(self.exchange.principal.user, self.request.model, state)
+        problem = f"the disk has not answered within {NOTE_SECONDS:g} s"
+        with trio.move_on_after(NOTE_SECONDS):
             try:
                 await self.exchange.context.conversations.note(self.session, digest)
             except StorageError as error:

@@ -1,7 +1,7 @@
-"""Chat completions as clients of OpenAI write and read them. Pure.
+"""Chat completions in OpenAI's format: requests and answers. Pure data.
 
-Invariant: a request that asks for what an agent does not give is refused by name, never answered
-as if it had not been asked; fields that only tune a model are left to the agent.
+Invariant: a request with a field that an agent cannot serve is refused by the field's name, never
+answered as if it had no such field; fields that only tune a model are ignored.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from motet.actors.gateway.edges.watching import Fault, wrong
-from motet.actors.gateway.stores import Said
+from motet.actors.gateway import conversations
+from motet.actors.gateway.edges.exchange import Part, text_of
+from motet.actors.gateway.edges.faults import Fault, bad_request
+from motet.actors.gateway.edges.run_events import failure_of
 from motet.protocols.approvals import ApprovalInfo
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import (
@@ -46,11 +48,6 @@ _HISTORY: Final = frozenset({"user", "assistant"})
 # -- requests ----------------------------------------------------------------------------------
 
 
-class Part(msgspec.Struct, frozen=True):
-    type: str
-    text: str = ""
-
-
 class Message(msgspec.Struct, frozen=True):
     role: str
     content: str | tuple[Part, ...] | None = None
@@ -65,7 +62,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """``user`` is not looked at: who asks is whom the token is of."""
+    """The field ``user`` is ignored: the user is the token's."""
 
     model: str
     messages: Annotated[tuple[Message, ...], Meta(min_length=1)]
@@ -80,35 +77,26 @@ class ChatRequest(msgspec.Struct, frozen=True):
     modalities: tuple[str, ...] | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """``before``: what was said until the last answer, as the client has it."""
+class Question(msgspec.Struct, frozen=True):
+    """``before``: the messages until the last answer, as the client has them."""
 
     text: str
-    before: tuple[Said, ...]
+    before: tuple[conversations.Message, ...]
 
 
-def asked(request: ChatRequest) -> Asked:
-    """What is to be answered. Raises :class:`Fault` for what an agent does not do."""
+def question_of(request: ChatRequest) -> Question:
+    """The text to be answered. Raises :class:`Fault` for unsupported requests."""
     _check(request)
     said = tuple(
         (one.role, text_of(one.content)) for one in request.messages if one.role in _HISTORY
     )
     if request.messages[-1].role not in ("user", "system", "developer"):
-        raise wrong("The last message has to be the user's.", "messages")
+        raise bad_request("The last message has to be the user's.", "messages")
     last = max((place for place, one in enumerate(said) if one[0] == "assistant"), default=-1)
     text = "\n\n".join(text for _, text in said[last + 1 :])
     if not text.strip():
-        raise wrong("There is no text of the user after the last answer.", "messages")
-    return Asked(text, said[: last + 1])
-
-
-def text_of(content: str | Sequence[Part] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    strange = next((part.type for part in content if part.type != "text"), None)
-    if strange is not None:
-        raise wrong(f"Parts of type {strange!r} are not taken here, only text.", "messages")
-    return "".join(part.text for part in content)
+        raise bad_request("There is no text of the user after the last answer.", "messages")
+    return Question(text, said[: last + 1])
 
 
 def _check(request: ChatRequest) -> None:
@@ -122,7 +110,7 @@ def _check(request: ChatRequest) -> None:
     }
     for name, is_asked in refused.items():
         if is_asked:
-            raise wrong(
+            raise bad_request(
                 f"`{name}` is not supported: tools and the form of answers are the agent's own. "
                 "Leave it out.",
                 name,
@@ -137,7 +125,7 @@ class Details(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
-class Counted(msgspec.Struct, frozen=True):
+class UsageInfo(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -158,7 +146,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """A call that waits for a person. ``expires``: Unix seconds."""
+    """A pending approval. ``expires``: Unix seconds."""
 
     id: str
     tool: str
@@ -168,13 +156,13 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """``approvals``: the answer asks for these; no field of OpenAI's."""
+    """``approvals``: the pending ones that the answer asks for; an extension of the format."""
 
     id: str
     created: int
     model: str
     choices: tuple[Choice, ...]
-    usage: Counted
+    usage: UsageInfo
     approvals: tuple[Approval, ...] | UnsetType = UNSET
     object: Literal["chat.completion"] = "chat.completion"
 
@@ -198,7 +186,7 @@ class Chunk(msgspec.Struct, frozen=True):
     created: int
     model: str
     choices: tuple[DeltaChoice, ...]
-    usage: Counted | None = None
+    usage: UsageInfo | None = None
     approvals: tuple[Approval, ...] | UnsetType = UNSET
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
@@ -215,34 +203,28 @@ class Models(msgspec.Struct, frozen=True):
     object: Literal["list"] = "list"
 
 
-def listed(waiting: Sequence[ApprovalInfo]) -> tuple[Approval, ...] | UnsetType:
-    found = tuple(Approval(one.id, one.tool, one.args, one.reason, one.expires) for one in waiting)
+def approvals_of(pending: Sequence[ApprovalInfo]) -> tuple[Approval, ...] | UnsetType:
+    found = tuple(Approval(one.id, one.tool, one.args, one.reason, one.expires) for one in pending)
     return found or UNSET
 
 
-def counted(usage: Usage) -> Counted:
-    return Counted(
+def usage_of(usage: Usage) -> UsageInfo:
+    return UsageInfo(
         usage.input_tokens, usage.output_tokens, usage.total_tokens, Details(usage.cached_tokens)
     )
 
 
-def reason_of(end: End) -> FinishReason:
-    """Why an answer ended. Raises :class:`Fault` for a run that has none."""
+def finish_reason(end: End) -> FinishReason:
+    """Why an answer ended. Raises :class:`Fault` for a run without an answer."""
     match end:
         case RunCompleted():
             return "stop"
         case RunLimited():
             return "length"
-        case RunFailed(kind=kind, message=message):
-            raise Fault(500, kind, message)
         case RunCancelled(reason=reason):
             raise Fault(409, "run_cancelled", f"The run was stopped: {reason}.")
-        case RunEscalated(reason=reason, escalation=escalation):
-            told = f"The run was handed to a person ({reason}), who answers {escalation}."
-            raise Fault(409, "run_escalated", told)
-        case InputDropped(reason=reason):
-            raise Fault(409, "input_dropped", f"The input is not answered: {reason}.")
-        case InputSteered(into=into):
-            raise Fault(409, "input_steered", f"The input is answered by the run {into}.")
         case RunInterrupted():
             raise Fault(503, "run_interrupted", "The host has ended during the run.")
+        case _:
+            code, message = failure_of(end) or ("internal", "The run has ended.")
+            raise Fault(500 if isinstance(end, RunFailed) else 409, code, message)

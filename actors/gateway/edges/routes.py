@@ -1,4 +1,4 @@
-"""Which requests are for an edge, and what becomes of what goes wrong with them."""
+"""The paths of the edges: dispatch of a request, and the answer to one that fails."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import trio
 
 from motet.actors.gateway.context import Context
 from motet.actors.gateway.edges.agui import run_agent
-from motet.actors.gateway.edges.exchange import Exchange, Gone, asker_of, cors
+from motet.actors.gateway.edges.exchange import ClientGone, Exchange, cors, identify
+from motet.actors.gateway.edges.faults import Fault, fault_of
 from motet.actors.gateway.edges.openai import complete, models
-from motet.actors.gateway.edges.watching import Fault, fault_of
 from motet.actors.gateway.http import BadRequest, Head, HttpConnection, Response
 from motet.protocols.sessions import Role
 
@@ -40,7 +40,7 @@ _ALLOWED: Final = "authorization, content-type, idempotency-key, x-session, x-as
 
 
 def route_of(head: Head) -> tuple[Route, str] | None:
-    """The edge that a request is for, and what follows its path; None: none of them."""
+    """The edge of a request, and the rest of the path; None: it is for no edge."""
     for route in ROUTES:
         if head.path == route.path:
             return route, ""
@@ -66,17 +66,17 @@ async def serve_edge(
     try:
         if head.method != route.method:
             raise Fault(405, "invalid_params", f"{route.path} takes {route.method} only.")
-        exchange = Exchange(context, http, head, asker_of(context, head, peer, route.role), tail)
+        exchange = Exchange(context, http, head, identify(context, head, peer, route.role), tail)
         alive = await _counted(exchange, route)
-        context.requests[route.path, "ok"] += 1
+        context.counts.requests[route.path, "ok"] += 1
         return alive
-    except (Gone, trio.BrokenResourceError):
+    except (ClientGone, trio.BrokenResourceError):
         raise trio.BrokenResourceError("the client is gone") from None
     except BadRequest as error:
         fault = Fault(error.response.status, "invalid_params", str(error))
     except Exception as error:
         fault = fault_of(error)
-    context.requests[route.path, fault.code] += 1
+    context.counts.requests[route.path, fault.code] += 1
     if exchange is None or not exchange.begun:
         return await http.respond(fault.response(*shared))
     with trio.fail_after(context.settings.limits.send_timeout_ms / 1000):
@@ -85,18 +85,18 @@ async def serve_edge(
 
 
 async def _counted(exchange: Exchange, route: Route) -> bool:
-    context, user = exchange.context, exchange.asker.bearer.user
-    if context.websockets + context.edges >= context.settings.limits.connections:
+    context, user = exchange.context, exchange.identity.bearer.user
+    counts = context.counts
+    if counts.open["websocket"] + counts.open["edge"] >= context.settings.limits.connections:
         raise Fault(503, "overloaded", "Too many connections.", retry=True, retry_after=5.0)
-    context.enter(user)
-    context.edges += 1
+    context.add_connection(user)
     context.connections.add(exchange)
     try:
-        return await route.handle(exchange)
+        with counts.opened("edge"):
+            return await route.handle(exchange)
     finally:
         context.connections.discard(exchange)
-        context.edges -= 1
-        context.leave(user)
+        context.remove_connection(user)
 
 
 def _preflight(route: Route, shared: tuple[tuple[str, str], ...]) -> Response:

@@ -97,7 +97,7 @@ async def test_a_token_that_expires_closes_its_connections(autojump_clock: MockC
     context = Context(FakeHost(), Settings(tokens=store), now=lambda: now)
     async with connected(context, ALICE) as client:
         now = 11.0
-        context.beat()
+        context.tick()
         assert await client.close_code() == wire.CLOSE_REVOKED
 
 
@@ -416,14 +416,14 @@ async def test_a_client_that_answers_no_ping_is_cut_off() -> None:
     context = context_of(FakeHost())
     async with connected(context) as client:
         await wait_all_tasks_blocked()
-        context.beat()
+        context.tick()
         tick = await client.event()
         assert (tick.event, tick.stream) == ("tick", "system")
         await wait_all_tasks_blocked()
-        context.beat()
-        context.beat()
+        context.tick()
+        context.tick()
         await wait_all_tasks_blocked()
-        assert (context.evicted, len(context.connections)) == (1, 0)
+        assert (context.counts.total["evicted"], len(context.connections)) == (1, 0)
 
 
 async def test_a_tick_tells_the_heads_of_the_streams() -> None:
@@ -435,7 +435,7 @@ async def test_a_tick_tells_the_heads_of_the_streams() -> None:
         await client.result("subscribe", stream="session:unborn")
         host.say("a", Warned("s", "m"))
         await wait_all_tasks_blocked()
-        context.beat()
+        context.tick()
         events = await client.until("tick")
         assert events[-1].data == {"heads": {"session:a": 2}}
         await client.result("ping")  # or the gateway's own ping would meet a closing client
@@ -452,5 +452,5 @@ async def test_a_fault_in_a_connection_closes_it_with_1011(
     async with opened(context) as client:
         await client.post("connect")
         assert await client.close_code() == wire.CLOSE_INTERNAL
-    assert context.failed == 1
+    assert context.counts.total["failed"] == 1
     assert "deep trouble" in caplog.text

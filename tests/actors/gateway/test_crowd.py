@@ -95,17 +95,17 @@ async def test_one_that_is_stuck_and_one_that_talks_rubbish_touch_nobody_else() 
             talk.start_soon(rubbish, address, 1)
             with trio.fail_after(30):
                 seq = 1
-                while not context.evicted or seq < EVENTS:
+                while not context.counts.total["evicted"] or seq < EVENTS:
                     host.say("a", Warned("s", "x" * 200_000))
                     seq += 1
                     assert [(await client.event()).seq for client in clients] == [seq] * CLIENTS
-            assert (len(context.connections), context.evicted) == (CLIENTS, 1)
+            assert (len(context.connections), context.counts.total["evicted"]) == (CLIENTS, 1)
             talk.cancel_scope.cancel()
         with trio.fail_after(10):
-            while context.open_sockets:
+            while context.counts.open["socket"]:
                 await trio.sleep(0.01)
-        assert (len(context.connections), len(context.hub), context.failed) == (0, 0, 0)
-        assert context.websockets == 0
+        assert (len(context.connections), len(context.hub)) == (0, 0)
+        assert (context.counts.open["websocket"], context.counts.total["failed"]) == (0, 0)
     assert leftovers() == before
 
 

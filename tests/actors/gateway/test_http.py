@@ -180,7 +180,7 @@ async def test_a_failure_of_the_gateway_itself_ends_that_connection_only(
     context = context_of(FakeHost(), Settings(tokens=Broken()))
     request = upgrade(Authorization=f"Bearer {new_token()}")
     assert await exchange(request, context=context) == b""
-    assert context.failed == 1
+    assert context.counts.total["failed"] == 1
     assert "LookupError" in caplog.text
 
 
@@ -210,7 +210,7 @@ def test_no_bytes_ever_bring_the_server_down(parts: tuple[bytes, bytes]) -> None
             async with connected(context) as other:
                 await exchange(*parts, context=context)
                 await other.result("ping")
-        assert context.failed == 0
+        assert context.counts.total["failed"] == 0
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
 

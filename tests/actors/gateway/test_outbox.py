@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from motet.actors.gateway.outbox import Outbox, Published
+from motet.actors.gateway.hub import Published
+from motet.actors.gateway.outbox import Outbox
 from motet.actors.gateway.streams import Subscription
 from motet.protocols import gateway as wire
 from motet.protocols.events import (

@@ -113,7 +113,7 @@ async def test_nothing_is_left_when_a_client_has_gone() -> None:
         assert len(context.hub) == 1
     await wait_all_tasks_blocked()
     assert (len(context.hub), host.events.sinks["session:a"]) == (0, [])
-    assert (context.open_sockets, context.websockets, len(context.connections)) == (0, 0, 0)
+    assert (+context.counts.open, len(context.connections)) == ({}, 0)
 
 
 # -- isolation (G16) ---------------------------------------------------------------------------
@@ -148,7 +148,7 @@ async def test_who_subscribed_before_a_foreign_session_was_made_gets_nothing() -
         host.say("a", TextDelta(0, 0, "secret"))
         host.say("a", message(2))
         assert await numbers(alice, 2) == [1, 2]
-        context.beat()
+        context.tick()
         assert [event.data for event in await bob.until("tick")] == [{"heads": {}}]
         host.say("a", message(3))
         await bob.result("ping")
@@ -184,9 +184,9 @@ async def test_a_client_that_takes_nothing_for_ten_seconds_is_cut_off_and_slows_
                 host.say("a", message(index))
                 if index % 100 == 0:
                     await numbers(other, 100 if index > 100 else 99)
-            assert context.evicted == 0
+            assert context.counts.total["evicted"] == 0
             await trio.sleep(11)
-            assert context.evicted == 1
+            assert context.counts.total["evicted"] == 1
         await stuck.aclose()
         nursery.cancel_scope.cancel()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.gateway.outbox import Hub, Outbox, Published
-from motet.actors.gateway.streams import KEPT_ASIDE, Streams, Subscription
+from motet.actors.gateway.hub import Hub, Published
+from motet.actors.gateway.outbox import Outbox
+from motet.actors.gateway.streams import BUFFERED, Streams, Subscription
 from motet.protocols.events import EventRecord, MessageAdded, TextDelta
 from motet.protocols.gateway import Limits
 from motet.protocols.sessions import LOCAL
@@ -50,11 +51,11 @@ def test_a_missing_number_holds_it_until_that_was_replayed() -> None:
 
 def test_what_is_kept_aside_is_bounded_and_what_fell_out_is_replayed() -> None:
     subscription = Subscription("session:a")
-    for seq in range(1, KEPT_ASIDE + 11):
+    for seq in range(1, BUFFERED + 11):
         assert not subscription.take(durable(seq))
     assert subscription.splice() == []
     assert all(subscription.replayed(seq) for seq in range(1, 11))
-    assert len(subscription.splice()) == KEPT_ASIDE
+    assert len(subscription.splice()) == BUFFERED
     assert subscription.phase == "live"
 
 

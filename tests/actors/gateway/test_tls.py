@@ -19,7 +19,7 @@ from motet.client import Client, Unreachable, connect
 from motet.protocols.errors import ConfigError
 from motet.runtime import open_system
 from tests.actors.gateway.fakes import FakeHost
-from tests.actors.gateway.test_looks import certificate
+from tests.actors.gateway.test_monitoring import certificate
 
 
 @asynccontextmanager

@@ -84,18 +84,18 @@ def _let_anybody_listen() -> list[Patch]:
     async def is_ours(streams: Streams, subscription: Subscription) -> bool:
         return True
 
-    return [(Streams, "_is_ours", is_ours)]
+    return [(Streams, "_may_read", is_ours)]
 
 
 def _let_whoever_came_first_listen() -> list[Patch]:
     """A stream that does not exist yet is given to whoever names it: there is nothing in it."""
-    is_ours = Streams._is_ours
+    is_ours = Streams._may_read
 
     async def is_ours_or_new(streams: Streams, subscription: Subscription) -> bool:
         head = await streams._api.events.head(subscription.stream)
         return head.head == 0 or await is_ours(streams, subscription)
 
-    return [(Streams, "_is_ours", is_ours_or_new)]
+    return [(Streams, "_may_read", is_ours_or_new)]
 
 
 def _share_prompts() -> list[Patch]:

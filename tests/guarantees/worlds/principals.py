@@ -16,7 +16,8 @@ import msgspec
 import trio
 
 import motet
-from motet.actors.gateway.outbox import Hub, Outbox
+from motet.actors.gateway.hub import Hub
+from motet.actors.gateway.outbox import Outbox
 from motet.actors.gateway.streams import Streams
 from motet.actors.models.recorded import Played
 from motet.protocols.chat import AssistantMessage, UserMessage

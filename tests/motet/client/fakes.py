@@ -122,7 +122,7 @@ async def gateway(settings: Settings | None = None) -> AsyncGenerator[Served]:
 async def _beat(context: Context) -> None:
     while True:
         await trio.sleep(context.settings.limits.ping_ms / 1000)
-        context.beat()
+        context.tick()
 
 
 @asynccontextmanager

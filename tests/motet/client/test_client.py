@@ -30,7 +30,7 @@ from motet.protocols.events import MessageAdded, RunCompleted
 from motet.protocols.gateway import CommandAnswer, Limits, Sent
 from motet.protocols.gateway_rooms import Posted
 from motet.testing import ScriptedModel, say
-from tests.actors.gateway.test_looks import certificate
+from tests.actors.gateway.test_monitoring import certificate
 from tests.motet.client.fakes import Fault, client_of, gateway
 
 CUT = Fault("cut_sending", 2)
@@ -225,7 +225,7 @@ async def test_an_error_of_the_block_leaves_it_as_it_is_and_the_client_is_closed
         with pytest.raises(ClientClosed):
             await kept[0].call("ping")
         await trio.sleep(2)
-        assert context.websockets == 0
+        assert context.counts.open["websocket"] == 0
 
 
 async def test_a_silent_host_is_left(autojump_clock: MockClock) -> None:

@@ -53,7 +53,7 @@ async def test_leaving_a_client_takes_no_time(autojump_clock: MockClock) -> None
             await client.status()
         assert trio.current_time() == 0.0
         await trio.testing.wait_all_tasks_blocked()
-        assert (len(context.connections), context.open_sockets) == (0, 0)
+        assert (len(context.connections), context.counts.open["socket"]) == (0, 0)
 
 
 async def _hold(stream: trio.abc.Stream) -> None:

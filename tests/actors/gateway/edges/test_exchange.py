@@ -237,7 +237,7 @@ async def test_a_stream_in_which_nothing_happens_is_kept_alive() -> None:
         await talk.stream.send_all(post("hang", stream=True))
         await talk.hears(b"assistant")
         for _ in range(3):
-            at.context.beat()
+            at.context.tick()
             await talk.hears(b": keep-alive\n\n")
 
 
@@ -251,7 +251,7 @@ async def test_an_end_that_nobody_tells_of_is_noticed() -> None:
         run.scope.cancel()
         await run.ended.wait()
         for _ in range(2):
-            at.context.beat()
+            at.context.tick()
             await talk.hears(b": keep-alive\n\n")
         assert b"unavailable" in await talk.hears(b"0\r\n\r\n")
 
@@ -266,7 +266,7 @@ async def test_a_client_that_leaves_stops_its_run_unless_it_has_a_key(key: bool)
         await talk.stream.aclose()
         await trio.testing.wait_all_tasks_blocked()
         assert [stop["run_id"] for stop in at.host.stops] == ([] if key else ["run_1"])
-        assert (at.context.edges, len(at.context.connections)) == (0, 0)
+        assert (at.context.counts.open["edge"], len(at.context.connections)) == (0, 0)
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_its_run_goes_on(
@@ -280,7 +280,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_its_run_goes_on(
         for i in range(2_000):
             at.host.say(run.info.session, TextDelta(0, i, "x"), run.info.run_id)
         await trio.sleep(11)
-        assert at.context.evicted == 1
+        assert at.context.counts.total["evicted"] == 1
         assert run.info.status == "running"
         assert at.host.stops == []
         while not await talk.ended():
@@ -295,7 +295,7 @@ async def test_text_that_was_left_out_for_a_slow_client_comes_with_the_whole_mes
         chunks = [json.loads(line[6:]) for line in told.split(b"\n") if line.startswith(b"data: {")]
         text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
         assert text.strip() == ("word " * 3_000).strip()
-        assert at.context.evicted == 0
+        assert at.context.counts.total["evicted"] == 0
 
 
 async def test_a_token_that_is_revoked_ends_the_stream_and_not_the_run() -> None:

@@ -17,7 +17,7 @@ from trio_websocket import wrap_client_stream
 import motet
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Settings
-from motet.actors.gateway.metrics import GatewayCounts, exposition
+from motet.actors.gateway.monitoring import GatewayCounts, exposition
 from motet.actors.storage.tokens import new_token
 from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import motet
-from motet.actors.gateway.method import KEPT_FOR, Once
+from motet.actors.gateway.idempotency import KEPT_FOR, Idempotency
 from motet.client.client import Client, connect
 from motet.client.requests import RequestFailed
 from motet.protocols.chat import JsonObject
@@ -43,19 +43,19 @@ class Work:
 
 
 async def test_a_resend_gets_the_first_answer_and_another_body_is_a_conflict() -> None:
-    once, work = Once(lambda: 0.0), Work()
+    known, work = Idempotency(lambda: 0.0), Work()
     work.leave.set()
-    assert await once.do(WHOSE, "a", CommandAnswer, work) == (
+    assert await known.once(WHOSE, "a", CommandAnswer, work) == (
         CommandAnswer("stop", "answer 1"),
         False,
     )
-    assert await once.do(WHOSE, "a", CommandAnswer, work) == (
+    assert await known.once(WHOSE, "a", CommandAnswer, work) == (
         CommandAnswer("stop", "answer 1"),
         True,
     )
     with pytest.raises(KeyConflict, match="'k'"):
-        await once.do(WHOSE, "b", CommandAnswer, work)
-    answer, again = await once.do(("bob", "command", "k"), "b", CommandAnswer, work)
+        await known.once(WHOSE, "b", CommandAnswer, work)
+    answer, again = await known.once(("bob", "command", "k"), "b", CommandAnswer, work)
     assert (answer.text, again) == ("answer 2", False)
 
 
@@ -63,13 +63,13 @@ async def test_a_resend_gets_the_first_answer_and_another_body_is_a_conflict() -
 async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_that_failed(
     autojump_clock: MockClock, end: str
 ) -> None:
-    once, work = Once(lambda: 0.0), Work(failures=int(end == "failure"))
+    known, work = Idempotency(lambda: 0.0), Work(failures=int(end == "failure"))
     answers: list[str] = []
 
     async def ask(scope: trio.CancelScope) -> None:
         with scope:
             try:
-                answer, _ = await once.do(WHOSE, "a", CommandAnswer, work)
+                answer, _ = await known.once(WHOSE, "a", CommandAnswer, work)
             except OSError:
                 answers.append("failed")
             else:
@@ -97,17 +97,17 @@ async def test_of_those_at_once_one_does_it_and_another_takes_the_place_of_one_t
 
 
 async def test_old_answers_and_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motet.actors.gateway.method.MOST", 20)
+    monkeypatch.setattr("motet.actors.gateway.idempotency.MOST", 20)
     now = [0.0]
-    once, work = Once(lambda: now[0]), Work()
+    known, work = Idempotency(lambda: now[0]), Work()
     work.leave.set()
     for number in range(25):
-        await once.do(("alice", "command", str(number)), "a", CommandAnswer, work)
-    assert len(once) == 20
+        await known.once(("alice", "command", str(number)), "a", CommandAnswer, work)
+    assert len(known) == 20
     now[0] = KEPT_FOR + 1
-    _, again = await once.do(("alice", "command", "24"), "a", CommandAnswer, work)
+    _, again = await known.once(("alice", "command", "24"), "a", CommandAnswer, work)
     assert not again
-    assert len(once) == 1
+    assert len(known) == 1
 
 
 def kept(state: Path) -> int:

@@ -7,10 +7,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.gateway import stores as conversations
-from motet.actors.gateway.edges.watching import Texts, Withdrawn
-from motet.actors.gateway.stores import Conversations, Remembered, Stored, digest_of
+from motet.actors.gateway import conversations
+from motet.actors.gateway.conversations import MemoryConversations, state_digest
+from motet.actors.gateway.edges.run_events import SentTexts, TextWithdrawn
+from motet.actors.storage.gateway_stores import SqliteConversations
 from motet.actors.storage.location import Location
+from motet.protocols.gateway_stores import Conversations
 from tests.actors.storage.builders import open_database
 
 
@@ -19,7 +21,7 @@ def test_whatever_is_left_out_or_comes_twice_a_message_is_told_once(
     text: str, data: st.DataObject
 ) -> None:
     """Law: what is told is always a beginning of the message, and all of it after the whole."""
-    texts, told = Texts(), ""
+    texts, told = SentTexts(), ""
     places = st.integers(0, len(text))
     for at, end in data.draw(st.lists(st.tuples(places, places).map(sorted), max_size=20)):
         told += texts.delta(0, at, text[at:end])
@@ -30,9 +32,9 @@ def test_whatever_is_left_out_or_comes_twice_a_message_is_told_once(
 
 
 def test_another_text_than_was_told_is_said_to_be_withdrawn() -> None:
-    texts = Texts()
+    texts = SentTexts()
     texts.delta(0, 0, "Half an ans")
-    with pytest.raises(Withdrawn):
+    with pytest.raises(TextWithdrawn):
         texts.whole(0, "Another answer")
     assert texts.withdraw(0)
     assert not texts.withdraw(0)
@@ -40,7 +42,7 @@ def test_another_text_than_was_told_is_said_to_be_withdrawn() -> None:
 
 
 def test_a_message_that_ends_in_fewer_spaces_is_the_same() -> None:
-    texts = Texts()
+    texts = SentTexts()
     texts.delta(0, 0, "An answer.\n")
     assert texts.whole(0, "An answer.") == ""
 
@@ -62,7 +64,7 @@ async def one_newest_state(known: Conversations, notes: Notes) -> None:
 @given(NOTES)
 def test_a_conversation_has_one_newest_state(notes: Notes) -> None:
     """Law: a state leads to the session that was in it last, unless that went on since."""
-    trio.run(one_newest_state, Remembered(), notes)
+    trio.run(one_newest_state, MemoryConversations(), notes)
 
 
 @settings(max_examples=10)
@@ -73,7 +75,7 @@ def test_a_stored_conversation_has_one_newest_state(notes: Notes) -> None:
     async def check() -> None:
         with Location.memory() as location:
             async with open_database(location) as database:
-                stored = Stored(database.writer.submit, database.readers)
+                stored = SqliteConversations(database.writer.submit, database.readers)
                 await one_newest_state(stored, notes)
 
     trio.run(check)
@@ -83,7 +85,7 @@ async def test_without_a_disk_the_conversation_that_went_on_least_recently_is_fo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversations, "MOST", 2)
-    known = Remembered()
+    known = MemoryConversations()
     for session in "abac":
         await known.note(session, session)
     assert [await known.find(state) for state in "abc"] == ["a", None, "c"]
@@ -92,11 +94,11 @@ async def test_without_a_disk_the_conversation_that_went_on_least_recently_is_fo
 def test_a_conversation_is_that_of_one_user_with_one_agent() -> None:
     said = [("user", "hi"), ("assistant", "Hello.")]
     spaced = [("user", "hi "), ("assistant", "Hello.\n")]
-    assert digest_of("ada", "helper", said) == digest_of("ada", "helper", spaced)
+    assert state_digest("ada", "helper", said) == state_digest("ada", "helper", spaced)
     others = {
-        digest_of("bob", "helper", said),
-        digest_of("ada", "other", said),
-        digest_of("ada", "helper", said[:1]),
-        digest_of("ada", "helper", [("user", "hi"), ("user", "Hello.")]),
+        state_digest("bob", "helper", said),
+        state_digest("ada", "other", said),
+        state_digest("ada", "helper", said[:1]),
+        state_digest("ada", "helper", [("user", "hi"), ("user", "Hello.")]),
     }
-    assert len(others - {digest_of("ada", "helper", said)}) == 4
+    assert len(others - {state_digest("ada", "helper", said)}) == 4

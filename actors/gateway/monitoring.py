@@ -1,8 +1,9 @@
-"""How a host and its gateway fare, in the text format that Prometheus reads.
+"""Health checks and metrics over plain HTTP: ``/healthz``, ``/healthz/...`` and ``/metrics``.
 
-Written by hand: the usual client library keeps its figures in globals of the process, where two
-hosts would mix theirs, and wants locks that one thread does not need. Pure but for what the
-process itself has used. Invariant: no name of a user, session or run is in it.
+The text format of Prometheus is written by hand: the usual client library keeps its figures in
+globals of the process, where two hosts would mix theirs, and takes locks that one thread does not
+need. Invariants: ``/healthz`` shows nobody more than version and instance, and never waits;
+``/metrics`` is for admins, where there are tokens, and has no name of a user, session or run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from motet.protocols.host import HostStatus
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Kind: TypeAlias = Literal["gauge", "counter"]
 Labels: TypeAlias = Mapping[str, str]
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -50,7 +52,7 @@ class Metric:
 
 
 def exposition(status: HostStatus, counts: GatewayCounts) -> str:
-    """All of it, as one text."""
+    """The metrics as one text."""
     metrics = (*_host(status), *_gateway(counts), *_process())
     return "".join(line + "\n" for metric in metrics for line in _lines(metric))
 
@@ -86,7 +88,7 @@ def _gateway(counts: GatewayCounts) -> Iterable[Metric]:
         ({"method": method, "code": code}, float(number))
         for (method, code), number in sorted(counts.requests.items())
     )
-    told: tuple[tuple[str, Kind, str, float], ...] = (
+    figures: tuple[tuple[str, Kind, str, float], ...] = (
         ("connections", "gauge", "Clients that are connected.", counts.connections),
         ("subscriptions", "gauge", "Streams that they hear.", counts.subscriptions),
         ("evicted_total", "counter", "Clients cut off: they took nothing.", counts.evicted),
@@ -99,9 +101,9 @@ def _gateway(counts: GatewayCounts) -> Iterable[Metric]:
         ),
         ("gaps_total", "counter", "Streams on which a client fell behind.", counts.gaps),
     )
-    figures = (_one(f"motet_gateway_{name}", kind, text, n) for name, kind, text, n in told)
+    metrics = (_one(f"motet_gateway_{name}", kind, text, n) for name, kind, text, n in figures)
     help_text = "Requests that were answered."
-    return (*figures, Metric("motet_gateway_requests_total", "counter", help_text, requests))
+    return (*metrics, Metric("motet_gateway_requests_total", "counter", help_text, requests))
 
 
 def _process() -> Iterable[Metric]:
@@ -145,17 +147,10 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-# What the port tells of itself over plain HTTP: whether it lives, is ready, and how it fares.
-#
-# Invariants: ``/healthz`` tells nobody more than version and instance, and never waits;
-# ``/metrics`` is for admins, as far as there are tokens.
-
-
-logger = logging.getLogger(__name__)
-
-
-def looks(context: Context, head: Head, peer: str) -> Mapping[str, Callable[[], Response]]:
-    """The answers by their paths."""
+def monitoring_pages(
+    context: Context, head: Head, peer: str
+) -> Mapping[str, Callable[[], Response]]:
+    """The pages by their paths."""
     return {
         "/healthz": lambda: _health(context),
         "/healthz/live": lambda: _json(200, {"status": "ok"}),
@@ -187,7 +182,7 @@ def _ready(context: Context) -> Response:
     """Whether a new client would be served."""
     if _status(context) is None:
         return _json(503, {"status": "failing"})
-    if context.websockets >= context.settings.limits.connections:
+    if context.counts.open["websocket"] >= context.settings.limits.connections:
         return _json(503, {"status": "full"})
     return _json(200, {"status": "ok"})
 
@@ -202,17 +197,17 @@ def _metrics(context: Context, head: Head, peer: str) -> Response:
     counts = GatewayCounts(
         connections=len(context.connections),
         subscriptions=context.hub.watchers,
-        evicted=context.evicted,
-        failed=context.failed,
-        refused_connects=context.refused_connects,
+        evicted=context.counts.total["evicted"],
+        failed=context.counts.total["failed"],
+        refused_connects=context.counts.total["refused_connect"],
         gaps=context.hub.gaps,
-        requests=context.requests,
+        requests=context.counts.requests,
     )
     return Response(200, exposition(status, counts), CONTENT_TYPE)
 
 
 def _not_an_admin(context: Context, head: Head, peer: str) -> Response | None:
-    """Why this client is not told the metrics, or None."""
+    """The refusal of a client that may not read the metrics; None: it may."""
     if not context.needs_token():
         if host_is_loopback(head.headers.get("host", "")):
             return None
@@ -220,9 +215,9 @@ def _not_an_admin(context: Context, head: Head, peer: str) -> Response | None:
     if context.refused_for(peer) > 0:
         return plain(429, "Too many failed connects.")
     try:
-        principal, _ = context.authenticate(bearer(head.headers), peer)
+        identity = context.authenticate(bearer(head.headers), peer)
     except Refusal as refusal:
         return plain(401, str(refusal), ("www-authenticate", "Bearer"))
-    if principal.role != "admin":
+    if identity.principal.role != "admin":
         return plain(403, "Metrics are for the role admin.")
     return None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from motet.actors.gateway.outbox import CHUNK, Batch, Hub, Published, batches
+from motet.actors.gateway.hub import CHUNK, Batch, Hub, Published, batches
 from motet.actors.gateway.streams import Subscription
 from motet.protocols.events import EventRecord, TextDelta
 from tests.actors.gateway.fakes import FakeHost

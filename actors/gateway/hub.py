@@ -1,0 +1,162 @@
+"""Events on their way from the host to any number of clients.
+
+One journal subscription per stream is shared by all connections that watch it. An event is encoded
+once however many watch. Events that come in one step are given to the watchers together, in the
+next one, so that a client gets them in one write. Invariants: the numbers in a batch follow one
+another; a watcher that fails disturbs neither the others nor the host's event bus.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from motet.actors.gateway.websocket import text_frame
+from motet.protocols.events import EventRecord
+from motet.protocols.gateway import encode, event_frame
+from motet.protocols.host import Journal
+
+CHUNK: Final = 65_536
+"""Bytes that are written together, about."""
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Published:
+    """An event, encoded and measured once for all clients."""
+
+    record: EventRecord
+    size: int = attrs.field(init=False)
+    _text: bytes = attrs.field(init=False)
+    _frame: bytes = attrs.field(init=False, default=b"")
+
+    def __attrs_post_init__(self) -> None:
+        self._text = encode(event_frame(self.record)).encode()
+        self.size = len(self._text)
+
+    @property
+    def frame(self) -> str:
+        return self._text.decode()
+
+    def bytes(self) -> bytes:
+        """The frame as it goes over the wire."""
+        if not self._frame:
+            self._frame = text_frame(self._text)
+        return self._frame
+
+
+@attrs.define(eq=False)
+class Batch:
+    """Events of one stream, at least one. ``start``, ``end``: first and last number, if any."""
+
+    events: list[Published]
+    start: int | None = None
+    end: int | None = None
+    size: int = 0
+    _bytes: bytes = attrs.field(init=False, default=b"")
+
+    @classmethod
+    def of(cls, event: Published) -> Batch:
+        seq = event.record.seq
+        return cls([event], seq, seq, event.size)
+
+    def extend(self, event: Published) -> bool:
+        """Take one more event; false: its number does not follow, or there is no room."""
+        seq = event.record.seq
+        if self.size + event.size > CHUNK:
+            return False
+        if seq is not None and self.end is not None and seq != self.end + 1:
+            return False
+        self.events.append(event)
+        self.size += event.size
+        if seq is not None:
+            self.start = seq if self.start is None else self.start
+            self.end = seq
+        return True
+
+    def bytes(self) -> bytes:
+        """The frames as they go over the wire."""
+        if not self._bytes:
+            self._bytes = b"".join([event.bytes() for event in self.events])
+        return self._bytes
+
+
+def batches(events: Sequence[Published]) -> Iterator[Batch]:
+    """All events in order, in as few batches as possible."""
+    batch: Batch | None = None
+    for event in events:
+        if batch is not None and batch.extend(event):
+            continue
+        if batch is not None:
+            yield batch
+        batch = Batch.of(event)
+    if batch is not None:
+        yield batch
+
+
+Watcher: TypeAlias = Callable[[Batch], None]
+
+
+@attrs.define(eq=False)
+class _Channel:
+    watchers: dict[object, Watcher] = attrs.field(init=False, factory=dict[object, Watcher])
+    _waiting: list[Published] = attrs.field(init=False, factory=list[Published])
+
+    def publish(self, record: EventRecord) -> None:
+        try:
+            event = Published(record)
+        except Exception:
+            logger.exception("an event of stream %r cannot be encoded", record.stream)
+            return
+        if not self._waiting:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._flush)
+        self._waiting.append(event)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for batch in batches(waiting):
+            for watcher in tuple(self.watchers.values()):
+                try:
+                    watcher(batch)
+                except Exception:
+                    stream = batch.events[0].record.stream
+                    logger.exception("a watcher of stream %r failed", stream)
+
+
+class Hub:
+    """The streams that somebody watches. ``gaps`` counts how often a client fell behind on one."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.gaps = 0
+        self._journal = journal
+        self._channels: dict[str, tuple[_Channel, Callable[[], None]]] = {}
+
+    def watch(self, stream: str, watcher: Watcher) -> Callable[[], None]:
+        """Call ``watcher`` with all events of the stream until the returned function is called."""
+        if stream not in self._channels:
+            channel = _Channel()
+            self._channels[stream] = channel, self._journal.attach(stream, channel.publish)
+        channel, _ = self._channels[stream]
+        place = object()
+        channel.watchers[place] = watcher
+
+        def unwatch() -> None:
+            if channel.watchers.pop(place, None) is not None and not channel.watchers:
+                _, detach = self._channels.pop(stream)
+                detach()
+
+        return unwatch
+
+    def count_gap(self) -> None:
+        self.gaps += 1
+
+    @property
+    def watchers(self) -> int:
+        return sum(len(channel.watchers) for channel, _ in self._channels.values())
+
+    def __len__(self) -> int:
+        return len(self._channels)
