@@ -78,15 +78,17 @@ class ExpectationFailed(StorageError):
         index: which statement of the transaction, from 0.
         expected: rows declared.
         got: rows that it did return or change.
+        sql: of the statement.
     """
 
-    def __init__(self, index: int, expected: int, got: int, did: str = "returned"):
+    def __init__(self, index: int, expected: int, got: int, did: str = "returned", sql: str = ""):
         super().__init__(
             f"statement {index} {did} {got} rows, not {expected}: the transaction was rolled back"
         )
         self.index = index
         self.expected = expected
         self.got = got
+        self.sql = sql
 
 
 class DatabaseClosed(StorageError):

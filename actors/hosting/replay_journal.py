@@ -23,9 +23,10 @@ from msgspec.structs import replace
 
 from motet.actors.errors.classify import canonical
 from motet.actors.models.recorded import Played
-from motet.actors.storage import session_rows as rows
 from motet.actors.storage.events import record_of
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.recovery import RUNS, run_info
+from motet.actors.storage.session_transcripts import TRANSCRIPT, history_row
 from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
@@ -50,7 +51,7 @@ BEFORE = 1_000
 SAID = frozenset({"", "silent"})
 """Notes of the rows that a model wrote; the host wrote those with others."""
 
-_RUNS = f"{rows.RUN.partition(' WHERE ')[0]} WHERE run_id LIKE ? ESCAPE '!' LIMIT 2"
+_RUNS = f"{RUNS} WHERE run_id LIKE ? ESCAPE '!' LIMIT 2"
 _OWN = "SELECT pos, run_id, ts, body FROM messages WHERE session = ? AND run_id = ? ORDER BY pos"
 _EVENTS = (
     "SELECT stream, seq, ts, run_id, data FROM events WHERE stream = ? AND run_id = ? ORDER BY seq"
@@ -115,10 +116,10 @@ async def read_journal(readers: Readers, run: str) -> RunJournal:
     info = await _find(readers, run)
     require_ended(info)
     stored = await readers.read(_OWN, (info.session, info.run_id))
-    own = [rows.history_row(row) for row in stored]
+    own = [history_row(row) for row in stored]
     if not own:
         raise ConfigError(f"run {info.run_id} is {info.status} and has no rows: it never began")
-    shown = map(rows.history_row, await readers.read(rows.TRANSCRIPT, (info.session,)))
+    shown = map(history_row, await readers.read(TRANSCRIPT, (info.session,)))
     before = [row.row for row in shown if row.pos < own[0].pos]
     return RunJournal(
         info,
@@ -136,7 +137,7 @@ def require_ended(info: RunInfo) -> None:
 
 async def _find(readers: Readers, run: str) -> RunInfo:
     pattern = "".join(f"!{sign}" if sign in "!%_" else sign for sign in run) + "%"
-    found = [rows.run_info(row) for row in await readers.read(_RUNS, (pattern,))] if run else []
+    found = [run_info(row) for row in await readers.read(_RUNS, (pattern,))] if run else []
     if not found:
         raise NotFound(f"no run {run!r}; `motet traces` lists them")
     exact = [info for info in found if info.run_id == run]

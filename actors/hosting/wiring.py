@@ -35,7 +35,7 @@ from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.storage.tokens import TokenBook
 from motet.actors.storage.traces import TraceStore
-from motet.actors.storage.writer import Database, Writer
+from motet.actors.storage.writer import Database, Writer, through
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Fanout, Publisher
 from motet.actors.telemetry.tracer import Tracer
@@ -82,7 +82,7 @@ async def start_tracing(
         await system.start(lambda: Exporter(collector, outbox), name="exporter")
         export = outbox.put
     store = await system.start(
-        lambda: TraceStore(database, readers, tracer, keep_days=keep, export=export),
+        lambda: TraceStore(through(database), readers, tracer, keep_days=keep, export=export),
         name="traces",
     )
     return tracer, store
@@ -122,11 +122,12 @@ async def start_stores(
     fanout, errors = Fanout(), config.errors
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
+    commit = through(database)
     await system.start(lambda: EventBus(writer.submit, fanout), name="events")
     error_store = await system.start(
         lambda: ErrorStore(writer.submit, readers, keep_raw=errors.keep_raw), name="errors"
     )
-    results = await system.start(lambda: ResultStore(database, readers), name="results")
+    results = await system.start(lambda: ResultStore(commit, readers), name="results")
     journal, contexts = RunJournal(), ContextCache()
     sessions = await system.start(
         lambda: SessionStore(writer.submit, readers, journal=journal, contexts=contexts),
@@ -135,16 +136,16 @@ async def start_stores(
     approvals = await system.start(
         lambda: ApprovalStore(writer.submit, readers, journal), name="approvals"
     )
-    agents = await system.start(lambda: AgentStore(database, readers), name="agents")
-    rooms = await system.start(lambda: RoomStore(database, readers), name="room-store")
+    agents = await system.start(lambda: AgentStore(commit, readers), name="agents")
+    rooms = await system.start(lambda: RoomStore(commit, readers), name="room-store")
     if memory is None:
         memory = StoredMemory(
-            await system.start(lambda: MemoryStore(database, readers), name="memory")
+            await system.start(lambda: MemoryStore(commit, readers), name="memory")
         )
-    boards = await system.start(lambda: TaskBoards(database, readers), name="boards")
+    boards = await system.start(lambda: TaskBoards(commit, readers), name="boards")
     tracer, traces = await start_tracing(system, database, readers, config.tracing)
     if keep := Keep(errors.keep_days, errors.keep_mb):
-        await system.start(lambda: ErrorRetention(database, readers, keep), name="retention")
+        await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
     return Stores(
         Publisher(fanout),
         error_store,

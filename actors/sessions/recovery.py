@@ -29,11 +29,10 @@ from motet.actors.sessions.recovery_plan import (
     whole,
 )
 from motet.actors.sessions.session import wake
-from motet.actors.storage import session_rows as rows
-from motet.actors.storage import session_rows as stored
+from motet.actors.storage import recovery as stored
 from motet.actors.storage.events import append, storable
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.session_rows import LeftRun
+from motet.actors.storage.recovery import LeftRun
 from motet.protocols.approvals import Resumption
 from motet.protocols.chat import ChatMessage
 from motet.protocols.errors import MotetError
@@ -126,21 +125,21 @@ class Recovery:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
         if not infos:
             return []
-        more = {str(row[0]): row for row in await self.readers.read(rows.LEFT)}
+        more = {str(row[0]): row for row in await self.readers.read(stored.LEFT)}
         infos.sort(key=lambda info: info.created)
         return [await self._read(info, more[info.run_id]) for info in infos]
 
     async def _read(self, info: RunInfo, row: Row) -> LeftRun:
-        if info.status == "queued" or rows.never_again(row):
-            return rows.left_run(info, row)
+        if info.status == "queued" or stored.is_lost(row):
+            return stored.left_run(info, row)
         read = self.readers.read
-        heard = await read(rows.HEARD, (info.session, info.run_id, info.created))
-        left = rows.left_run(
+        heard = await read(stored.PUBLISHED, (info.session, info.run_id, info.created))
+        left = stored.left_run(
             info,
             row,
             await read(stored.STEPS, (info.run_id,)),
             heard,
-            await read(rows.TRACE, (info.run_id,)),
+            await read(stored.TRACE, (info.run_id,)),
         )
         return completed(left, heard)
 
@@ -154,7 +153,7 @@ class Recovery:
         }
         if tries:
             now = self.clock()
-            aside = [Statement(rows.PUT_ASIDE, (key, now)) for key in tries]
+            aside = [Statement(stored.QUARANTINE, (key, now)) for key in tries]
             # In one transaction: no host after this one would tell it.
             told = [
                 EventRecord(f"session:{key}", SessionQuarantined(count), now)
@@ -253,9 +252,9 @@ class Recovery:
         for session in sessions:
             fit = begins[session] = await self._fit(session)
             if fit:
-                statements += rows.take_up(map(self._refreshed, fit))
+                statements += stored.replace_journals(map(self._refreshed, fit))
             if fit and session not in self.table.suspended:  # what is behind a suspended run waits
-                statements.append(Statement(rows.TRY, (session,)))
+                statements.append(Statement(stored.TRY, (session,)))
         await self._count(statements)
         for session, fit in begins.items():
             if fit:
@@ -323,12 +322,12 @@ class Recovery:
         async with trio.open_nursery() as nursery:
             for run in runs:
                 nursery.start_soon(_first, run, nursery.cancel_scope)
-        await self.settled(Statement(rows.SETTLED, (session,)))
+        await self.settled(Statement(stored.SETTLED, (session,)))
 
     async def settled(self, statement: Statement | None = None) -> None:
         """No host has died of it; None: of anything, since this one ends in order."""
         try:
-            await self.transact((statement or Statement(rows.ALL_SETTLED),))
+            await self.transact((statement or Statement(stored.ALL_SETTLED),))
         except Exception as error:
             log.warning("a resumption stays counted as a try", why=str(error))
 
@@ -336,13 +335,13 @@ class Recovery:
 
     async def quarantined(self, owner: str | None) -> tuple[Quarantined, ...]:
         """Oldest first; of one owner, or of all."""
-        found = [rows.quarantined(row) for row in await self.readers.read(rows.ASIDE)]
+        found = [stored.quarantined(row) for row in await self.readers.read(stored.QUARANTINED)]
         return tuple(one for one in found if owner in (None, one.owner))
 
     async def release(self, session: str) -> bool:
         """False: it is not quarantined."""
         try:
-            await self.transact((Statement(rows.RELEASE, (session,), expect=1),))
+            await self.transact((Statement(stored.RELEASE, (session,), expect=1),))
         except ExpectationFailed:
             return False
         return True

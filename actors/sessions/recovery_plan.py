@@ -20,9 +20,10 @@ from motet.actors.errors.log import logger
 from motet.actors.runs.approval_gate import requested
 from motet.actors.runs.suspend import resolved
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
-from motet.actors.storage import session_rows as stored
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.session_rows import HEARD, LeftRun, since
+from motet.actors.storage.recovery import PUBLISHED, STEPS, LeftRun, run_info, since
+from motet.actors.storage.rows import decode_message
+from motet.actors.storage.session_runs import RUN, runs_query
 from motet.actors.tools.arguments import preview
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.actors.transcript.input_guard import truncate_message
@@ -253,7 +254,7 @@ class Heard:
 
 
 def heard(found: Iterable[Row]) -> Heard:
-    """From rows of ``rows.HEARD``."""
+    """From rows of ``rows.PUBLISHED``."""
     known = Heard()
     for event, call, i, role, text in found:
         number = int(i or 0)
@@ -307,7 +308,7 @@ def untold(info: RunInfo, rows: Sequence[ChatMessage], known: Heard) -> Iterator
 
 
 def completed(left: LeftRun, found: Iterable[Row]) -> LeftRun:
-    """The run with what there is to be told of it before it goes on; ``found``: from ``HEARD``."""
+    """The run with the events to publish before it goes on; ``found``: rows of ``PUBLISHED``."""
     late = tuple(untold(left.info, _settled(left.rows), heard(found)))
     more = tuple((ev.event_name(one), getattr(one, "id", "")) for one in late)
     return attrs.evolve(left, late=late, heard=(*left.heard, *more))
@@ -366,8 +367,8 @@ class Republisher:
     async def end(self, session: str, run_id: str, end: ev.AnyEvent) -> None:
         """Tell the end of a run, and before it what was not told of it. Its journal is settled."""
         try:
-            for row in await self.readers.read(stored.RUN, (run_id,)):
-                await self._run(stored.run_info(row))
+            for row in await self.readers.read(RUN, (run_id,)):
+                await self._run(run_info(row))
         except Exception as error:
             log.error("what a run did is not told again", run=run_id, exc_info=error)
         await self.tell(session, end, run_id)
@@ -388,13 +389,13 @@ class Republisher:
         await self.tell(info.session, ev.InputAccepted(info.text, info.user, key), info.run_id)
 
     async def _suspended(self) -> list[LeftRun]:
-        found = await self.readers.read(*stored.runs(ListRuns(status="waiting", limit=MOST)))
-        return [await self._left(stored.run_info(row)) for row in found]
+        found = await self.readers.read(*runs_query(ListRuns(status="waiting", limit=MOST)))
+        return [await self._left(run_info(row)) for row in found]
 
     async def _left(self, info: RunInfo) -> LeftRun:
-        steps = await self.readers.read(stored.STEPS, (info.run_id,))
-        told = await self.readers.read(HEARD, (info.session, info.run_id, info.created))
-        rows = tuple(stored.decode(body) for _, body in steps)
+        steps = await self.readers.read(STEPS, (info.run_id,))
+        told = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
+        rows = tuple(decode_message(body) for _, body in steps)
         return completed(LeftRun(info, None, 0.0, rows=rows), told)
 
     async def _approvals(self, found: Iterable[Row]) -> None:
@@ -408,11 +409,11 @@ class Republisher:
                 await self.tell(info.session, resolved(info), info.run_id)
 
     async def _run(self, info: RunInfo) -> None:
-        found = await self.readers.read(HEARD, (info.session, info.run_id, info.created))
+        found = await self.readers.read(PUBLISHED, (info.session, info.run_id, info.created))
         known = heard(found)
         if not known.accepted:
             await self._accepted(info)
         bodies = await self.readers.read(ROWS, (info.session, info.run_id))
-        for event in untold(info, [stored.decode(body) for _, body in bodies], known):
+        for event in untold(info, [decode_message(body) for _, body in bodies], known):
             await self.tell(info.session, event, info.run_id)
         await self._approvals(await self.readers.read(APPROVALS_OF, (info.run_id,)))

@@ -6,13 +6,12 @@ agent, never the list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 import msgspec
 
 from motet.actors.errors.log import logger
-from motet.actors.storage.readers import Readers
+from motet.actors.storage.rows import to_json
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.agents import (
     AgentProtocol,
     AgentRecord,
@@ -21,9 +20,8 @@ from motet.protocols.agents import (
     PutAgent,
     RemoveAgent,
 )
-from motet.protocols.storage import Statement, StorageError, Transact
+from motet.protocols.storage import SqlValue, Statement, StorageError
 from motet.runtime import Actor, ActorRef, handles
-from motet.runtime.outside import wall_time
 
 _ONE = "SELECT body FROM agents WHERE name = ?"
 _ALL = "SELECT name, body FROM agents ORDER BY name"
@@ -36,46 +34,35 @@ _REMOVE = "DELETE FROM agents WHERE name = ? RETURNING name"
 _log = logger("motet.agents")
 
 
-class AgentStore(Actor[AgentProtocol]):
+class AgentStore(TableStore, Actor[AgentProtocol]):
     """Handles the requests of ``motet.protocols.agents``; any may raise a ``StorageError``.
 
     Cancelling an asker withdraws a write that waits; one that is being committed is waited for.
     """
 
-    def __init__(
-        self,
-        database: ActorRef[Transact],
-        readers: Readers,
-        clock: Callable[[], float] = wall_time,
-    ) -> None:
-        self._database = database
-        self._readers = readers
-        self._clock = clock
-
     @handles(GetAgent, concurrent=16)
     async def get(self, request: GetAgent) -> AgentRecord | None:
         rows = await self._readers.point(_ONE, (request.name,))
-        return _record(request.name, str(rows[0][0])) if rows else None
+        return _record(request.name, rows[0][0]) if rows else None
 
     @handles(ListAgents, concurrent=16)
     async def records(self, _: ListAgents) -> tuple[AgentRecord, ...]:
         found: list[AgentRecord] = []
         for name, body in await self._readers.read(_ALL):
             try:
-                found.append(_record(str(name), str(body)))
+                found.append(_record(str(name), body))
             except StorageError as error:
                 _log.error(str(error))
         return tuple(found)
 
     @handles(PutAgent, concurrent=16)
     async def put(self, request: PutAgent) -> None:
-        body = msgspec.json.encode(request.record).decode()
-        params = (request.record.name, body, self._clock())
-        await self._database.ask(Transact((Statement(_PUT, params),)))
+        params = (request.record.name, to_json(request.record), self._clock())
+        await self._write((Statement(_PUT, params),))
 
     @handles(RemoveAgent, concurrent=16)
     async def remove(self, request: RemoveAgent) -> bool:
-        (rows,) = await self._database.ask(Transact((Statement(_REMOVE, (request.name,)),)))
+        (rows,) = await self._write((Statement(_REMOVE, (request.name,)),))
         return bool(rows)
 
 
@@ -98,10 +85,10 @@ class StoredAgents:
         return await self.store.ask(RemoveAgent(name))
 
 
-def _record(name: str, body: str) -> AgentRecord:
+def _record(name: str, body: SqlValue) -> AgentRecord:
     """Raises ``StorageError`` for a body that this version does not understand."""
     try:
-        return msgspec.json.decode(body, type=AgentRecord)
+        return msgspec.json.decode(str(body), type=AgentRecord)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(
             f"the stored agent {name!r} cannot be read: {error}; store it again, or remove it"

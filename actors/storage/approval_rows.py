@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from motet.actors.storage.approval_states import transition
-from motet.actors.storage.session_rows import LIST_LIMIT, Query, clamped, decode, encode, matching
+from motet.actors.storage.rows import Query, clamped, decode_message, encode_message, where
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
@@ -161,7 +161,7 @@ def request(
 
 
 def begun(run_id: str, mark: Mark) -> Statement:
-    return Statement(BEGUN, (run_id, mark.step, encode(mark.row)))
+    return Statement(BEGUN, (run_id, mark.step, encode_message(mark.row)))
 
 
 def mark_begun(run_id: str, mark: Mark) -> tuple[Statement, ...]:
@@ -201,7 +201,7 @@ def suspend(
     ``rows`` say more than the marks that may be there.
     """
     usage = msgspec.json.encode(suspended.turn.spent).decode()
-    results = ((run_id, mark.step, encode(mark.row)) for mark in rows)
+    results = ((run_id, mark.step, encode_message(mark.row)) for mark in rows)
     return (
         *_kept(run_id, suspended),
         *(Statement(_RESULT, given) for given in results),
@@ -226,7 +226,7 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
     """What :func:`resume` has read. Raises ``msgspec.MsgspecError`` for a broken journal."""
     _, ((body,),), journal, heard = found
     suspended = _suspended.decode(str(body))
-    rows = {int(step or 0): decode(text) for step, text in journal}
+    rows = {int(step or 0): decode_message(text) for step, text in journal}
     before = tuple(rows[at] for at in range(suspended.step + 1))
     results = (rows[at] for at in range(suspended.step + 1, suspended.last + 1) if at in rows)
     return Resumption(
@@ -246,14 +246,14 @@ def suspended(row: Row) -> StoredSuspendedRun:
 
 
 def search(request: ListApprovals) -> Query:
-    where, params = matching(
+    condition, params = where(
         ("user = ?", request.user),
         ("session = ?", request.session),
         ("state = ?", request.state),
         ("run_id = ?", request.run_id),
     )
-    sql = f"{_SELECT}{where} ORDER BY created DESC, rowid DESC LIMIT ?"
-    return sql, (*params, clamped(request.limit, LIST_LIMIT))
+    sql = f"{_SELECT}{condition} ORDER BY created DESC, rowid DESC LIMIT ?"
+    return sql, (*params, clamped(request.limit))
 
 
 def info(row: Row) -> ApprovalInfo:
@@ -272,10 +272,10 @@ def _args(text: str) -> JsonObject:
 
 
 def grants(request: ListGrants) -> Query:
-    where, params = matching(
+    condition, params = where(
         ("user = ?", request.user), ("agent = ?", request.agent), ("tool = ?", request.tool)
     )
-    return f"{_GRANTS}{where} ORDER BY created DESC, id", params
+    return f"{_GRANTS}{condition} ORDER BY created DESC, id", params
 
 
 def grant(row: Row) -> Grant:
@@ -288,7 +288,7 @@ def revoke(request: RevokeGrant) -> Statement:
 
 def _kept(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
     """The rows and the rest; the first fails when the run has ended."""
-    rows = tuple((run_id, at, encode(row)) for at, row in enumerate(suspended.rows))
+    rows = tuple((run_id, at, encode_message(row)) for at, row in enumerate(suspended.rows))
     state = _text(msgspec.structs.replace(suspended, rows=()))
     return (
         Statement(KEEP_STATE, (run_id, state), expect=1),

@@ -6,14 +6,12 @@ ask for one task one gets it; a claim counts only while the run that made it has
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from motet.actors.storage.readers import Readers
+from motet.actors.storage.table_store import TableStore, rows_of
 from motet.protocols.errors import NotFound
 from motet.protocols.sessions import FINAL
-from motet.protocols.storage import ExpectationFailed, Row, Statement, Transact
+from motet.protocols.storage import ExpectationFailed, Row, Statement
 from motet.protocols.teams import (
     BOARD_TASKS,
     Board,
@@ -25,8 +23,7 @@ from motet.protocols.teams import (
     TaskRefused,
     UpdateTask,
 )
-from motet.runtime import Actor, ActorRef, handles
-from motet.runtime.outside import wall_time
+from motet.runtime import Actor, handles
 
 _ENDED = ", ".join(f"'{status}'" for status in sorted(FINAL))
 _STATE = f"""
@@ -133,36 +130,28 @@ def _numbers(joined: object) -> tuple[int, ...]:
 AT_ONCE = 64
 
 
-class TaskBoards(Actor[BoardProtocol]):
+class TaskBoards(TableStore, Actor[BoardProtocol]):
     """Handles the requests of ``motet.protocols.teams``; any may raise a ``StorageError``.
 
     Cancelling an asker withdraws a change that waits; one that is being committed is waited for.
     """
 
-    def __init__(
-        self,
-        database: ActorRef[Transact],
-        readers: Readers,
-        clock: Callable[[], float] = wall_time,
-    ) -> None:
-        self._database = database
-        self._readers = readers
-        self._clock = clock
-
     @handles(CreateTask, concurrent=AT_ONCE)
     async def create(self, request: CreateTask) -> Task:
+        statements = create(request, self._clock())
         try:
-            rows = await self._database.ask(Transact(create(request, self._clock())))
+            answer = await self._write(statements)
         except ExpectationFailed as failed:
-            if failed.index == 0:
+            if failed.sql == _CREATE:
                 raise TaskRefused(f"the board is full: it holds {BOARD_TASKS} tasks") from None
-            missing = sorted(set(request.needs))[failed.index - 1]
+            missing = statements[failed.index].params[-1]
             raise TaskRefused(f"there is no task {missing} that this one could need") from None
-        return await self._task(request.board, int(str(rows[0][0][0])))
+        ((number,),) = rows_of(_CREATE, statements, answer)
+        return await self._task(request.board, int(number or 0))
 
     @handles(ListTasks, concurrent=AT_ONCE)
     async def tasks(self, request: ListTasks) -> tuple[Task, ...]:
-        return await self._read(request.board)
+        return await self._read(task, *tasks(request.board))
 
     @handles(ClaimTask, concurrent=AT_ONCE)
     async def claim(self, request: ClaimTask) -> Task:
@@ -187,18 +176,14 @@ class TaskBoards(Actor[BoardProtocol]):
 
     async def _changed(self, statement: Statement) -> int | None:
         """The number of the task that it has changed."""
-        (rows,) = await self._database.ask(Transact((statement,)))
+        (rows,) = await self._write((statement,))
         return int(str(rows[0][0])) if rows else None
 
     async def _task(self, board: Board, number: int) -> Task:
-        found = await self._read(board, number)
-        if not found:
+        found = await self._read_one(task, *tasks(board, number))
+        if found is None:
             raise NotFound(f"there is no task {number}")
-        return found[0]
-
-    async def _read(self, board: Board, number: int | None = None) -> tuple[Task, ...]:
-        rows = await self._readers.read(*tasks(board, number))
-        return tuple(task(row) for row in rows)
+        return found
 
 
 def _refused(task: Task, run_id: str) -> TaskRefused:

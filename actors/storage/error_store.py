@@ -16,6 +16,8 @@ from motet.actors.errors.log import logger
 from motet.actors.errors.redact import is_large, redact, redact_text, truncate_texts
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.rows import DAY
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import (
     ErrorProtocol,
@@ -34,9 +36,8 @@ from motet.protocols.storage import (
     SqlValue,
     Statement,
     StorageError,
-    Transact,
 )
-from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
 
 COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary, kind"
@@ -130,7 +131,6 @@ def stored(row: Row) -> StoredError:
 BATCH = 1_000
 INTERVAL = 3_600.0
 """Seconds between two looks of a host."""
-DAY = 86_400.0
 MEGABYTE = 1_000_000
 
 _SIZE = "octet_length(raw_error) + octet_length(short_summary) + 400"
@@ -205,23 +205,21 @@ async def prune_to_size(read: Runs, write: Runs, limit: float) -> int:
     return deleted
 
 
-class ErrorRetention(Actor[PruneErrors]):
+class ErrorRetention(TableStore, Actor[PruneErrors]):
     """Looks once when it starts and then every hour. A look that fails is logged, and repeated."""
 
     cleanup_budget: ClassVar[float] = 2.0
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        commit: Commit,
         readers: Readers,
         keep: Keep,
         clock: Callable[[], float] = wall_time,
         interval: float = INTERVAL,
     ) -> None:
-        self._database = database
-        self._readers = readers
+        super().__init__(commit, readers, clock)
         self._keep = keep
-        self._clock = clock
         self._interval = interval
 
     async def on_start(self) -> None:
@@ -233,9 +231,11 @@ class ErrorRetention(Actor[PruneErrors]):
         deleted = 0
         if self._keep.days is not None:
             past = self._clock() - self._keep.days * DAY
-            deleted += await prune_matching(self._write, ListErrors(end=past))
+            deleted += await prune_matching(self._change, ListErrors(end=past))
         if self._keep.megabytes is not None:
-            deleted += await prune_to_size(self._read, self._write, self._keep.megabytes * MEGABYTE)
+            deleted += await prune_to_size(
+                self._query, self._change, self._keep.megabytes * MEGABYTE
+            )
         return deleted
 
     async def _run(self) -> None:
@@ -248,11 +248,11 @@ class ErrorRetention(Actor[PruneErrors]):
                 log.info("errors_pruned", count=deleted)
             await trio.sleep(self._interval)
 
-    async def _read(self, statement: Statement) -> tuple[Row, ...]:
+    async def _query(self, statement: Statement) -> tuple[Row, ...]:
         return await self._readers.read(statement.sql, statement.params)
 
-    async def _write(self, statement: Statement) -> tuple[Row, ...]:
-        (rows,) = await self._database.ask(Transact((statement,)))
+    async def _change(self, statement: Statement) -> tuple[Row, ...]:
+        (rows,) = await self._write((statement,))
         return rows
 
 
@@ -294,7 +294,7 @@ class _Write:
     )
 
 
-class ErrorStore(Actor[ErrorProtocol]):
+class ErrorStore(TableStore, Actor[ErrorProtocol]):
     """Stores, gets and lists errors; many requests at once.
 
     Args:
@@ -311,16 +311,14 @@ class ErrorStore(Actor[ErrorProtocol]):
 
     def __init__(
         self,
-        transact: Commit,
+        commit: Commit,
         readers: Readers,
         clock: Callable[[], float] = wall_time,
         hex_source: Callable[[int], str] = fresh_hex,
         *,
         keep_raw: bool = False,
     ) -> None:
-        self._transact = transact
-        self._readers = readers
-        self._clock = clock
+        super().__init__(commit, readers, clock)
         self._hex = hex_source
         self._keep_raw = keep_raw
         self._under_way = 0
@@ -416,10 +414,10 @@ class ErrorStore(Actor[ErrorProtocol]):
         while self._group or self._waiting:
             while self._waiting and len(self._group) < GROUP_LIMIT:
                 self._group.append(self._waiting.popleft())
-            await self._write(self._group)
+            await self._store(self._group)
             self._group = [write for write in self._group if not write.ended.is_set()]
 
-    async def _write(self, group: Sequence[_Write]) -> None:
+    async def _store(self, group: Sequence[_Write]) -> None:
         """Settle the writes whose rows are on disk now, and those that failed."""
         named = {error.id: write for write in group if (error := self._named(write))}
         try:
@@ -429,7 +427,7 @@ class ErrorStore(Actor[ErrorProtocol]):
                 self._fail(group, error)
             else:  # only one of them may be too large for the disk
                 for write in group:
-                    await self._write([write])
+                    await self._store([write])
         except Exception as error:
             self._fail(group, error)
         else:
@@ -445,9 +443,9 @@ class ErrorStore(Actor[ErrorProtocol]):
             return ()
         transaction = (insert(errors),)
         try:
-            (rows,) = await self._transact(transaction)
+            (rows,) = await self._write(transaction)
         except DatabaseLocked:
-            (rows,) = await self._transact(transaction)
+            (rows,) = await self._write(transaction)
         return rows
 
     def _named(self, write: _Write) -> StoredError | None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import attrs
 
+from motet.actors.storage.idempotency import FORGET_KEYS
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.session_sql import FORGET_KEYS
 from motet.protocols.gateway_stores import StoredAnswer
 from motet.protocols.storage import Commit, SqlValue, Statement, storable
 

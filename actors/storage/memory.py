@@ -8,7 +8,7 @@ the newest.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import attrs
@@ -16,7 +16,7 @@ import trio
 
 from motet.actors.errors.redact import redacted_head
 from motet.actors.errors.text import shorten, well_formed
-from motet.actors.storage.readers import Readers
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from motet.protocols.memory import (
     FindMemories,
@@ -26,9 +26,8 @@ from motet.protocols.memory import (
     Remembered,
     Source,
 )
-from motet.protocols.storage import Row, Statement, Transact
+from motet.protocols.storage import Row, Statement, Transaction
 from motet.runtime import Actor, ActorRef, handles
-from motet.runtime.outside import wall_time
 
 KEPT = 10_000
 TEXT_LIMIT = 4_000
@@ -61,27 +60,17 @@ _WORD = re.compile(r"\w{2,64}")
 class _Write:
     """A transaction under way, and what went wrong with it."""
 
-    transaction: Transact
+    transaction: Transaction
     problem: Exception | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)
 
 
-class MemoryStore(Actor[MemoryProtocol]):
+class MemoryStore(TableStore, Actor[MemoryProtocol]):
     """Finds and memorizes. Requests raise ``StorageError``.
 
     Both can be left at any time: a cancelled search is interrupted, a write is finished without
     its asker.
     """
-
-    def __init__(
-        self,
-        database: ActorRef[Transact],
-        readers: Readers,
-        clock: Callable[[], float] = wall_time,
-    ) -> None:
-        self._database = database
-        self._readers = readers
-        self._clock = clock
 
     @handles(FindMemories, concurrent=16)
     async def find(self, request: FindMemories) -> tuple[Remembered, ...]:
@@ -89,7 +78,7 @@ class MemoryStore(Actor[MemoryProtocol]):
         if not wanted or request.limit <= 0:
             return ()
         params = (well_formed(request.session), wanted, request.limit, int(request.elsewhere))
-        return tuple(_remembered(row) for row in await self._readers.read(_FIND, params))
+        return await self._read(_remembered, _FIND, params)
 
     @handles(Memorize, concurrent=16)
     async def memorize(self, request: Memorize) -> None:
@@ -100,7 +89,7 @@ class MemoryStore(Actor[MemoryProtocol]):
             if (text := _kept_text(item.text))
         ]
         if inserts:
-            write = _Write(Transact((*inserts, Statement(_TRIM, (session,)))))
+            write = _Write((*inserts, Statement(_TRIM, (session,))))
             # A task of the actor, not of the request: a locked database cannot be left at once.
             self.start_soon(self._finish, write, name="write")
             await write.ended.wait()
@@ -109,7 +98,7 @@ class MemoryStore(Actor[MemoryProtocol]):
 
     async def _finish(self, write: _Write) -> None:
         try:
-            await self._database.ask(write.transaction)
+            await self._write(write.transaction)
         except Exception as error:
             write.problem = error
         finally:

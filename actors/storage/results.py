@@ -19,6 +19,7 @@ import trio
 
 from motet.actors.errors.text import well_formed
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.results import (
     DropResults,
     Kind,
@@ -30,8 +31,8 @@ from motet.protocols.results import (
     StoreResult,
     checksum,
 )
-from motet.protocols.storage import Row, Statement, StorageError, Transact
-from motet.runtime import Actor, ActorRef, MailboxSpec, handles
+from motet.protocols.storage import Commit, Row, Statement, StorageError
+from motet.runtime import Actor, MailboxSpec, handles
 from motet.runtime.outside import fresh_hex, wall_time
 
 
@@ -215,7 +216,7 @@ _HELD = "SELECT id, session, held, used, pinned FROM results ORDER BY used, rowi
 T = TypeVar("T")
 
 
-class ResultStore(Actor[ResultProtocol]):
+class ResultStore(TableStore, Actor[ResultProtocol]):
     """Stores results one after the other, reads many at once; writes through ``database``.
 
     Args:
@@ -230,7 +231,7 @@ class ResultStore(Actor[ResultProtocol]):
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        commit: Commit,
         readers: Readers,
         clock: Callable[[], float] = wall_time,
         hex_source: Callable[[int], str] = fresh_hex,
@@ -239,9 +240,7 @@ class ResultStore(Actor[ResultProtocol]):
         lifetime: float = LIFETIME,
         compress_from: int = COMPRESS_FROM,
     ) -> None:
-        self._database = database
-        self._readers = readers
-        self._clock = clock
+        super().__init__(commit, readers, clock)
         self._hex = hex_source
         self._compress_from = compress_from
         self._ledger = Ledger(max_bytes, lifetime)
@@ -257,7 +256,7 @@ class ResultStore(Actor[ResultProtocol]):
                 kept.append(entry)
         gone = {entry.id for entry in rows} - {entry.id for entry in kept}
         if gone:
-            await self._database.ask(Transact(tuple(map(_delete, sorted(gone)))))
+            await self._write(tuple(map(_delete, sorted(gone))))
         for entry in reversed(kept):
             self._ledger.add(entry)
 
@@ -272,9 +271,7 @@ class ResultStore(Actor[ResultProtocol]):
         entry = Entry(self._new_id(), session, packed.held, now, request.pinned)
         info = _info(entry, well_formed(request.tool), request.kind, packed)
         # One transaction: there is no moment at which more is held than may be.
-        await self._database.ask(
-            Transact((*map(_delete, going), Statement(_INSERT, _row(info, packed, entry))))
-        )
+        await self._write((*map(_delete, going), Statement(_INSERT, _row(info, packed, entry))))
         self._forget(going)
         self._ledger.add(entry)
         return info
@@ -301,7 +298,7 @@ class ResultStore(Actor[ResultProtocol]):
             return False
         if entry.pinned != request.pinned:
             sql = "UPDATE results SET pinned = ? WHERE id = ?"
-            await self._database.ask(Transact((Statement(sql, (int(request.pinned), entry.id)),)))
+            await self._write((Statement(sql, (int(request.pinned), entry.id)),))
             self._ledger.pin(entry.id, request.pinned)
         return True
 
@@ -309,7 +306,7 @@ class ResultStore(Actor[ResultProtocol]):
     async def drop(self, request: DropResults) -> int:
         going = self._ledger.of_session(well_formed(request.session))
         if going:
-            await self._database.ask(Transact(tuple(map(_delete, going))))
+            await self._write(tuple(map(_delete, going)))
             self._forget(going)
         return len(going)
 
@@ -321,7 +318,7 @@ class ResultStore(Actor[ResultProtocol]):
         sql = "UPDATE results SET used = ? WHERE id = ?"
         # A full disk is no reason not to read: at worst the result ends sooner after a restart.
         with suppress(StorageError):
-            await self._database.ask(Transact((Statement(sql, (now, entry.id)),)))
+            await self._write((Statement(sql, (now, entry.id)),))
 
     def _forget(self, ids: list[str]) -> None:
         self._ledger.remove(ids)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
 
-from motet.actors.storage.readers import Readers
-from motet.actors.storage.session_sql import CLAIM_KEY, FORGET_KEYS, KEY_LIFE
+from motet.actors.storage.idempotency import claim_key, first_use
+from motet.actors.storage.rows import struct, to_json
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.rooms import (
     CreateRoom,
     FindRoom,
@@ -25,10 +25,8 @@ from motet.protocols.rooms import (
     Say,
     SetRoom,
 )
-from motet.protocols.sessions import KeyConflict
-from motet.protocols.storage import ExpectationFailed, Row, Statement, Transact, storable
-from motet.runtime import Actor, ActorRef, handles
-from motet.runtime.outside import wall_time
+from motet.protocols.storage import ExpectationFailed, Row, Statement, storable
+from motet.runtime import Actor, handles
 
 ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
 ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
@@ -60,21 +58,14 @@ ALL = 1 << 62
 
 
 def record(row: Row) -> RoomRecord:
-    name, owner, state, people, plan = row
-    return RoomRecord(
-        str(name),
-        str(owner),
-        msgspec.json.decode(str(state), type=RoomState),
-        people=msgspec.json.decode(str(people), type=tuple[str, ...]),
-        plan=msgspec.json.decode(str(plan), type=RoomPlan) if plan is not None else None,
-    )
+    columns = ("name", "owner", "state", "people", "plan")
+    encoded = {"state": RoomState, "people": tuple[str, ...], "plan": RoomPlan}
+    return struct(row, RoomRecord, columns, json_columns=encoded)
 
 
 def messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
     """Rows that come newest first, oldest first."""
-    names = _COLUMNS.split(", ")
-    found = [msgspec.convert(dict(zip(names, row, strict=True)), RoomMessage) for row in rows]
-    return tuple(reversed(found))
+    return tuple(struct(row, RoomMessage, _COLUMNS.split(", ")) for row in reversed(rows))
 
 
 # Stored rooms: their messages and where their rounds stand.
@@ -98,23 +89,10 @@ _SAY = (
     "INSERT INTO room_messages (room, seq, round, author, kind, text, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_USED = (
-    f"SELECT run_id, body_hash FROM idempotency WHERE user = ? AND method = '{METHOD}' AND key = ?"
-)
 
 
-class RoomStore(Actor[RoomStoreMessage]):
+class RoomStore(TableStore, Actor[RoomStoreMessage]):
     """Handles the requests of ``motet.protocols.rooms``; any may raise a ``StorageError``."""
-
-    def __init__(
-        self,
-        database: ActorRef[Transact],
-        readers: Readers,
-        clock: Callable[[], float] = wall_time,
-    ) -> None:
-        self._database = database
-        self._readers = readers
-        self._clock = clock
 
     @handles(FindRoom, concurrent=16)
     async def find(self, request: FindRoom) -> RoomRecord | None:
@@ -142,21 +120,21 @@ class RoomStore(Actor[RoomStoreMessage]):
 
     @handles(CreateRoom, concurrent=16)
     async def create(self, request: CreateRoom) -> None:
-        people, plan = _json(request.people), _json(request.plan) if request.plan else None
+        people, plan = to_json(request.people), to_json(request.plan) if request.plan else None
         name, owner = storable(request.name), storable(request.owner)
         params = (name, owner, self._clock(), people, plan)
-        await self._database.ask(Transact((Statement(_CREATE, params),)))
+        await self._write((Statement(_CREATE, params),))
 
     @handles(SetRoom, concurrent=4)
     async def set_room(self, request: SetRoom) -> None:
-        people = None if request.people is None else _json(request.people)
-        plan = None if request.plan is None else _json(request.plan)
+        people = None if request.people is None else to_json(request.people)
+        plan = None if request.plan is None else to_json(request.plan)
         params = (storable(request.name), people, plan, self._clock())
-        await self._database.ask(Transact((Statement(_SET, params, expect=1),)))
+        await self._write((Statement(_SET, params, expect=1),))
 
     @handles(KeepState, concurrent=16)
     async def keep(self, request: KeepState) -> None:
-        await self._database.ask(Transact((self._kept(request.name, request.state),)))
+        await self._write((self._kept(request.name, request.state),))
 
     @handles(Say, concurrent=16)
     async def say(self, request: Say) -> Said:
@@ -165,16 +143,12 @@ class RoomStore(Actor[RoomStoreMessage]):
         row = (name, one.seq, one.round, one.author, one.kind, text, one.at)
         stored = (Statement(_SAY, row), self._kept(name, request.state))
         if request.key is None:
-            await self._database.ask(Transact(stored))
+            await self._write(stored)
             return Said(one.seq)
         now, digest = self._clock(), _digest(name, one.author, one.text)
-        claim = (one.author, METHOD, request.key, digest, str(one.seq), now)
-        claimed = (
-            Statement(FORGET_KEYS, (now - KEY_LIFE,)),
-            Statement(CLAIM_KEY, claim, changes=1),
-        )
+        claim = claim_key(one.author, METHOD, request.key, digest, str(one.seq), now)
         try:
-            await self._database.ask(Transact((*claimed, *stored)))
+            await self._write((*claim, *stored))
         except ExpectationFailed:
             first = await self._first_use(one.author, request.key, digest)
             if first is None:
@@ -188,21 +162,12 @@ class RoomStore(Actor[RoomStoreMessage]):
         return await self._first_use(request.author, request.key, digest)
 
     def _kept(self, name: str, state: RoomState) -> Statement:
-        return Statement(_KEEP, (storable(name), _json(state), self._clock()), expect=1)
+        return Statement(_KEEP, (storable(name), to_json(state), self._clock()), expect=1)
 
     async def _first_use(self, user: str, key: str, digest: str) -> Said | None:
-        for seq, known in await self._readers.read(_USED, (user, key)):
-            if known == digest:
-                return Said(int(seq or 0), duplicate=True)
-            raise KeyConflict(
-                f"the key {key!r} was used for another message: use a new key for each"
-            )
-        return None
+        seq = await first_use(self._readers, user, METHOD, key, digest, of="message")
+        return None if seq is None else Said(int(seq), duplicate=True)
 
 
 def _digest(room: str, author: str, text: str) -> str:
     return sha256(msgspec.msgpack.encode((room, author, text))).hexdigest()
-
-
-def _json(body: object) -> str:
-    return storable(msgspec.json.encode(body).decode())

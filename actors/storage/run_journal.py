@@ -1,12 +1,12 @@
-"""What there is to be written of unfinished runs, on its way to disk: together, a little later.
+"""Write-behind journal of unfinished runs: their rows go to disk together, a few ms later.
 
-A plain object that the host makes once: runs add to it by a call, the store writes, and what waits
-stays when the store is restarted. Most of it never needs to be written: a run that ends within
-:data:`PATIENCE` stores its rows with its end, and one that runs calls stores them with the calls.
-Once the oldest has waited so long, all that is left goes in one transaction.
-Invariants: a statement is on disk, or counted as lost, at most ``PATIENCE`` and a commit after it
-was added, unless its run took it along; at most :data:`LIMIT` wait, more make who adds wait, or
-are lost where nobody writes any more.
+A plain object that the host makes once: runs add to it by a call, the session store writes, and
+waiting statements survive a restart of that store. Most statements are never written: a run that
+ends within :data:`PATIENCE` stores its rows with its end, and a run with calls stores them with the
+intent of the calls. Once the oldest has waited that long, all go in one transaction. Invariants: a
+statement is on disk, or counted as lost, at most ``PATIENCE`` and a commit after it was added,
+unless another transaction of its run has written it; at most :data:`LIMIT` wait. With more, the
+adding run waits; if the writer has ended, the statement is lost and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from motet.actors.storage import session_sql as sql
+from motet.actors.storage.rows import encode_message
 from motet.protocols.chat import ChatMessage
 from motet.protocols.storage import Statement, StorageError
 from motet.runtime import MotetRuntimeError
@@ -30,7 +30,23 @@ LIMIT = 256
 
 Write: TypeAlias = Callable[[tuple[Statement, ...]], Awaitable[object]]
 
+_BEGIN_RUN = (
+    "UPDATE runs SET status = 'running', updated = ? WHERE run_id = ? AND status = 'queued'"
+)
+
+# A row that comes after its run has ended would outlive the run: it is not added.
+_ADD_STEP = """
+INSERT INTO steps (run_id, step, body)
+SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
+ON CONFLICT (run_id, step) DO UPDATE SET body = excluded.body"""
+
 _log = logging.getLogger(__name__)
+
+
+def add_step(run_id: str, step: int, row: ChatMessage, *, must: bool = False) -> Statement:
+    """Store one row. ``must``: the statement fails when the run is unknown or has ended."""
+    body = encode_message(row)
+    return Statement(_ADD_STEP, (run_id, step, body), changes=1 if must else None)
 
 
 @attrs.define(eq=False)
@@ -40,9 +56,9 @@ class _Waiting:
 
 
 class RunJournal:
-    """Collects, for :meth:`run` to write.
+    """Collects statements, for :meth:`run` to write.
 
-    ``lost`` counts what could not be written; ``closed``: whoever wrote has ended.
+    ``lost`` counts the statements that could not be written; ``closed``: :meth:`run` has ended.
     """
 
     def __init__(self) -> None:
@@ -52,6 +68,14 @@ class RunJournal:
         self._count = 0
         self._added = trio.Event()
         self._room = trio.Event()
+
+    async def begin(self, run_id: str, now: float | None = None) -> None:
+        """A queued run starts, at ``now`` or now."""
+        await self.add(run_id, Statement(_BEGIN_RUN, (wall_time() if now is None else now, run_id)))
+
+    async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
+        """Journal one row of a run that goes on."""
+        await self.add(run_id, add_step(run_id, step, row))
 
     async def add(self, run_id: str, statement: Statement) -> None:
         """Have a statement written. A checkpoint only while there is no room."""
@@ -69,21 +93,13 @@ class RunJournal:
         waiting.statements.append(statement)
         self._count += 1
 
-    async def begin(self, run_id: str) -> None:
-        """Note that a queued run starts now."""
-        await self.add(run_id, sql.begin(run_id, wall_time()))
-
-    async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
-        """Note a row of an unfinished run."""
-        await self.add(run_id, sql.record(run_id, step, row))
-
     def pending(self, run_id: str) -> tuple[Statement, ...]:
-        """What is not on disk yet of this run, for a transaction that takes it along."""
+        """The statements of a run that are not on disk yet, for a transaction that writes them."""
         waiting = self._waiting.get(run_id)
         return () if waiting is None else tuple(waiting.statements)
 
     def written(self, run_id: str, statements: tuple[Statement, ...]) -> None:
-        """Forget these statements of a run: they are on disk, or useless."""
+        """Drop these statements of a run: they are on disk, or lost."""
         waiting = self._waiting.get(run_id)
         if waiting is None:
             return
@@ -96,14 +112,14 @@ class RunJournal:
         self._room.set()
 
     def discard(self, run_id: str) -> None:
-        """Forget all of a run: it has ended."""
+        """Drop all statements of a run: it has ended."""
         waiting = self._waiting.pop(run_id, None)
         if waiting is not None:
             self._count -= len(waiting.statements)
             self._room.set()
 
     async def run(self, write: Write) -> None:
-        """Write what has come together, for ever. Cancelled: what waits is not written."""
+        """Write for ever. On cancellation waiting statements stay, for the next writer."""
         self.closed = False
         if self._waiting:
             self._added.set()
@@ -112,7 +128,8 @@ class RunJournal:
                 await self._added.wait()
                 self._added = trio.Event()
                 while self._waiting:
-                    # Of most runs nothing gets so old: a turn without calls takes less time.
+                    # Computed anew after each sleep: most runs end, and withdraw their statements,
+                    # before these are due. A fixed timer would write some of them for nothing.
                     due = min(one.since for one in self._waiting.values()) + PATIENCE
                     if due > trio.current_time():
                         await trio.sleep_until(due)
@@ -133,7 +150,7 @@ class RunJournal:
                 self.written(run_id, waiting)
 
     async def _one_by_one(self, taken: dict[str, tuple[Statement, ...]], write: Write) -> None:
-        """Only one of them may be what cannot be written."""
+        """After a failed batch: one bad statement must not cost the others."""
         for run_id, waiting in taken.items():
             for statement in waiting:
                 try:

@@ -18,11 +18,13 @@ from motet.actors.errors.describe import summarize
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redacted_prefix
 from motet.actors.errors.text import well_formed
-from motet.actors.storage.error_store import DAY
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.rows import DAY, Query, clamped, struct, to_json, where
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.models import Usage
 from motet.protocols.sessions import RunInfo
 from motet.protocols.storage import (
+    Commit,
     DatabaseClosed,
     DatabaseLocked,
     DiskFull,
@@ -30,7 +32,6 @@ from motet.protocols.storage import (
     SqlValue,
     Statement,
     StorageError,
-    Transact,
 )
 from motet.protocols.traces import (
     INPUT_LIMIT,
@@ -47,12 +48,9 @@ from motet.protocols.traces import (
     root_span_id,
     trace_identity,
 )
-from motet.runtime import Actor, ActorDead, ActorRef, handles
+from motet.runtime import Actor, ActorDead, handles
 from motet.runtime.outside import wall_time
 
-Query = tuple[str, tuple[SqlValue, ...]]
-
-LIST_LIMIT = 1_000
 PRUNED_AT_ONCE = 500
 
 _COLUMNS = (
@@ -106,7 +104,6 @@ _PRUNE = (
     f"DELETE FROM traces WHERE run_id IN ({_PAST}) RETURNING 1",
 )
 
-_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Span)
 
 
@@ -137,7 +134,7 @@ def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
         info.status,
         info.started,
         info.ended,
-        _encode(info.usage).decode(),
+        to_json(info.usage),
         info.errors,
         info.spans,
         info.left_out,
@@ -146,7 +143,7 @@ def _values(info: TraceInfo, now: float) -> tuple[SqlValue, ...]:
 
 
 def _row(run_id: str, span: Span) -> Row:
-    body = _encode(span).decode()
+    body = to_json(span)
     return run_id, span.id, span.kind, span.name, span.status, span.started, span.ended, body
 
 
@@ -156,7 +153,7 @@ def close(runs: Iterable[RunInfo], live: Iterable[str], now: float) -> tuple[Sta
     A trace takes the status of its run, which may have ended a moment before the host did.
     Each statement but the first returns the ids of the runs that it closed.
     """
-    besides = (msgspec.json.encode(list(live)).decode(),)
+    besides = (to_json(list(live)),)
     roots = [_lost_root(run, now) for run in runs]
     return (
         Statement(_CLOSE_SPANS, besides),
@@ -199,30 +196,26 @@ def prune(before: float) -> tuple[Statement, ...]:
 
 
 def search(request: ListTraces) -> Query:
-    """Newest first; operations outside of runs only for who asks for those without an agent."""
-    filters: tuple[tuple[str, SqlValue], ...] = (
-        ("user = ?", request.user),
-        ("session = ?", request.session),
-        ("+agent = ?", request.agent),
+    """Newest first. Operations outside of runs have no agent; only ``agent=""`` lists them."""
+    user, session = (v and well_formed(v) for v in (request.user, request.session))
+    agent = request.agent and well_formed(request.agent)
+    condition, params = where(
+        ("user = ?", user),
+        ("session = ?", session),
+        ("+agent = ?", agent),
         ("+status = ?", request.status),
         ("started >= ?", request.since),
         ("started < ?", request.until),
+        ("+agent <> ?", "" if request.agent is None else None),
     )
-    used = [(sql, value) for sql, value in filters if value is not None]
-    runs = ["+agent <> ''"] if request.agent is None else []
-    conditions = [*runs, *(sql for sql, _ in used)]
-    where = f" WHERE {' AND '.join(conditions)}"
-    values = [well_formed(value) if isinstance(value, str) else value for _, value in used]
-    sql = f"SELECT {_COLUMNS} FROM traces{where} ORDER BY started DESC, run_id DESC LIMIT ?"
-    return sql, (*values, max(1, min(request.limit, LIST_LIMIT)))
+    sql = f"SELECT {_COLUMNS} FROM traces{condition} ORDER BY started DESC, run_id DESC LIMIT ?"
+    return sql, (*params, clamped(request.limit))
 
 
 def info_of(row: Row) -> TraceInfo:
-    """The trace that a row of its columns tells of. Raises ``StorageError``."""
-    fields: dict[str, object] = dict(zip(_FIELDS, row, strict=True))
+    """Raises ``StorageError``."""
     try:
-        fields["usage"] = msgspec.json.decode(str(fields["usage"]), type=Usage)
-        return msgspec.convert(fields, TraceInfo)
+        return struct(row, TraceInfo, _FIELDS, json_columns={"usage": Usage})
     except msgspec.MsgspecError as error:
         raise StorageError(f"the trace of run {row[0]!r} cannot be read: {error}") from error
 
@@ -313,7 +306,7 @@ class TraceSource(Protocol):
         ...
 
 
-class TraceStore(Actor[TraceProtocol]):
+class TraceStore(TableStore, Actor[TraceProtocol]):
     """Stores the traces of ``tracer``. Reads raise ``StorageError``.
 
     Args:
@@ -326,7 +319,7 @@ class TraceStore(Actor[TraceProtocol]):
 
     def __init__(
         self,
-        database: ActorRef[Transact],
+        commit: Commit,
         readers: Readers,
         tracer: TraceSource,
         *,
@@ -334,12 +327,10 @@ class TraceStore(Actor[TraceProtocol]):
         export: Callable[[Sequence[Trace]], None] | None = None,
         clock: Callable[[], float] = wall_time,
     ) -> None:
-        self._database = database
-        self._readers = readers
+        super().__init__(commit, readers, clock)
         self._tracer = tracer
         self._keep_days = keep_days
         self._export = export
-        self._clock = clock
         self._news = trio.Event()
         self._writing = trio.Lock()
         self._group: list[TraceBatch] = []
@@ -382,7 +373,7 @@ class TraceStore(Actor[TraceProtocol]):
         """Raises nothing: a host starts without."""
         statements = close(request.runs, self._tracer.live, self._clock())
         try:
-            _, *closed = await self._database.ask(Transact(statements))
+            _, *closed = await self._write(statements)
         except Exception as error:
             log.warning("traces_not_closed", reason=summarize(error))
             return 0
@@ -411,7 +402,7 @@ class TraceStore(Actor[TraceProtocol]):
                 self._group = self._group or self._tracer.take(GROUP_LIMIT)
                 if not self._group:
                     return
-                written = await self._write(self._group)
+                written = await self._store(self._group)
                 if written is None:
                     self._wake()
                     return
@@ -419,7 +410,7 @@ class TraceStore(Actor[TraceProtocol]):
                 if self._export is not None:
                     self._export(await self._ended(written))
 
-    async def _write(self, group: list[TraceBatch]) -> list[TraceBatch] | None:
+    async def _store(self, group: list[TraceBatch]) -> list[TraceBatch] | None:
         """Those that are on disk now, redacted; None when trying again may help.
 
         Raises nothing: a crash of this actor would end runs, which traces must not.
@@ -427,13 +418,13 @@ class TraceStore(Actor[TraceProtocol]):
         try:
             clean = await _whole(group)
             statements = put(clean, self._clock())
-            await self._database.ask(Transact(tuple(statements)))
+            await self._write(tuple(statements))
         except (DatabaseLocked, DiskFull, DatabaseClosed, ActorDead) as error:
             self._say_failing(error)
             return None
         except Exception as error:
             if len(group) > 1:  # only one of them may be at fault
-                parts = [await self._write([batch]) for batch in group]
+                parts = [await self._store([batch]) for batch in group]
                 return [batch for part in parts for batch in part or ()]
             self._lost += 1
             log.error("trace_not_stored", run_id=group[0].info.run_id, reason=summarize(error))
@@ -481,7 +472,7 @@ class TraceStore(Actor[TraceProtocol]):
     async def _prune(self, before: float) -> int:
         deleted = 0
         while True:
-            *_, gone = await self._database.ask(Transact(prune(before)))
+            *_, gone = await self._write(prune(before))
             deleted += len(gone)
             if len(gone) < PRUNED_AT_ONCE:
                 return deleted

@@ -22,6 +22,7 @@ from motet.actors.storage.connection import Connection, Jobs, storage_error
 from motet.actors.storage.location import Location
 from motet.actors.storage.schema import migrate
 from motet.protocols.storage import (
+    Commit,
     DatabaseClosed,
     ExpectationFailed,
     Row,
@@ -30,7 +31,7 @@ from motet.protocols.storage import (
     Transact,
     Transaction,
 )
-from motet.runtime import Actor, handles
+from motet.runtime import Actor, ActorRef, handles
 
 # Many transactions, one COMMIT. Blocking and without Trio: it runs in the writer's thread.
 #
@@ -109,9 +110,9 @@ def _execute(connection: Connection, transaction: Transaction) -> Rows:
             continue
         found = connection.run(statement.sql, statement.params)
         if statement.expect is not None and len(found) != statement.expect:
-            raise ExpectationFailed(index, statement.expect, len(found))
+            raise ExpectationFailed(index, statement.expect, len(found), sql=statement.sql)
         if statement.changes is not None and (changed := connection.changes()) != statement.changes:
-            raise ExpectationFailed(index, statement.changes, changed, "changed")
+            raise ExpectationFailed(index, statement.changes, changed, "changed", statement.sql)
         rows.append(found)
     return tuple(rows)
 
@@ -341,3 +342,12 @@ class Database(Actor[Transact]):
 
     def statistics(self) -> CommitStatistics:
         return self._writer.statistics()
+
+
+def through(database: ActorRef[Transact]) -> Commit:
+    """Commits by asking the database actor, for stores that are not given its writer."""
+
+    async def commit(transaction: Transaction) -> Rows:
+        return await database.ask(Transact(transaction))
+
+    return commit

@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from motet.actors.host import Host, open_host
-from motet.actors.storage.session_sql import info, search
+from motet.actors.storage.session_settings import escalation_info, escalations_query
 from motet.actors.telemetry.subscription import subscribe
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, code_of_status
@@ -58,7 +58,9 @@ def _answer(escalation: str, decision: str | None) -> Answer:
 
 async def _listed(state: Path, request: ListEscalations) -> tuple[EscalationInfo, ...]:
     async with reading(state) as readers:
-        return tuple(info(row) for row in await readers.read(*search(request)))
+        return tuple(
+            escalation_info(row) for row in await readers.read(*escalations_query(request))
+        )
 
 
 async def _resolve(setup: Setup, escalation: str, answer: Answer, note: str, *, json: bool) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from motet.actors.storage import session_rows as rows
+from motet.actors.storage import recovery as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.schema import VERSION
 from motet.cli.checks import Finding
@@ -78,7 +78,7 @@ async def _of(readers: Readers, file: Path) -> Health:
         ((said,),) = await readers.read(_CHECK)
         unsound = "" if said == "ok" else str(said)
     stuck = await readers.read(_STUCK, (time.time() - STUCK, SHOWN))
-    aside = [rows.quarantined(row) for row in await readers.read(rows.ASIDE)]
+    aside = [rows.quarantined(row) for row in await readers.read(rows.QUARANTINED)]
     return Health(unsound, tuple(str(row[0]) for row in stuck), tuple(aside))
 
 

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import trio
 
-from motet.actors.storage.session_rows import RELEASE
+from motet.actors.storage.recovery import RELEASE
 from motet.cli.exits import OK
 from motet.cli.render import one_line
 from motet.cli.running import talking

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from motet.actors.host import open_host
-from motet.actors.storage import session_rows as rows
+from motet.actors.storage import session_transcripts as rows
 from motet.actors.storage.readers import Readers
 from motet.cli.errors import clock_time
 from motet.cli.exits import OK, USAGE
@@ -158,14 +158,14 @@ def _agrees(session: str) -> bool:
 
 async def _listed(state: Path, request: ListSessions) -> tuple[SessionInfo, ...]:
     async with reading(state) as readers:
-        found = await readers.read(*rows.sessions(request))
+        found = await readers.read(*rows.sessions_query(request))
         return tuple(rows.session_info(row) for row in found)
 
 
 async def _newest(state: Path, session: str, limit: int) -> tuple[HistoryRow, ...]:
     async with reading(state) as readers:
         await _session(readers, session)
-        found = await readers.read(*rows.history(session, None, limit))
+        found = await readers.read(*rows.history_query(session, None, limit))
         return tuple(rows.history_row(row) for row in reversed(found))
 
 

@@ -19,8 +19,8 @@ from motet.actors.storage.connection import storage_error
 from motet.actors.storage.error_store import SELECT, Runs, list_query, stored
 from motet.actors.storage.location import DATABASE_FILE, LOCK_FILE, Location
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.recovery import QUARANTINED, quarantined
 from motet.actors.storage.schema import VERSION
-from motet.actors.storage.session_rows import ASIDE, quarantined
 from motet.protocols.errors import ListErrors, NotFound, StoredError
 from motet.protocols.recovery import Quarantined
 from motet.protocols.storage import (
@@ -138,7 +138,7 @@ async def overview(readers: Readers, file: Path) -> Overview:
     ((version,),) = await readers.read("PRAGMA user_version")
     runs = await readers.read(RUNS_BY_STATUS) if version else ()
     counts = {str(status): int(count or 0) for status, count in runs}
-    aside = await readers.read(ASIDE) if version == VERSION else ()
+    aside = await readers.read(QUARANTINED) if version == VERSION else ()
     return Overview(file.stat().st_size, int(version or 0), counts, tuple(map(quarantined, aside)))
 
 

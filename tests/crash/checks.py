@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 
 from motet.actors.storage.location import DATABASE_FILE
-from motet.actors.storage.session_rows import decode
+from motet.actors.storage.rows import decode_message
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
 from tests.crash.workload import INPUT, ONCE, lines
@@ -103,7 +103,7 @@ class Checker:
                 (session, self.known.get(session, 0)),
             )
             for pos, run_id, body in found:
-                rows.setdefault(session, []).append((run_id, decode(body)))
+                rows.setdefault(session, []).append((run_id, decode_message(body)))
                 if pos != self.known.get(session, 0) + 1:
                     yield f"session {session} has a gap before row {pos}"
                 self.known[session] = pos
@@ -185,7 +185,7 @@ class Checker:
         )
         expected: set[tuple[str, str, str]] = set()
         for run_id, body in db.execute("SELECT run_id, body FROM messages"):
-            row = decode(body)
+            row = decode_message(body)
             if isinstance(row, AssistantMessage):
                 expected |= {(run_id, "message", row.text)} if row.text else set()
                 expected |= {(run_id, "tool.call", call.id) for call in row.calls}

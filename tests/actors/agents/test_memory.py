@@ -15,6 +15,7 @@ from motet.actors.runs.recall import extra_context
 from motet.actors.storage.location import Location
 from motet.actors.storage.memory import MemoryStore, StoredMemory, full_text_query, memorable
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.writer import through
 from motet.protocols.chat import AssistantMessage, Call, ToolMessage, UserMessage
 from motet.protocols.config import AgentConfig, HostConfig
 from motet.protocols.memory import Remembered
@@ -158,7 +159,7 @@ async def test_a_write_to_a_locked_database_can_be_left(autojump_clock: MockCloc
         async with open_system() as system:
             database = await system.start(Stuck, name="database")
             store = await system.start(
-                lambda: MemoryStore(database, Readers(location)), name="memory"
+                lambda: MemoryStore(through(database), Readers(location)), name="memory"
             )
             memory, began = StoredMemory(store), trio.current_time()
             with trio.move_on_after(1):

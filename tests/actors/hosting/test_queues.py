@@ -11,8 +11,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.storage import session_sql as queue_sql
-from motet.actors.storage import session_sql as store_sql
+from motet.actors.storage import session_runs
 from motet.actors.transcript.grammar import violations
 from motet.protocols import events
 from motet.protocols.chat import ChatMessage, UserMessage
@@ -386,7 +385,7 @@ async def test_what_cannot_be_put_on_record_as_joined_is_stored_with_the_runs_en
         await desk.entered.wait()
         for text in ("two", "three"):
             await host.submit(text, session="s", mode="collect")
-        monkeypatch.setattr(queue_sql, "join", fails)
+        monkeypatch.setattr(session_runs, "join_statements", fails)
         desk.leave.set()
         await quiet(host)
         assert asked(await rows(host)) == ["one", "two\nthree"]
@@ -434,16 +433,16 @@ async def test_what_one_run_cannot_store_the_one_beside_it_sees_and_stores_first
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(call(("hold", {})), say("for bob"), say("for ann"))
-    whole = store_sql.finish
+    whole = session_runs.finish_statements
 
     def fails(*_: object) -> tuple[()]:
-        monkeypatch.setattr(store_sql, "finish", whole)
+        monkeypatch.setattr(session_runs, "finish_statements", whole)
         raise StorageError("the disk is full")
 
     async with motet.open_host(agents=[desk.agent], config=config(debounce=0.0)) as host:
         await host.submit("long", session=GROUP, sender="ann")
         await desk.entered.wait()
-        monkeypatch.setattr(store_sql, "finish", fails)
+        monkeypatch.setattr(session_runs, "finish_statements", fails)
         await host.submit("short", session=GROUP, sender="bob")
         while host.status().running > 1:
             await trio.sleep(0.01)

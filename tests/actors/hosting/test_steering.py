@@ -342,7 +342,7 @@ async def test_a_disk_that_fails_as_it_enters_costs_a_warning(
     def full(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr("motet.actors.storage.session_sql.enter", full)
+    monkeypatch.setattr("motet.actors.storage.session_runs.enter_statements", full)
     model, desk = Scripted(call(("hold", {})), say("ok")), Desk()
     agent = motet.Agent("a", model=model, tools=[desk.hold])
     async with motet.open_host() as host:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from motet.actors.storage import session_sql as sql
 from motet.actors.storage.location import Location
 from motet.actors.storage.run_journal import RunJournal
 from motet.actors.storage.sessions import SessionStore
@@ -64,10 +63,10 @@ class Store:
         return await self.ref.ask(new_input(run_id, session=session, user=user))
 
     async def begin(self, run_id: str) -> None:
-        await self.journal.add(run_id, sql.begin(run_id, self.clock()))
+        await self.journal.begin(run_id, self.clock())
 
     async def note(self, run_id: str, step: int, row: ChatMessage) -> None:
-        await self.journal.add(run_id, sql.record(run_id, step, row))
+        await self.journal.note(run_id, step, row)
 
     async def complete(self, run_id: str, *, session: str = "s") -> None:
         await self.accept(run_id, session=session)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.actors.sessions.recovery_plan import has_begun, resumption, unfit, unrepeatable, whole
-from motet.actors.storage.session_rows import LeftRun
+from motet.actors.storage.recovery import LeftRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.limits import Limits

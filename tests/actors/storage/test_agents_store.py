@@ -10,6 +10,7 @@ import pytest
 
 from motet.actors.storage.agents import AgentStore, StoredAgents
 from motet.actors.storage.location import Location
+from motet.actors.storage.writer import through
 from motet.protocols.agents import AgentProfile, AgentRecord, Member, Sharing, Team
 from motet.protocols.limits import Limits
 from motet.protocols.storage import StorageError
@@ -38,7 +39,7 @@ async def opened(folder: Path) -> AsyncGenerator[tuple[StoredAgents, Opened]]:
     with Location.directory(folder) as location:
         async with open_database(location) as database:
             store = await database.system.start(
-                lambda: AgentStore(database.ref, database.readers), name="agents"
+                lambda: AgentStore(through(database.ref), database.readers), name="agents"
             )
             yield StoredAgents(store), database
 

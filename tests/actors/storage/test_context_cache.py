@@ -6,7 +6,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.storage import session_sql as compactions
+from motet.actors.storage import session_transcripts as compactions
 from motet.actors.storage.context_cache import ContextCache
 from motet.actors.storage.location import Location
 from motet.actors.transcript.history import EMPTY_SCAN

@@ -11,10 +11,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.storage.error_store import BATCH, DAY, ErrorRetention, Keep, PruneErrors, insert
+from motet.actors.storage.error_store import BATCH, ErrorRetention, Keep, PruneErrors, insert
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.writer import Database
+from motet.actors.storage.rows import DAY
+from motet.actors.storage.writer import Database, through
 from motet.protocols.errors import StoredError
 from motet.protocols.storage import DatabaseLocked, Row, Transact
 from motet.runtime import Actor, ActorRef, handles, open_system
@@ -49,7 +50,8 @@ async def opened(keep: Keep) -> AsyncGenerator[Opened]:
         async with open_system() as system:
             database = await system.start(lambda: Database(location), name="database")
             retention = await system.start(
-                lambda: ErrorRetention(database, readers, keep, lambda: NOW), name="retention"
+                lambda: ErrorRetention(through(database), readers, keep, lambda: NOW),
+                name="retention",
             )
             await wait_all_tasks_blocked()  # its first look is over
             yield Opened(database, readers, retention)
@@ -114,7 +116,8 @@ async def test_a_look_that_fails_is_said_and_repeated(
         async with open_system() as system:
             database = await system.start(Locked, name="database")
             await system.start(
-                lambda: ErrorRetention(database, Readers(location), Keep(days=1)), name="retention"
+                lambda: ErrorRetention(through(database), Readers(location), Keep(days=1)),
+                name="retention",
             )
             await trio.sleep(2 * 3_600 + 1)
     assert Locked.asked == 3

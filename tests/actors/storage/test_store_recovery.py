@@ -11,12 +11,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage import session_sql as sql
 from motet.actors.storage.events import append, storable
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.run_journal import RunJournal
-from motet.actors.storage.session_rows import INTERRUPTED, encode, recovered
+from motet.actors.storage.recovery import INTERRUPTED, interrupted_rows
+from motet.actors.storage.rows import encode_message
+from motet.actors.storage.run_journal import RunJournal, add_step
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.transcript.grammar import violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
@@ -137,12 +137,10 @@ async def test_no_schedule_writes_an_intent_before_a_step_that_was_noted_before_
             )
             for number in range(40):
                 run = f"r{number}"
-                await journal.add(run, sql.record(run, 1, RESULT))
+                await journal.note(run, 1, RESULT)
                 await store.ask(RecordIntent(run, 2, ASKS))
                 written = [one.params for one in writer.statements]
-                places = [
-                    sql.record(run, step, row).params for step, row in ((1, RESULT), (2, ASKS))
-                ]
+                places = [add_step(run, step, row).params for step, row in ((1, RESULT), (2, ASKS))]
                 assert [place in written for place in places] == [True, True]
                 assert written.index(places[0]) < written.index(places[1])
             await readers.aclose()
@@ -165,8 +163,8 @@ async def test_a_journal_row_that_cannot_be_read_does_not_stop_the_recovery(
 def test_an_answer_that_was_journalled_is_not_called_missing() -> None:
     run = RunInfo("r", "s", "a", "u", "running", "hi", 0.0, 0.0)
     rows: tuple[ChatMessage, ...] = (ASKS, RESULT, ANSWER)
-    steps = [(step, encode(row)) for step, row in enumerate(rows)]
-    assert recovered(run, steps) == ROWS
+    steps = [(step, encode_message(row)) for step, row in enumerate(rows)]
+    assert interrupted_rows(run, steps) == ROWS
 
 
 TURNS = st.lists(st.integers(0, 3), max_size=4)
@@ -185,9 +183,11 @@ def test_any_part_of_a_journal_makes_a_valid_transcript(
         journal += [AssistantMessage("", asked), *results]
     if answered:
         journal.append(ANSWER)
-    steps = [(step, encode(row)) for step, row in enumerate(journal) if random.random() < 0.7]
+    steps = [
+        (step, encode_message(row)) for step, row in enumerate(journal) if random.random() < 0.7
+    ]
     run = RunInfo("r", "s", "a", "u", "running", "hi", 0.0, 0.0)
-    transcript = recovered(run, steps)
+    transcript = interrupted_rows(run, steps)
     assert violations(transcript) == ()
     assert isinstance(transcript[-1], AssistantMessage)
     assert not transcript[-1].calls

@@ -10,7 +10,7 @@ import attrs
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.traces import TraceStatistics, TraceStore, with_inputs
-from motet.actors.storage.writer import Database
+from motet.actors.storage.writer import Database, through
 from motet.actors.telemetry.tracer import RunTrace, Tracer
 from motet.protocols.chat import Call, Outcome
 from motet.protocols.models import ModelResponse, Usage
@@ -103,7 +103,7 @@ async def open_traces(
         def made() -> TraceStore:
             stores.append(
                 TraceStore(
-                    database,
+                    through(database),
                     readers,
                     traces,
                     keep_days=keep_days,

@@ -13,7 +13,7 @@ import attrs
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.results import COMPRESS_FROM, LIFETIME, MAX_BYTES, ResultStore
-from motet.actors.storage.writer import Database
+from motet.actors.storage.writer import Database, through
 from motet.protocols.results import Kind, ResultInfo, ResultProtocol, StoreResult
 from motet.protocols.storage import Row, SqlValue, Statement, Transact
 from motet.runtime import ActorRef, open_system
@@ -64,7 +64,7 @@ async def open_results(
         database = await system.start(lambda: Database(location), name="database")
         store = await system.start(
             lambda: ResultStore(
-                database,
+                through(database),
                 readers,
                 clock or Clock(),
                 hex_source,

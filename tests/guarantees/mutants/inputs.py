@@ -9,10 +9,9 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.sessions.recovery import Recovery
-from motet.actors.storage import session_rows as recovery_rows
-from motet.actors.storage import session_rows as store_rows
-from motet.actors.storage import session_sql as store_sql
+from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.connection import Connection
+from motet.actors.storage.idempotency import FORGET_KEYS
 from motet.actors.storage.location import Location
 from motet.actors.storage.run_journal import PATIENCE
 from motet.actors.storage.sessions import SessionStore
@@ -29,11 +28,11 @@ def _acknowledge_early() -> list[Patch]:
     write = SessionStore._write
 
     async def write_later(store: SessionStore, statements: Transaction) -> Rows:
-        if statements[0].sql is not store_sql.CLAIM_SESSION:
+        if statements[0].sql is not session_runs.CLAIM_SESSION:
             return await write(store, statements)
         for statement in statements:
             await store._journal.add(str(statements[-1].params[0]), statement)
-        return ((0,),), ()
+        return (), ((0,),), ()
 
     return [(SessionStore, "_write", write_later)]
 
@@ -43,7 +42,7 @@ def _claim_keys_first() -> list[Patch]:
     write = SessionStore._write
 
     async def write_apart(store: SessionStore, statements: Transaction) -> Rows:
-        if statements[0].sql is not store_sql.FORGET_KEYS:
+        if statements[0].sql is not FORGET_KEYS:
             return await write(store, statements)
         claimed = await write(store, statements[:2])
         await trio.sleep(PATIENCE)
@@ -65,8 +64,8 @@ def _forget_keys() -> list[Patch]:
 
 def _forget_the_queue() -> list[Patch]:
     """Only runs that had begun are looked for when a host starts."""
-    only_begun = store_rows.UNFINISHED.replace("IN ('queued', 'running')", "= 'running'")
-    return [(store_rows, "UNFINISHED", only_begun)]
+    only_begun = recovery.UNFINISHED.replace("IN ('queued', 'running')", "= 'running'")
+    return [(recovery, "UNFINISHED", only_begun)]
 
 
 def _end_what_goes_on() -> list[Patch]:
@@ -85,7 +84,7 @@ def _take_up_what_ended() -> list[Patch]:
     also_ended = f"(status IN ('queued', 'running') OR status = 'completed' AND {told})"
     return [
         (module, name, getattr(module, name).replace("status IN ('queued', 'running')", also_ended))
-        for module, name in ((store_rows, "UNFINISHED"), (recovery_rows, "LEFT"))
+        for module, name in ((recovery, "UNFINISHED"), (recovery, "LEFT"))
     ]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from motet.actors.sessions import recovery as recovering
 from motet.actors.sessions.recovery import Recovery
 from motet.actors.sessions.recovery_plan import unfit
-from motet.actors.storage import session_rows as rows
-from motet.actors.storage.session_rows import LeftRun
+from motet.actors.storage import recovery as rows
+from motet.actors.storage.recovery import LeftRun
 from motet.protocols.events import EventRecord
 from motet.protocols.recovery import RecoveryConfig
 from motet.protocols.sessions import RecoverRuns

@@ -12,15 +12,7 @@ import trio
 
 from motet.actors.runs.runner import TurnRunner
 from motet.actors.runs.tool_step import ToolStep
-from motet.actors.storage import (
-    session_rows as store_rows,
-)
-from motet.actors.storage import (
-    session_sql as store_sql,
-)
-from motet.actors.storage import (
-    sessions as store,
-)
+from motet.actors.storage import recovery, session_runs
 from motet.actors.storage.run_journal import PATIENCE, RunJournal
 from motet.actors.storage.sessions import SessionStore
 from motet.actors.transcript import grammar as transcript
@@ -55,7 +47,7 @@ def _forget_outcomes() -> list[Patch]:
 
 def _leave_gaps() -> list[Patch]:
     """What the last host has left is loaded as it is."""
-    return [(module, "close_calls", _as_it_is) for module in (store_rows, store)]
+    return [(module, "close_calls", _as_it_is) for module in (recovery, session_runs)]
 
 
 def _forget_the_batch() -> list[Patch]:
@@ -98,7 +90,7 @@ def _end_in_two_commits() -> list[Patch]:
     write = SessionStore._write
 
     async def write_apart(itself: SessionStore, statements: Transaction) -> Rows:
-        if len(statements) > 1 and statements[0].sql is store_sql.END_RUN:
+        if len(statements) > 1 and statements[0].sql is session_runs.END_RUN:
             ended = await write(itself, statements[:1])
             await trio.sleep(PATIENCE)
             return (*ended, *await write(itself, statements[1:]))

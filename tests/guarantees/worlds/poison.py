@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import attrs
+import msgspec
 import trio
 
 import motet
 from motet.actors.models.recorded import Played
-from motet.actors.storage import session_sql as store_sql
-from motet.actors.storage.session_rows import given_text
+from motet.actors.storage import session_runs
 from motet.actors.storage.writer import commit_group
 from motet.protocols.models import Finished, ModelEvent, ModelRequest, TextPart, Usage, UsageReport
 from motet.protocols.recovery import Given, Quarantined
@@ -142,9 +142,9 @@ def _accept(place: Place, sessions: Sequence[str]) -> None:
     with place.opened() as stored:
         for name in sessions:
             agent = name if name == BAD else "sound"
-            given = given_text(Given(role="operator"))
+            given = msgspec.json.encode(Given(role="operator")).decode()
             new = NewInput(f"run {name}", name, agent, ANN.user, "drink me", given=given)
-            (done,) = commit_group(stored, [store_sql.accept(new, EPOCH)], "the disk")
+            (done,) = commit_group(stored, [session_runs.input_statements(new, EPOCH)], "the disk")
             assert not isinstance(done, StorageError), done
 
 

@@ -1,0 +1,220 @@
+"""Runs that the last host left unfinished: queries, repaired transcripts, counted attempts. Pure.
+
+Invariants: the transcript of an interrupted run has one result for each call, whatever part of its
+journal survived (G7); an attempt to resume a session is counted on disk before it begins, so that
+a session that kills its host is quarantined in the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import attrs
+import msgspec
+
+from motet.actors.storage.rows import decode_message, encode_message, struct
+from motet.actors.transcript.grammar import EndedChild, close_calls
+from motet.protocols.chat import AssistantMessage, ChatMessage, UserMessage
+from motet.protocols.events import AnyEvent
+from motet.protocols.models import Usage
+from motet.protocols.recovery import Given, Quarantined
+from motet.protocols.sessions import RunInfo
+from motet.protocols.storage import Row, Statement
+
+INTERRUPTED = "[Interrupted: the host stopped before this was answered]"
+
+RUNS = """
+SELECT run_id, session, agent, user, status, text, created, updated, usage, detail FROM runs"""
+
+# A child comes before the run that awaits its result; it is the only run of its session.
+UNFINISHED = f"""
+{RUNS} WHERE status IN ('queued', 'running')
+ORDER BY session IN (SELECT session FROM sessions WHERE parent IS NOT NULL) DESC,
+         CASE WHEN session IN (SELECT session FROM sessions WHERE parent IS NOT NULL)
+         THEN -rowid END, created, rowid"""
+
+STEPS = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
+
+# The children that a run did not wait for. The last row of a child is its answer.
+BACKGROUND_CHILDREN = """
+SELECT run_id, runs.agent, status, detail,
+       (SELECT body FROM messages WHERE messages.session = runs.session ORDER BY pos DESC LIMIT 1)
+FROM sessions JOIN runs USING (session)
+WHERE parent = ? AND beside ORDER BY runs.rowid"""
+
+# With the last sign of life of the run's session, which may be an event.
+LEFT = """
+SELECT run_id, coalesce(given, ''),
+       max(runs.updated, coalesce((
+           SELECT ts FROM events WHERE stream = 'session:' || runs.session
+           ORDER BY seq DESC LIMIT 1), 0)),
+       coalesce((SELECT tries FROM resumptions WHERE resumptions.session = runs.session), 0),
+       (SELECT since FROM resumptions WHERE resumptions.session = runs.session) IS NOT NULL,
+       EXISTS (SELECT 1 FROM sessions WHERE sessions.session = runs.session
+               AND parent IS NOT NULL)
+FROM runs WHERE status IN ('queued', 'running')"""
+
+SLACK = 60.0
+"""Seconds by which the clock may have been put back while a run went on."""
+
+
+def since(session: str, created: str) -> str:
+    """SQL: skip the events from before a run began, without reading them."""
+    return (
+        f"seq > coalesce((SELECT seq FROM events WHERE stream = 'session:' || {session}"
+        f" AND ts < {created} - {SLACK} ORDER BY seq DESC LIMIT 1), 0)"
+    )
+
+
+PUBLISHED = f"""
+SELECT event, coalesce(json_extract(data, '$.id'), ''), json_extract(data, '$.i'),
+       json_extract(data, '$.role'), json_extract(data, '$.text')
+FROM events
+WHERE stream = 'session:' || ?1 AND run_id = ?2 AND {since("?1", "?3")}
+  AND event IN ('input.accepted', 'run.started', 'run.resumed', 'message', 'tool.call',
+                'tool.result')
+ORDER BY seq"""
+
+TRACE = "SELECT spans, started, errors FROM traces WHERE run_id = ?"
+
+TRY = """
+INSERT INTO resumptions (session, tries) VALUES (?, 1)
+ON CONFLICT (session) DO UPDATE SET tries = tries + 1"""
+SETTLED = "DELETE FROM resumptions WHERE session = ? AND since IS NULL"
+ALL_SETTLED = "DELETE FROM resumptions WHERE since IS NULL"
+QUARANTINE = "UPDATE resumptions SET since = ?2 WHERE session = ?1 AND since IS NULL RETURNING 1"
+RELEASE = "DELETE FROM resumptions WHERE session = ? AND since IS NOT NULL RETURNING 1"
+QUARANTINED = """
+SELECT session, coalesce(owner, ''), tries, since
+FROM resumptions LEFT JOIN sessions USING (session)
+WHERE since IS NOT NULL ORDER BY since, session"""
+
+_FORGET_STEPS = "DELETE FROM steps WHERE run_id = ? AND step >= 0"
+_ADD_STEP = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
+
+_given = msgspec.json.Decoder(Given)
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class LeftRun:
+    """An unfinished run of a host that has ended.
+
+    Attributes:
+        given: how to resume it; None: it belonged to a caller that is gone.
+        seen: the last sign of life of its session, Unix seconds.
+        tries: hosts in a row that died while they resumed its session.
+        aside: its session is quarantined.
+        rows: its journal, without what cannot be read; then it is ``broken``.
+        heard: its published events, each with the id of its call if it has one.
+        spans, started, errors: of its trace.
+        late: the events to publish before it goes on.
+    """
+
+    info: RunInfo
+    given: Given | None
+    seen: float
+    tries: int = 0
+    aside: bool = False
+    rows: tuple[ChatMessage, ...] = ()
+    broken: bool = False
+    heard: tuple[tuple[str, str], ...] = ()
+    spans: int = 0
+    started: float = 0.0
+    errors: int = 0
+    late: tuple[AnyEvent, ...] = ()
+
+
+def run_info(row: Row) -> RunInfo:
+    return struct(row, RunInfo, json_columns={"usage": Usage})
+
+
+def is_lost(row: Row) -> bool:
+    """Whether a row of :data:`LEFT` has no way to be resumed."""
+    return not row[1]
+
+
+def left_run(
+    info: RunInfo,
+    row: Row,
+    steps: Iterable[Row] = (),
+    heard: Sequence[Row] = (),
+    trace: Sequence[Row] = (),
+) -> LeftRun:
+    """From a row of :data:`LEFT`, and from the run's journal, events and trace."""
+    _, text, seen, tries, aside, is_child = row
+    given: Given | None = None
+    if text and not is_child:
+        try:
+            given = _given.decode(str(text))
+        except msgspec.MsgspecError:  # of a newer motet
+            given = None
+    rows: list[ChatMessage] = []
+    broken = False
+    for _, body in steps:
+        try:
+            rows.append(decode_message(body))
+        except msgspec.MsgspecError:
+            broken = True
+    spans, started, errors = trace[0] if trace else (0, info.updated, 0)
+    return LeftRun(
+        info=info,
+        given=given,
+        seen=float(seen or 0),
+        tries=int(tries or 0),
+        aside=bool(aside),
+        rows=tuple(rows),
+        broken=broken,
+        heard=tuple((str(row[0]), str(row[1])) for row in heard),
+        spans=int(spans or 0),
+        started=float(started or info.updated),
+        errors=int(errors or 0),
+    )
+
+
+def replace_journals(runs: Iterable[tuple[str, Sequence[ChatMessage]]]) -> list[Statement]:
+    """Make these rows the journal of each run that has begun, without gaps."""
+    statements: list[Statement] = []
+    for run_id, rows in runs:
+        if not rows:
+            continue
+        numbered = tuple((run_id, at, encode_message(row)) for at, row in enumerate(rows))
+        statements += [Statement(_FORGET_STEPS, (run_id,)), Statement(_ADD_STEP, each=numbered)]
+    return statements
+
+
+def quarantined(row: Row) -> Quarantined:
+    return struct(row, Quarantined, strict=False)
+
+
+def child_ended(row: Row) -> EndedChild:
+    """A row of :data:`BACKGROUND_CHILDREN`."""
+    run_id, agent, status, detail, body = row
+    output = "" if body is None or status != "completed" else decode_message(body).text
+    why = "" if status == "completed" else detail
+    fields = {"run_id": run_id, "agent": agent, "status": status, "output": output, "detail": why}
+    return msgspec.convert(fields, EndedChild)
+
+
+def interrupted_rows(run: RunInfo, steps: Iterable[Row]) -> tuple[ChatMessage, ...]:
+    """The whole transcript of a run that the end of its host interrupted.
+
+    Calls without a result get the result *unknown*. A run whose answer was journalled keeps it, and
+    gets no row about a missing answer. A journalled input is what the gates made of it.
+    """
+    journal: list[ChatMessage] = []
+    for step, body in steps:
+        try:
+            journal.append(decode_message(body))
+        except msgspec.MsgspecError as error:
+            # One unreadable row must not cost the others.
+            _log.error("step %s of run %s is left out: %s", step, run.run_id, error)
+    if not (journal and isinstance(journal[0], UserMessage)):
+        journal.insert(0, UserMessage(run.text))
+    rows = close_calls(journal, outcome="unknown")
+    match rows[-1]:
+        case AssistantMessage(calls=()):
+            return rows
+        case _:
+            return (*rows, AssistantMessage(INTERRUPTED, note="interrupted"))

@@ -1,0 +1,346 @@
+"""Inputs and runs: statements and handlers.
+
+A transaction does not branch. Each statement says how many rows it must return or change; with
+any other number the whole transaction is rolled back. Invariants: a key, its session and its run
+are stored together or not at all; a run that has ended is never changed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from motet.actors.storage import recovery
+from motet.actors.storage.approval_states import transition
+from motet.actors.storage.context_cache import ContextCache
+from motet.actors.storage.events import END_STEP, event_of, text_of
+from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
+from motet.actors.storage.recovery import RUNS, run_info
+from motet.actors.storage.rows import (
+    Query,
+    clamped,
+    decode_message,
+    encode_message,
+    role_of,
+    to_json,
+    where,
+)
+from motet.actors.storage.run_journal import RunJournal, add_step
+from motet.actors.storage.session_settings import add_escalation
+from motet.actors.storage.session_transcripts import TOUCH_SESSION
+from motet.actors.storage.table_store import AT_ONCE, TableStore, rows_of
+from motet.actors.transcript.grammar import close_calls, recovered_rows
+from motet.protocols.chat import ChatMessage
+from motet.protocols.errors import NotFound
+from motet.protocols.events import InputEnd, InputSteered, RunInterrupted
+from motet.protocols.models import Usage
+from motet.protocols.queueing import JoinInputs
+from motet.protocols.sessions import (
+    FINAL,
+    Accepted,
+    AcceptInput,
+    EndsToTell,
+    EndToTell,
+    EnterRun,
+    FinishRun,
+    GetRun,
+    HandOver,
+    ListBeside,
+    ListRuns,
+    NewInput,
+    RecordIntent,
+    RecoverRuns,
+    RunInfo,
+    SessionContext,
+)
+from motet.protocols.storage import ExpectationFailed, Row, SqlValue, Statement, storable
+from motet.runtime import handles
+
+CLAIM_SESSION = """
+INSERT INTO sessions (session, agent, owner, created, updated, parent, beside)
+VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6)
+ON CONFLICT (session) DO UPDATE
+SET agent = excluded.agent, updated = max(updated, excluded.updated)
+WHERE owner = excluded.owner"""
+
+HAS_ROWS = "SELECT 1 FROM messages WHERE session = ? LIMIT 1"
+
+_ADD_RUN = """
+INSERT INTO runs (run_id, session, agent, user, status, text, created, updated, given)
+VALUES (?1, ?2, ?3, ?4, 'queued', ?5, ?6, ?6, nullif(?7, ''))"""
+
+_JOIN_TEXT = """
+UPDATE runs SET text = ?2, updated = ?3 WHERE run_id = ?1 AND status = 'queued' RETURNING 1"""
+
+_SET_USAGE = "UPDATE runs SET usage = ? WHERE run_id = ?"
+
+# With ``IN`` and a list of three SQLite would build a table to look into.
+END_RUN = """
+UPDATE runs SET status = ?2, usage = ?3, detail = ?4, updated = ?5
+WHERE run_id = ?1 AND (status = 'queued' OR status = 'running' OR status = 'waiting')"""
+
+_ADD_MESSAGE = """
+INSERT INTO messages (session, pos, run_id, ts, role, body)
+VALUES (?1, 1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0), ?2, ?3, ?4, ?5)"""
+
+_CLEAR_STEPS = "DELETE FROM steps WHERE run_id = ?"
+
+# The event of a run's end, until it stands in the event journal (``storage/events.py``).
+_ADD_END = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?)"
+_ENDS = f"""
+SELECT session, run_id, body FROM steps JOIN runs USING (run_id)
+WHERE step = {END_STEP} ORDER BY updated, runs.rowid"""
+
+_WITHDRAW_APPROVALS = transition("withdraw", "resolved = ?2", "run_id = ?1")
+
+_HAND_RUN_OVER = """
+UPDATE runs SET agent = ?2 WHERE run_id = ?1 AND status IN ('queued', 'running')"""
+
+_HAND_SESSION_OVER = """
+UPDATE sessions SET agent = ?2
+WHERE session = (SELECT session FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running'))"""
+
+RUN = f"{RUNS} WHERE run_id = ?"
+_BACKGROUND_RUNS = f"""
+{RUNS} WHERE session IN (SELECT session FROM sessions WHERE parent = ? AND beside)
+ORDER BY rowid"""
+
+_NO_USAGE = to_json(Usage())
+_log = logging.getLogger(__name__)
+
+
+def input_statements(new: NewInput, now: float) -> tuple[Statement, ...]:
+    """Store an input. ``CLAIM_KEY`` or :data:`CLAIM_SESSION` fails for one it cannot have."""
+    session = (new.session, new.agent, new.user, now, new.parent, int(new.beside))
+    run = (new.run_id, new.session, new.agent, new.user, storable(new.text), now, new.given)
+    stored = (
+        Statement(CLAIM_SESSION, session, changes=1),
+        Statement(HAS_ROWS, (new.session,)),
+        Statement(_ADD_RUN, run),
+    )
+    if new.key is None:
+        return stored
+    return (
+        *claim_key(new.user, new.method, new.key, new.body_hash, new.run_id, now),
+        *stored,
+    )
+
+
+def join_statements(request: JoinInputs, now: float) -> tuple[Statement, ...]:
+    """A statement fails when the input, or one that joins it, has begun or ended."""
+    text = Statement(_JOIN_TEXT, (request.run_id, storable(request.text), now), expect=1)
+    return (text, *_steered(request.inputs, request.run_id, now))
+
+
+def enter_statements(request: EnterRun, now: float) -> tuple[Statement, ...]:
+    """Inputs enter a run; a statement fails when it, or one of them, has ended before."""
+    steps = enumerate(request.rows, request.step)
+    return (
+        *(add_step(request.run_id, step, row, must=True) for step, row in steps),
+        *_steered(request.inputs, request.run_id, now),
+    )
+
+
+def _steered(inputs: tuple[str, ...], run_id: str, now: float) -> tuple[Statement, ...]:
+    """Inputs end because another run answers them."""
+    detail = f"it has entered {run_id}"
+    return (
+        *(
+            Statement(END_RUN, (one, "steered", _NO_USAGE, detail, now), changes=1)
+            for one in inputs
+        ),
+        *(_keep_end(one, InputSteered(run_id)) for one in inputs),
+    )
+
+
+def finish_statements(
+    request: FinishRun, messages: tuple[tuple[SqlValue, ...], ...], session: str, now: float
+) -> tuple[Statement, ...]:
+    """End a run with these rows of ``messages``; the first fails when it has ended before."""
+    run_id, usage, detail = request.run_id, to_json(request.usage), storable(request.detail)
+    escalation = request.escalation
+    return (
+        Statement(END_RUN, (run_id, request.status, usage, detail, now), changes=1),
+        *((add_escalation(run_id, escalation, now),) if escalation else ()),
+        *((Statement(_WITHDRAW_APPROVALS, (run_id, now)),) if request.withdraw else ()),
+        *((Statement(_ADD_MESSAGE, each=messages),) if messages else ()),
+        Statement(_CLEAR_STEPS, (run_id,)),
+        *((_keep_end(run_id, request.event),) if request.event else ()),
+        Statement(TOUCH_SESSION, (session, now)),
+    )
+
+
+def _keep_end(run_id: str, event: InputEnd) -> Statement:
+    return Statement(_ADD_END, (run_id, END_STEP, text_of(event)))
+
+
+def runs_query(request: ListRuns) -> Query:
+    condition, params = where(
+        ("user = ?", request.user), ("session = ?", request.session), ("status = ?", request.status)
+    )
+    sql = f"{RUNS}{condition} ORDER BY created DESC, rowid DESC LIMIT ?"
+    return sql, (*params, clamped(request.limit))
+
+
+def _end_to_tell(row: Row) -> EndToTell:
+    session, run_id, body = row
+    return EndToTell(str(session), str(run_id), event_of(str(body)))
+
+
+class RunTables(TableStore):
+    """Handles inputs and runs for :class:`SessionStore`, which sets the fields."""
+
+    _contexts: ContextCache
+    _journal: RunJournal
+    _unfinished: dict[str, str]
+    """Sessions of the runs that this incarnation has accepted."""
+
+    # Inputs
+
+    @handles(AcceptInput, concurrent=AT_ONCE)
+    async def accept(self, request: AcceptInput) -> Accepted:
+        new = request.input
+        while True:
+            statements = input_statements(new, self._clock())
+            token = self._contexts.begin_read(new.session)
+            try:
+                answer = await self._write(statements)
+            except ExpectationFailed as failed:
+                if failed.sql != CLAIM_KEY:
+                    raise NotFound(f"no session {new.session!r}") from None
+            else:
+                self._unfinished[new.run_id] = new.session
+                if not rows_of(HAS_ROWS, statements, answer):
+                    # A fresh session: its first turn need not read an empty context.
+                    self._contexts.end_read(new.session, token, SessionContext(), 0)
+                return Accepted(new.run_id)
+            first = await first_use(
+                self._readers, new.user, new.method, new.key or "", new.body_hash
+            )
+            if first is not None:
+                return Accepted(first, duplicate=True)
+
+    @handles(JoinInputs, concurrent=AT_ONCE)
+    async def join_inputs(self, request: JoinInputs) -> None:
+        if not await self._succeeds(join_statements(request, self._clock())):
+            raise NotFound(f"no queued run {request.run_id!r}, or none of its inputs")
+        for one in request.inputs:
+            self._unfinished.pop(one, None)
+
+    # Runs that go on
+
+    @handles(RecordIntent, concurrent=AT_ONCE)
+    async def record_intent(self, request: RecordIntent) -> None:
+        """Raises ``NotFound`` for a run that is unknown or has ended: its calls must not start.
+
+        Earlier steps that are still in the journal are written in the same transaction, so each
+        step added before is on disk with the intent, whichever commit comes first. Writing a step
+        twice is harmless.
+        """
+        run_id, usage = request.run_id, request.usage
+        steps = self._journal.pending(run_id)
+        intent = add_step(run_id, request.step, request.row, must=True)
+        spent = () if usage is None else (Statement(_SET_USAGE, (to_json(usage), run_id)),)
+        if not await self._succeeds((*steps, intent, *spent)):
+            raise NotFound(f"no unfinished run {run_id!r}")
+        self._journal.written(run_id, steps)
+
+    @handles(EnterRun, concurrent=AT_ONCE)
+    async def enter_run(self, request: EnterRun) -> None:
+        """Writes the pending steps as an intent does. Raises ``NotFound`` when one has ended."""
+        steps = self._journal.pending(request.run_id)
+        if not await self._succeeds((*steps, *enter_statements(request, self._clock()))):
+            raise NotFound(f"no unfinished run {request.run_id!r}, or none of its inputs")
+        self._journal.written(request.run_id, steps)
+        for one in request.inputs:
+            self._unfinished.pop(one, None)
+
+    @handles(HandOver, concurrent=AT_ONCE)
+    async def hand_over(self, request: HandOver) -> None:
+        params = (request.run_id, request.agent)
+        await self._write(
+            (Statement(_HAND_RUN_OVER, params), Statement(_HAND_SESSION_OVER, params))
+        )
+
+    # Ends of runs
+
+    @handles(FinishRun, concurrent=AT_ONCE)
+    async def finish(self, request: FinishRun) -> None:
+        """Raises ``NotFound`` for an unknown run; one that has ended stays as it is."""
+        if request.status not in FINAL:
+            raise ValueError(f"a run ends as one of {sorted(FINAL)}, not {request.status!r}")
+        closed = close_calls(request.rows, outcome="unknown")
+        if closed != request.rows:
+            _log.error("run %s left calls without a result: they are unknown", request.run_id)
+        session = self._unfinished.get(request.run_id)
+        if session is None:  # accepted by another incarnation, or it has ended
+            run = await self.get_run(GetRun(request.run_id))
+            if run is None:
+                raise NotFound(f"no run {request.run_id!r}")
+            session = run.session
+        await self._end(request, session, closed)
+
+    async def _end(
+        self, request: FinishRun, session: str, transcript: tuple[ChatMessage, ...]
+    ) -> bool:
+        """End a run; False when it has ended before."""
+        run_id, now = request.run_id, self._clock()
+        bodies = [encode_message(row) for row in transcript]
+        messages = tuple(
+            [
+                (session, run_id, now, role_of(row), body)
+                for row, body in zip(transcript, bodies, strict=True)
+            ]
+        )
+        statements = finish_statements(request, messages, session, now)
+        with self._contexts.changing(session) as change:
+            if not await self._succeeds(statements):
+                return False
+            # The cache holds what a reader would decode, not what the run had in hand.
+            change.add([decode_message(body) for body in bodies], sum(map(len, bodies)))
+        self._unfinished.pop(run_id, None)
+        self._journal.discard(run_id)
+        return True
+
+    @handles(RecoverRuns)
+    async def recover(self, request: RecoverRuns) -> tuple[RunInfo, ...]:
+        """Interrupt the runs that another host left, each with a valid transcript."""
+        interrupted: list[RunInfo] = []
+        for run in await self._read(run_info, recovery.UNFINISHED):
+            if run.run_id in request.keep or run.run_id not in (request.only or (run.run_id,)):
+                continue
+            why = request.reasons.get(run.run_id, "")
+            steps = await self._readers.read(recovery.STEPS, (run.run_id,))
+            children = await self._read(
+                recovery.child_ended, recovery.BACKGROUND_CHILDREN, (run.run_id,)
+            )
+            transcript = recovered_rows(recovery.interrupted_rows(run, steps), children)
+            end = FinishRun(
+                run_id=run.run_id,
+                status="interrupted",
+                rows=transcript,
+                usage=run.usage,
+                detail=why or "the host stopped",
+                event=RunInterrupted(why or "the host ended during this run"),
+            )
+            if await self._end(end, run.session, transcript):
+                ended = await self.get_run(GetRun(run.run_id))
+                interrupted += [ended] if ended is not None else []
+        return tuple(sorted(interrupted, key=lambda run: run.created))
+
+    @handles(EndsToTell)
+    async def ends_to_tell(self, _: EndsToTell) -> tuple[EndToTell, ...]:
+        return await self._read(_end_to_tell, _ENDS)
+
+    # Reading
+
+    @handles(ListRuns, concurrent=AT_ONCE)
+    async def list_runs(self, request: ListRuns) -> tuple[RunInfo, ...]:
+        return await self._read(run_info, *runs_query(request))
+
+    @handles(GetRun, concurrent=AT_ONCE)
+    async def get_run(self, request: GetRun) -> RunInfo | None:
+        return await self._read_one(run_info, RUN, (request.run_id,))
+
+    @handles(ListBeside, concurrent=AT_ONCE)
+    async def list_beside(self, request: ListBeside) -> tuple[RunInfo, ...]:
+        return await self._read(run_info, _BACKGROUND_RUNS, (request.run_id,))

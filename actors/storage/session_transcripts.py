@@ -1,0 +1,315 @@
+"""Sessions, their transcripts and their summaries: statements and handlers.
+
+Invariants: rows of ``messages`` are only added, each at the next position of its session. The
+start pointer of a session only moves forward, and at least one row stands behind a summary. A
+model is shown the rows from the pointer on, and the summary that ends there; so a reset leaves
+older summaries on disk and out of sight. A deleted session goes whole, with those of its
+sub-agents, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from motet.actors.storage.context_cache import ContextCache
+from motet.actors.storage.idempotency import CLAIM_KEY, claim_key, first_use
+from motet.actors.storage.rows import (
+    Query,
+    clamped,
+    decode_message,
+    encode_message,
+    role_of,
+    struct,
+    where,
+)
+from motet.actors.storage.table_store import AT_ONCE, TableStore, rows_of
+from motet.protocols.chat import ChatMessage
+from motet.protocols.errors import NotFound
+from motet.protocols.sessions import (
+    Accepted,
+    DeleteSession,
+    GetSession,
+    HistoryRow,
+    InjectRows,
+    ListSessions,
+    LoadContext,
+    LoadTranscript,
+    MarkFlushed,
+    ReadHistory,
+    ResetSession,
+    SessionBusy,
+    SessionContext,
+    SessionInfo,
+    StoreSummary,
+)
+from motet.protocols.storage import ExpectationFailed, Row, Statement, StorageError, storable
+from motet.runtime import handles
+
+HISTORY_LIMIT = 200
+
+# Sessions
+
+_SESSIONS = """
+SELECT session, agent, owner, created, updated,
+       (SELECT coalesce(max(pos), 0) FROM messages WHERE messages.session = sessions.session),
+       EXISTS (SELECT 1 FROM escalations
+               WHERE escalations.session = sessions.session AND decision IS NULL)
+FROM sessions"""
+SESSION = f"{_SESSIONS} WHERE session = ?"
+
+TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?2) WHERE session = ?1"
+
+_RESET_SESSION = """
+UPDATE sessions
+SET updated = max(updated, ?2),
+    start_pos = 1 + coalesce((SELECT max(pos) FROM messages WHERE session = ?1), 0)
+WHERE session = ?1
+RETURNING 1"""
+
+# Transcripts
+
+# A summary names the start pointer that it has moved; a reset leaves no summary.
+TRANSCRIPT = """
+WITH RECURSIVE starts (at) AS (
+    SELECT start_pos FROM sessions WHERE session = ?1
+    UNION SELECT from_pos FROM summaries JOIN starts ON session = ?1 AND start_pos = at
+)
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ?1 AND pos >= (SELECT min(at) FROM starts)
+ORDER BY pos"""
+
+HISTORY = """
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ? AND pos < ? ORDER BY pos DESC LIMIT ?"""
+
+PAGE = """
+SELECT pos, run_id, ts, body FROM messages
+WHERE session = ? AND pos > ? ORDER BY pos LIMIT ?"""
+
+INJECT = "chat.inject"
+"""The method of the keys of injected rows."""
+
+_INJECT_ROW = """
+INSERT INTO messages (session, pos, run_id, ts, role, body)
+SELECT session,
+       1 + coalesce((SELECT max(pos) FROM messages WHERE messages.session = ?1), 0),
+       ?2, ?3, ?4, ?5
+FROM sessions WHERE session = ?1
+RETURNING 1"""
+
+# Summaries
+
+CONTEXT = """
+SELECT messages.pos, run_id, ts, body,
+       CASE WHEN pos = start_pos THEN
+           (SELECT text FROM summaries
+            WHERE summaries.session = ?1 AND summaries.start_pos = sessions.start_pos)
+       END,
+       flushed IS start_pos
+FROM sessions JOIN messages ON messages.session = ?1 AND pos >= start_pos
+WHERE sessions.session = ?1
+ORDER BY pos"""
+
+_MOVE_START = """
+UPDATE sessions SET start_pos = ?3
+WHERE session = ?1 AND start_pos = ?2 AND ?3 > ?2
+  AND EXISTS (SELECT 1 FROM messages WHERE session = ?1 AND pos >= ?3)
+RETURNING 1"""
+
+_ADD_SUMMARY = """
+INSERT INTO summaries (session, start_pos, from_pos, created, text) VALUES (?, ?, ?, ?, ?)"""
+
+_MARK_FLUSHED = "UPDATE sessions SET flushed = ?2 WHERE session = ?1 AND start_pos = ?2 RETURNING 1"
+
+# Deletion
+
+_BUSY = "SELECT 1 FROM runs WHERE session = ? AND status IN ('queued', 'running', 'waiting')"
+_COUNT_ROWS = "SELECT count(*) FROM messages WHERE session = ?"
+
+# The sessions of runs that the session's runs have started, and so on.
+_CHILD_SESSIONS = """
+WITH RECURSIVE below (session) AS (
+    SELECT ?1 UNION
+    SELECT sessions.session FROM below JOIN runs USING (session)
+    JOIN sessions ON sessions.parent = runs.run_id
+)
+SELECT session FROM below WHERE session <> ?1"""
+
+# Rows that refer to others are deleted before these.
+_DELETIONS = (
+    "DELETE FROM steps WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM idempotency WHERE run_id IN (SELECT run_id FROM runs WHERE session = ?)",
+    "DELETE FROM escalations WHERE session = ?",
+    "DELETE FROM approvals WHERE session = ?",
+    "DELETE FROM messages WHERE session = ?",
+    "DELETE FROM summaries WHERE session = ?",
+    "DELETE FROM runs WHERE session = ?",
+    "DELETE FROM events WHERE stream = 'session:' || ?",
+    "DELETE FROM agent_errors WHERE session_id = ?",
+    "DELETE FROM results WHERE session = ?",
+    "DELETE FROM spans WHERE run_id IN (SELECT run_id FROM traces WHERE session = ?)",
+    "DELETE FROM traces WHERE session = ?",
+    "DELETE FROM memories WHERE session = ?",
+    "DELETE FROM resumptions WHERE session = ?",
+    "DELETE FROM conversations WHERE session = ?",
+    # The answer of a command may quote any session of its user.
+    "DELETE FROM idempotency WHERE answer IS NOT NULL"
+    " AND user = (SELECT owner FROM sessions WHERE session = ?)",
+    "DELETE FROM sessions WHERE session = ?",
+)
+
+
+def history_query(session: str, before: int | None, limit: int) -> Query:
+    """The newest rows before a position, newest first."""
+    end = before if before is not None else 2**62
+    return HISTORY, (session, end, clamped(limit, HISTORY_LIMIT))
+
+
+def history_row(row: Row) -> HistoryRow:
+    pos, run_id, ts, body = row
+    try:
+        fields = {"pos": pos, "run_id": run_id, "ts": ts, "row": decode_message(body)}
+        return msgspec.convert(fields, HistoryRow)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"row {pos!r} of run {run_id!r} cannot be read: {error}") from error
+
+
+def context(found: Sequence[Row]) -> SessionContext:
+    """The rows of :data:`CONTEXT`. A session without visible rows has no visible summary."""
+    if not found:
+        return SessionContext()
+    return SessionContext(
+        start_pos=history_row(found[0][:4]).pos,
+        summary=str(found[0][4] or ""),
+        rows=tuple(history_row(row[:4]).row for row in found),
+        flushed=bool(found[0][5]),
+    )
+
+
+def sessions_query(request: ListSessions) -> Query:
+    """One page, with all sessions of its last time stamp: the cursor would skip the others."""
+    condition, params = where(
+        ("(? OR parent IS NULL)", int(request.children)),
+        ("owner = ?", request.owner),
+        ("updated < ?", request.cursor),
+    )
+    last = f"SELECT updated FROM sessions{condition} ORDER BY updated DESC LIMIT 1 OFFSET ?"
+    page = f"{condition} AND updated >= coalesce(({last}), -1)"
+    sql = f"{_SESSIONS}{page} ORDER BY updated DESC, rowid DESC"
+    return sql, (*params, *params, clamped(request.limit) - 1)
+
+
+def session_info(row: Row) -> SessionInfo:
+    return struct(row, SessionInfo, strict=False)
+
+
+class TranscriptTables(TableStore):
+    """Handles sessions, transcripts and summaries for :class:`SessionStore`, which sets fields."""
+
+    _contexts: ContextCache
+
+    @handles(ListSessions, concurrent=AT_ONCE)
+    async def list_sessions(self, request: ListSessions) -> tuple[SessionInfo, ...]:
+        return await self._read(session_info, *sessions_query(request))
+
+    @handles(GetSession, concurrent=AT_ONCE)
+    async def get_session(self, request: GetSession) -> SessionInfo | None:
+        return await self._read_one(session_info, SESSION, (request.session,))
+
+    @handles(ResetSession, concurrent=AT_ONCE)
+    async def reset(self, request: ResetSession) -> None:
+        """Raises ``NotFound``."""
+        statement = Statement(_RESET_SESSION, (request.session, self._clock()), expect=1)
+        with self._contexts.changing(request.session):
+            if not await self._succeeds((statement,)):
+                raise NotFound(f"no session {request.session!r}")
+
+    @handles(DeleteSession)
+    async def delete(self, request: DeleteSession) -> int:
+        found = await self._readers.read(_CHILD_SESSIONS, (request.session,))
+        sessions = (*(str(child) for (child,) in found), request.session)
+        statements = (
+            Statement(_BUSY, (request.session,), expect=0),
+            Statement(_COUNT_ROWS, (request.session,)),
+            *(Statement(sql, (session,)) for session in sessions for sql in _DELETIONS),
+        )
+        try:
+            with self._contexts.changing(request.session):
+                answer = await self._write(statements)
+        except ExpectationFailed:
+            raise SessionBusy(
+                f"session {request.session!r} has an input that is not answered yet: "
+                "stop it, then delete it"
+            ) from None
+        ((count,),) = rows_of(_COUNT_ROWS, statements, answer)
+        return int(count or 0)
+
+    @handles(LoadTranscript, concurrent=AT_ONCE)
+    async def load(self, request: LoadTranscript) -> tuple[ChatMessage, ...]:
+        found = await self._read(history_row, TRANSCRIPT, (request.session,))
+        return tuple(one.row for one in found)
+
+    @handles(ReadHistory, concurrent=AT_ONCE)
+    async def read_history(self, request: ReadHistory) -> tuple[HistoryRow, ...]:
+        newest_first = history_query(request.session, request.before, request.limit)
+        return (await self._read(history_row, *newest_first))[::-1]
+
+    @handles(InjectRows, concurrent=AT_ONCE)
+    async def inject(self, request: InjectRows) -> Accepted:
+        session, key = request.session, request.key
+        rows: tuple[ChatMessage, ...] = request.rows
+        bodies = [encode_message(row) for row in rows]
+        while True:
+            now = self._clock()
+            statements = (
+                *claim_key(request.user, INJECT, key, request.body_hash, request.id, now),
+                *(
+                    Statement(_INJECT_ROW, (session, request.id, now, role_of(row), body), expect=1)
+                    for row, body in zip(rows, bodies, strict=True)
+                ),
+                Statement(TOUCH_SESSION, (session, now)),
+            )
+            try:
+                with self._contexts.changing(session) as change:
+                    await self._write(statements)
+                    change.add(list(map(decode_message, bodies)), sum(map(len, bodies)))
+                    return Accepted(request.id)
+            except ExpectationFailed as failed:
+                if failed.sql != CLAIM_KEY:
+                    raise NotFound(f"no session {session!r}") from None
+            first = await first_use(self._readers, request.user, INJECT, key, request.body_hash)
+            if first is not None:
+                return Accepted(first, duplicate=True)
+
+    @handles(LoadContext, concurrent=AT_ONCE)
+    async def load_context(self, request: LoadContext) -> SessionContext:
+        known = self._contexts.get(request.session)
+        if known is not None:
+            return known
+        token = self._contexts.begin_read(request.session)
+        found = await self._readers.read(CONTEXT, (request.session,))
+        loaded = context(found)
+        size = sum(len(str(body)) for _, _, _, body, _, _ in found)
+        self._contexts.end_read(request.session, token, loaded if found else None, size)
+        return loaded
+
+    @handles(StoreSummary, concurrent=AT_ONCE)
+    async def store_summary(self, request: StoreSummary) -> bool:
+        """False when the start pointer has moved since: the summary comes too late."""
+        session, old, new = request.session, request.start_pos, request.next_pos
+        text = storable(request.text)
+        statements = (
+            Statement(_MOVE_START, (session, old, new), expect=1),
+            Statement(_ADD_SUMMARY, (session, new, old, self._clock(), text)),
+        )
+        with self._contexts.changing(session):
+            return await self._succeeds(statements)
+
+    @handles(MarkFlushed, concurrent=AT_ONCE)
+    async def mark_flushed(self, request: MarkFlushed) -> bool:
+        """False when the start pointer has moved since: another cycle has begun."""
+        statement = Statement(_MARK_FLUSHED, (request.session, request.start_pos), expect=1)
+        with self._contexts.changing(request.session):
+            return await self._succeeds((statement,))
