@@ -1,9 +1,10 @@
-"""The process that stands between the host and a command, and outlives neither.
+"""The guard: a process between the host and a command that ends the command with the host.
 
-It is run by path, ``python -I -S guard.py GRACE LIMITS COMMAND...``, with the standard library
-only. Its standard input is the lifeline: a pipe that the host holds open. When the host closes it,
-or dies in whatever way, the guard ends the command. LIMITS is ``NAME=NUMBER`` with commas between;
-``STDIN=7`` among them makes descriptor 7 the standard input of the command, which is else empty.
+It is run by path, ``python -I -S process_guard.py GRACE LIMITS COMMAND...``, with the standard
+library only, since each command waits for its start. Its standard input is the lifeline: a pipe
+that the host holds open. When the host closes it, or dies, the guard ends the command. LIMITS is a
+list of ``NAME=NUMBER`` with commas; ``STDIN=7`` in it makes descriptor 7 the standard input of the
+command, which is empty otherwise.
 
 Invariants:
     - Every descendant of the command is a descendant of the guard, also after a double fork or a
@@ -70,7 +71,7 @@ def send(number: int) -> None:
 
 
 def _is_sandbox(pid: int) -> bool:
-    """Whether it is bubblewrap itself, whose end would be the immediate end of what it holds."""
+    """Whether it is bubblewrap itself, whose end would kill the processes inside it at once."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             return file.read() == b"bwrap\n"
@@ -79,7 +80,7 @@ def _is_sandbox(pid: int) -> bool:
 
 
 def reap() -> dict[int, int]:
-    """The exit statuses of all children that are dead; -1 is a key when no child is left."""
+    """The exit statuses of all dead children; -1 is a key when there is no other child."""
     statuses: dict[int, int] = {}
     while True:
         try:
@@ -111,7 +112,7 @@ class Guard:
         signal.signal(signal.SIGCHLD, _only_wake)
 
     def run(self) -> int:
-        """Run the command; its exit code, 128 and the signal if it was killed by one."""
+        """Run the command and return its exit code, or 128 plus the signal that killed it."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             return _fail("the system has no subreaper (Linux 3.4 or newer is needed)")
@@ -120,7 +121,7 @@ class Guard:
         if self._child == 0:
             self._become_command(libc, guard)
         if self._stdin is not None:
-            os.close(self._stdin)  # whoever writes to it has to learn when the command is gone
+            os.close(self._stdin)  # or the host could write to it after the command has ended
         self._wait_for_command()
         self._end_all()
         if not self._alone:
@@ -132,7 +133,7 @@ class Guard:
             os.setsid()
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != guard:
-                os._exit(128 + signal.SIGKILL)  # it died before the kernel was told to watch it
+                os._exit(128 + signal.SIGKILL)  # the guard died before prctl, which missed it
             stdin = os.open(os.devnull, os.O_RDONLY) if self._stdin is None else self._stdin
             os.dup2(stdin, 0)
             os.close(stdin)
@@ -162,7 +163,7 @@ class Guard:
         self._status = statuses.get(self._child, self._status)
 
     def _end_all(self) -> None:
-        """Ask once, then kill until nothing is left: a fork may race with any single round."""
+        """Send SIGTERM once, then SIGKILL until none is left: a fork may race with any round."""
         self._collect()
         if not self._alone:
             send(signal.SIGTERM)
@@ -179,7 +180,7 @@ class Guard:
 
 
 def _only_wake(_number: int, _frame: object) -> None:
-    """Something must handle SIGCHLD for the wake-up descriptor to be written."""
+    """Do nothing. Python writes to the wake-up descriptor only for signals with a handler."""
 
 
 def _code(status: int) -> int:

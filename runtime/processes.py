@@ -1,16 +1,18 @@
-"""Programs that run beside the host and never outlive it (G2).
+"""Child processes that never outlive the host (G2).
 
 Invariant: when the block of :func:`open_child` has been left, by return, error or cancellation,
-every process that the program started is dead and reaped, unless the kernel could not end it.
+every process that the program started is dead and reaped, unless the kernel could not end it. The
+same holds when :func:`run_command` has ended; it also bounds the output and the time.
 
-On Linux a guard stands between the host and the program. It holds one end of a pipe whose other
-end only the host has, so it notices the end of the host in whatever way, ``kill -9`` included;
-and it is the subreaper of all that the program starts, so that neither a double fork nor a
-``setsid`` gets out of its reach. If somebody kills the guard, the kernel kills the program.
-Elsewhere the program leads a process group, which is killed; a host that is killed leaves it.
+On Linux a guard process (``process_guard.py``) stands between the host and the program. It holds
+one end of a pipe whose other end only the host has, so it notices every end of the host,
+``kill -9`` included. It is the subreaper of all descendants of the program, so that neither a
+double fork nor a ``setsid`` escapes it. If the guard is killed, the kernel kills the program.
+A process group alone would not do: a ``setsid`` leaves it, and it survives a killed host. On other
+systems there is only that.
 
-All that the host starts goes through :func:`open_child`, so that a simulation can put programs of
-its own in the place of the machine's: :func:`started_by`.
+All programs of the host are started by :func:`open_child`, so that a simulation can replace them:
+see :func:`started_by`.
 
     async with open_child(["some-server", "--stdio"], env={"PATH": "/usr/bin"}) as child:
         await child.stdin.send_all(b"hello\n")
@@ -38,13 +40,12 @@ import trio
 from motet.runtime import process_guard as guard
 from motet.runtime.process_guard import PATIENCE
 
-# What is kept of an output of any length: its beginning and its end, in bounded memory.
-
 
 class HeadTail:
-    """The first and the last bytes of a stream; at most ``room`` of them, and as much again.
+    """The first and the last bytes of an output of any length, in bounded memory.
 
-    ``total`` counts all bytes that were added.
+    Its text has at most ``room`` bytes, and it holds at most twice as many. ``total`` counts all
+    bytes that were added.
     """
 
     def __init__(self, room: int) -> None:
@@ -60,16 +61,18 @@ class HeadTail:
         missing = self._head_room - len(self._head)
         self._head += data[:missing]
         self._tail += data[missing:][-self._tail_room :]
+        # Only when the tail has twice its room: cutting it for each piece would copy it each time.
         if len(self._tail) > 2 * self._tail_room:
             del self._tail[: -self._tail_room]
 
     def text(self) -> str:
-        """What was kept, as text; invalid UTF-8 is replaced, and what was left out is counted."""
+        """The kept bytes as text. Invalid UTF-8 is replaced; a line counts the omitted bytes."""
         tail = self._tail[-self._tail_room :]
         cut = self.total - len(self._head) - len(tail)
         if not cut:
             return (self._head + tail).decode("utf-8", "replace")
-        # A character that the cut went through is part of what was left out.
+        # A character that the cut went through is omitted whole: the incremental decoder holds back
+        # its first bytes, and continuation bytes at the beginning of the tail are skipped.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         begin = next((i for i, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
         shown = tail[begin:].decode("utf-8", "replace")
@@ -85,7 +88,7 @@ GUARDED = sys.platform == "linux"
 
 @attrs.frozen
 class Program:
-    """What is to be started; the fields are the arguments of :func:`open_child`."""
+    """A program to start; the fields are the arguments of :func:`open_child`."""
 
     argv: tuple[str, ...]
     cwd: str | Path | None
@@ -97,7 +100,7 @@ class Program:
 
 
 class Process(Protocol):
-    """What is used of a :class:`trio.Process`."""
+    """The part of :class:`trio.Process` that is used here, for simulated programs."""
 
     @property
     def pid(self) -> int: ...
@@ -114,12 +117,12 @@ class Process(Protocol):
 class Child:
     """A running program and its three streams.
 
-    A stream whose program has gone raises ``trio.BrokenResourceError`` when written to, and ends
-    when read. Read both outputs, or the program blocks once a pipe is full.
+    After the end of the program, writing to a stream raises ``trio.BrokenResourceError``, and
+    reading reaches its end. Read both outputs, or the program blocks when a pipe is full.
 
     Attributes:
-        stdin: close it to let the program see the end of its input.
-        pid: of the process that the host waits for: the guard where there is one.
+        stdin: close it to end the input of the program.
+        pid: of the process that the host waits for, which is the guard if there is one.
     """
 
     stdin: trio.abc.SendStream
@@ -135,20 +138,20 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended: its exit code, or 128 and the signal that killed it; None: it runs."""
+        """The exit code, or 128 plus the signal that killed it; None while it runs."""
         code = self._process.returncode
         return code if code is None or code >= 0 else 128 - code
 
     async def wait(self) -> int:
-        """Wait until it has ended, and with it all that it started. Cancelling leaves it alone."""
+        """Wait until it and all its descendants have ended. Cancelled: it is not affected."""
         await self._process.wait()
         assert self.returncode is not None
         return self.returncode
 
     async def answer(self, question: bytes, *, room: int, words: HeadTail) -> bytes | None:
-        """Write to it, close its stdin, and read all that it says until it has ended.
+        """Write ``question``, close its stdin, and return its whole stdout when it has ended.
 
-        ``words`` gets its stderr. None, and it still runs: it has said more than ``room`` bytes.
+        ``words`` gets its stderr. None if it wrote more than ``room`` bytes; then it still runs.
         """
         said = bytearray()
         async with trio.open_nursery() as nursery:
@@ -159,12 +162,12 @@ class Child:
                 if len(said) > room:
                     nursery.cancel_scope.cancel()
                     break
-            # It is gone, and with it all that could write: what is left is in the pipe.
+            # Stdout has ended, so all writers are gone. The rest of stderr is in the pipe.
             nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
         return bytes(said) if len(said) <= room else None
 
     async def _ask(self, question: bytes) -> None:
-        with suppress(trio.BrokenResourceError):  # it has not read all; how it ends says why
+        with suppress(trio.BrokenResourceError):  # it ended before it read all; see its exit code
             await self.stdin.send_all(question)
         await self.stdin.aclose()
 
@@ -173,29 +176,30 @@ class Child:
             words.add(chunk)
 
     async def end(self) -> None:
-        """End it as :meth:`stop` does, and close its streams; again does nothing."""
+        """End it as :meth:`stop` does, and close its streams. Does nothing the second time."""
         await self.stop()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
             await self.stdout.aclose()
             await self.stderr.aclose()
 
     async def stop(self) -> None:
-        """End it with all that it started, and wait until they are gone; again does nothing.
+        """End it and all its descendants, and wait for their end. Does nothing the second time.
 
-        Asks them to (SIGTERM), and kills what is there after the grace. Shielded: takes at most
-        the grace and a few seconds, whatever the program does. What it has said can still be read.
+        Sends SIGTERM, and after the grace SIGKILL. Shielded: takes at most the grace and a few
+        seconds, whatever the program does. Its output can still be read.
         """
         budget = self._grace + 2 * PATIENCE
         with trio.CancelScope(shield=True, deadline=trio.current_time() + budget):
             await self.stdin.aclose()
             await (self._release() if self._lifeline else self._end_group())
+        # Only if the guard itself hangs. The kernel kills the program when the guard dies.
         if self._process.returncode is None:
             self._process.kill()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
                 await self._process.wait()
 
     async def _release(self) -> None:
-        """Let go of the lifeline: the guard ends all that is left, then itself."""
+        """Close the lifeline: the guard ends all remaining processes, then itself."""
         assert self._lifeline is not None
         await self._lifeline.aclose()
         await self._process.wait()
@@ -205,7 +209,7 @@ class Child:
             os.killpg(self.pid, signal.SIGTERM)
             with trio.move_on_after(self._grace):
                 await self._process.wait()
-        with suppress(ProcessLookupError, PermissionError):  # also what has outlived its leader
+        with suppress(ProcessLookupError, PermissionError):  # also those that outlived the leader
             os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()
 
@@ -221,23 +225,23 @@ async def open_child(
     reads: bool = True,
     joined: bool = False,
 ) -> AsyncGenerator[Child]:
-    """Run a program for the length of the block; at its end the program is ended.
+    """Run a program during the block; at the end of the block the program is ended.
 
     Args:
-        argv: the program, looked for in ``PATH`` of ``env``, and its arguments; no shell.
-        cwd: its current directory, default the host's.
-        env: all of its environment, default the host's: think of the keys in it.
+        argv: the program, looked up in ``PATH`` of ``env``, and its arguments; no shell.
+        cwd: its current directory, by default the host's.
+        env: its whole environment, by default the host's, which may hold API keys.
         grace: seconds between asking it to end and killing it.
         limits: names of ``resource.RLIMIT_*`` and their values, for each of its processes; only
             where there is a guard.
-        reads: whether there is something on its stdin; if not, that is ``/dev/null``.
-        joined: whether its stderr comes in its stdout, in the order in which it was written.
+        reads: whether it has a stdin; if not, that is ``/dev/null``.
+        joined: whether its stderr goes into its stdout, in the order of writing.
 
     Raises ``OSError`` when it cannot be started. Cancellation ends it and waits.
     """
     known = dict(os.environ if env is None else env)
     program = Program(tuple(argv), cwd, known, grace, limits or {}, reads, joined)
-    start = _instead.get() or (_start_guarded if GUARDED else _start_group)
+    start = _replacement.get() or (_start_guarded if GUARDED else _start_group)
     child = await start(program)
     try:
         yield child
@@ -249,26 +253,26 @@ Start: TypeAlias = Callable[[Program], Awaitable[Child]]
 """Starts a program; raises ``OSError``. Closing the lifeline of the child has to end it, by
 SIGTERM and after the grace by SIGKILL, as a guard does."""
 
-_instead: ContextVar[Start | None] = ContextVar("who starts programs", default=None)
+_replacement: ContextVar[Start | None] = ContextVar("motet_start_program", default=None)
 
 
 @contextmanager
 def started_by(start: Start) -> Generator[None]:
-    """Have ``start`` run the programs of this context, for the length of the block."""
-    before = _instead.set(start)
+    """Start programs by ``start`` in the block, and in tasks that are started in it."""
+    before = _replacement.set(start)
     try:
         yield
     finally:
-        _instead.reset(before)
+        _replacement.reset(before)
 
 
 def simulated() -> bool:
-    """Whether programs are started by somebody else than this machine; see :func:`started_by`."""
-    return _instead.get() is not None
+    """Whether programs are replaced in this context; see :func:`started_by`."""
+    return _replacement.get() is not None
 
 
 def _look_for(program: Program) -> None:
-    """Raises ``FileNotFoundError``: the guard could only say so in the program's own output."""
+    """Raise ``FileNotFoundError`` here: the guard could only write it into the program's output."""
     name = program.argv[0]
     named = os.path.join(program.cwd or ".", name) if os.path.dirname(name) else name
     if shutil.which(named, path=program.env.get("PATH", os.defpath)) is None:
@@ -329,7 +333,7 @@ def _child(
 
 
 class Nothing(trio.abc.SendStream, trio.abc.ReceiveStream):
-    """The stream that a program does not have: nobody reads it, nothing comes."""
+    """A stream that the program does not have: writing fails, and reading is at its end."""
 
     async def send_all(self, data: object) -> None:  # noqa: ARG002
         await trio.lowlevel.checkpoint()
@@ -346,16 +350,10 @@ class Nothing(trio.abc.SendStream, trio.abc.ReceiveStream):
         await trio.lowlevel.checkpoint()
 
 
-# Running a command under the guard: bounded output, bounded time, nothing left behind (G2).
-#
-# Invariant: when :func:`run_command` has ended, by return, error or cancellation, every process
-# that the command started is dead and reaped, unless the kernel could not end it.
-
-
 class Finished(msgspec.Struct, frozen=True):
-    """How a command ended. ``code`` is 128 and the signal for one that was killed by a signal.
+    """The result of a command. ``code`` is 128 plus the signal if a signal killed it.
 
-    ``total`` counts the bytes of the whole output, of which ``output`` may leave out the middle.
+    ``total`` counts the bytes of the whole output, of which ``output`` may omit the middle.
     """
 
     code: int
@@ -375,8 +373,8 @@ async def run_command(
 ) -> Finished:
     """Run ``argv`` for at most ``timeout`` seconds; ``limits`` as for a child.
 
-    Cancellation ends the command and waits until it is gone, as does the time-out; a moment of
-    grace and then SIGKILL, so that this takes a fraction of a second.
+    Cancellation and time-out end the command and wait for its end: SIGTERM, a moment of grace, then
+    SIGKILL, which takes a fraction of a second.
 
     Raises:
         OSError: it could not be started.
@@ -393,6 +391,8 @@ async def run_command(
                 await child.wait()
         finally:
             await child.stop()
+        # The writers are dead, so the pipe has an end. The limit is for a process in a failing
+        # driver, which cannot be killed and holds the pipe open.
         with trio.move_on_after(PATIENCE):
             await drained.wait()
         nursery.cancel_scope.cancel()
@@ -407,6 +407,6 @@ async def _drain(stdout: trio.abc.ReceiveStream, output: HeadTail, drained: trio
 
 
 def environment() -> dict[str, str]:
-    """All that an unconfined command gets to know of the host's environment: no keys, no tokens."""
+    """The variables that an unconfined command gets from the host: no API keys, no tokens."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {**kept, "LANG": "C.UTF-8"}
