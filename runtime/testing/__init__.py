@@ -1,8 +1,8 @@
 """Deterministic simulation of actors and of anything else on Trio: schedules, faults, laws, replay.
 
-Reading order: ``simulate`` (run a world), ``simulation`` (what a world is given), ``policies`` and
-``scheduler`` (who runs next), ``invariants`` (the laws), ``faults`` and ``sweep``, ``trace`` and
-``replay``, ``guards``; ``strategies`` for Hypothesis.
+Reading order: ``simulate`` (run a world), ``simulation`` (the object a world gets), ``policies``
+and ``scheduler`` (the choice of the next task), ``invariants`` (the laws), ``faults`` and
+``sweep``, ``trace`` and ``replay``, ``guards``; ``strategies`` for Hypothesis.
 """
 
 from motet.runtime.testing.faults import Fault, FaultKind, InjectedCrash

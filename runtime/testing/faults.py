@@ -1,6 +1,6 @@
-"""What can be made to go wrong, and when: one fault at one scheduler step.
+"""Faults: one thing that goes wrong at one scheduler step.
 
-A fault strikes before the task whose turn it is takes step ``step``, so 1 is before anything runs.
+A fault strikes before step ``step`` is taken, so 1 is before anything runs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ FaultKind = Literal["cancel", "crash", "kill", "stop", "delay"]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong.
+    """One fault.
 
     * ``cancel``: the scope that the world named ``target`` by ``may_cancel`` is cancelled;
-    * ``crash``: the actor at path ``target`` fails with :class:`InjectedCrash`; its supervisor
-      decides what follows;
+    * ``crash``: the actor at path ``target`` fails with :class:`InjectedCrash`, and its supervisor
+      decides about a restart;
     * ``stop``: the actor is stopped for ever, with ``grace`` seconds;
-    * ``kill``: the same with none, so its handlers are cancelled at once;
-    * ``delay``: whichever task has its turn waits while others take up to ``length`` steps.
+    * ``kill``: the same without grace, so its handlers are cancelled at once;
+    * ``delay``: the task that would take the step waits while others take up to ``length`` steps.
 
-    A target that is not there at that step is missed.
+    A fault whose target does not exist at that step does not strike.
     """
 
     kind: FaultKind
@@ -44,4 +44,4 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class InjectedCrash(Exception):
-    """What a crash fault raises in an actor."""
+    """The error of an actor that a crash fault hits."""

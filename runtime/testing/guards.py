@@ -32,7 +32,7 @@ from typing import Literal, cast, get_args
 from motet.runtime.testing.lines import blamed, is_installed, is_library
 from motet.runtime.testing.scheduler import Patch, patched, thread_cache
 
-__all__ = ["ALL_GUARDS", "DEFAULT_GUARDS", "Guard", "NotSimulated", "Watchman"]
+__all__ = ["ALL_GUARDS", "DEFAULT_GUARDS", "Guard", "Guards", "NotSimulated"]
 
 Guard = Literal["socket", "thread", "process", "clock"]
 
@@ -49,7 +49,7 @@ _INSTEAD: dict[Guard, str] = {
 
 
 class NotSimulated(RuntimeError):
-    """Something real was used inside a simulation. ``line`` says where."""
+    """Something real was used inside a simulation, at ``line``."""
 
     def __init__(self, guard: Guard, what: str, line: str) -> None:
         super().__init__(
@@ -60,29 +60,29 @@ class NotSimulated(RuntimeError):
         self.line = line
 
 
-class Watchman:
-    """Refuses while ``on_duty``, in the thread it was made in; ``note`` sees every refusal.
+class Guards:
+    """Refuses while ``active``, in the thread it was made in; ``note`` is called with each refusal.
 
-    An actor's supervisor might take the error for a crash and restart it: the note remains.
+    The error alone is not enough: an actor's supervisor may take it for a crash and restart it.
     """
 
     def __init__(self, guards: Collection[Guard], note: Callable[[NotSimulated], None]) -> None:
         unknown = set(guards) - set(get_args(Guard))
         if unknown:
             raise ValueError(f"no such guard: {sorted(unknown)}; there are {get_args(Guard)}")
-        self.on_duty = False
+        self.active = False
         self._note = note
         self._thread = threading.get_ident()
         self._names = [name for name in _guarded_names(guards) if name[0] in guards]
 
     @contextmanager
-    def posted(self) -> Generator[None]:
-        """Stand before all that ``guards`` name, for the time of the block."""
+    def installed(self) -> Generator[None]:
+        """Replace the guarded names in the block."""
         with patched(self._patches()):
             try:
                 yield
             finally:
-                self.on_duty = False
+                self.active = False
 
     def _patches(self) -> Iterator[Patch]:
         for guard, owner, name, shown in self._names:
@@ -93,7 +93,7 @@ class Watchman:
         self, before: Callable[..., object], guard: Guard, what: str
     ) -> Callable[..., object]:
         def refuse(*args: object, **kwargs: object) -> object:
-            if not self.on_duty or threading.get_ident() != self._thread:
+            if not self.active or threading.get_ident() != self._thread:
                 return before(*args, **kwargs)
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the documented way
             if guard == "clock" and is_library(caller):
@@ -106,14 +106,14 @@ class Watchman:
 
 
 def _guarded_names(guards: Collection[Guard]) -> Iterator[tuple[Guard, object, str, str]]:
-    """What each guard stands before: its owner, its name there, and what messages call it."""
+    """The guarded names: the guard, the owner, the name in it, and its name in messages."""
     yield "socket", socket.socket, "__init__", "socket"
     yield "thread", threading.Thread, "start", "threading.Thread"
     yield "thread", thread_cache(), "start_thread_soon", "a thread"
     yield "process", subprocess.Popen, "__init__", "Popen"
     if hasattr(os, "fork"):
         yield "process", os, "fork", "os.fork"
-    if "clock" in guards:  # to look for them takes longer than a small world
+    if "clock" in guards:  # finding them takes longer than a small world
         for owner, name, shown in _clock_names():
             yield "clock", owner, name, shown
 
@@ -128,7 +128,7 @@ _FUNCTIONS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "s
 
 
 def _clock_names() -> Iterator[tuple[object, str, str]]:
-    """Owner, name in it, and what a message calls it."""
+    """The names of clocks: the owner, the name in it, and its name in messages."""
     functions: dict[int, str] = {}
     for name in _FUNCTIONS:
         functions[id(getattr(time, name))] = f"time.{name}"
@@ -158,17 +158,17 @@ def _modules_of_the_program() -> Iterator[ModuleType]:
 
 
 class _Constructors:
-    """The class methods of a class written in C, which itself refuses to have them set."""
+    """The class methods of a class written in C, whose attributes Python cannot set."""
 
     def __init__(self, owner: type) -> None:
-        # What its read-only view refers to.
+        # `__dict__` is a read-only view; the garbage collector gives the dict behind it.
         seen = cast("list[object]", gc.get_referents(owner.__dict__))
         names = [cast("dict[str, object]", one) for one in seen if isinstance(one, dict)]
         object.__setattr__(self, "_owner", owner)
         object.__setattr__(self, "_names", names[0] if names else {})
 
     def has(self, name: str) -> bool:
-        """Whether this interpreter lets us at it."""
+        """Whether this interpreter gives access to it."""
         names: dict[str, object] = object.__getattribute__(self, "_names")
         return name in names
 

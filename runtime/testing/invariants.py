@@ -1,22 +1,22 @@
-"""The guarantees as laws of what can be seen of a system, looked at after every step.
+"""The guarantees as laws over the statistics of a system, checked after every step.
 
-Of themselves, for every actor of a watched system:
+For every actor of a watched system:
 
 * G2  a dead actor has no mail, no running handler and no waiting sender; when the world is over,
       every actor is dead;
 * G4  accepted = handled + withdrawn + dead-lettered + stashed + queued + running, none negative,
-      and what is counted never becomes less;
+      and no counter decreases;
 * G5  no more handlers run than the actor declared: one in the turn and the concurrent ones;
-* G6  once an actor ends, no handler begins: only those that ran may still finish;
+* G6  once an actor ends, no handler begins: only the running ones may still finish;
 * G13 queued and stashed messages do not exceed the capacity.
 
-With what the world tells (:class:`Asks`, :class:`Turns`), since the kernel knows no request ids:
+With reports of the world (:class:`Asks`, :class:`Turns`), since the kernel has no request ids:
 
 * G1  no handler works for a request whose asker has resumed;
 * G3  every ask has exactly one outcome, and the answer is its own;
 * G5  at most one handler of an actor is in the turn.
 
-The laws are pure functions; :class:`Watch` applies them to what has changed.
+The laws are pure functions; :class:`Watch` applies them to the actors that have changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from motet.runtime.testing.probe import Limits, cells, limits_of
 
 __all__ = ["Asks", "Turns", "Violation", "Watch", "broken_laws", "changes"]
 
-# What a law says when it is broken: the guarantee, who, and the numbers.
+# Called for a broken law: the guarantee, the actor or request, and the numbers.
 Found = Callable[[str, str, str], None]
 
 _ENDING = ("stopping", "failing", "dead")
@@ -45,7 +45,7 @@ _SHOWN = (*_COUNTED, *_LEFT)
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A guarantee that did not hold: after which step, whose, and the numbers."""
+    """A guarantee that did not hold: the step, the actor or request, and the numbers."""
 
     guarantee: str
     step: int
@@ -98,7 +98,7 @@ def broken_laws(
 
 
 def changes(before: Statistics | None, now: Statistics) -> str:
-    """What is different in ``now``, for a line of the trace."""
+    """The differences of ``now`` from ``before``, for a line of the trace."""
     earlier = _numbers(before) if before is not None else {}
     words = [f"{name} {n}" for name, n in _numbers(now).items() if n != earlier.get(name, 0)]
     if before is None or before.state != now.state:
@@ -124,12 +124,12 @@ def _list(numbers: dict[str, int], names: Iterable[str]) -> str:
     return ", ".join(f"{name} {numbers[name]}" for name in names)
 
 
-# ---------------------------------------------------------------------- what is watched
+# ---------------------------------------------------------------------- watched actors
 
 
 @attrs.define
 class _Watched:
-    """What was seen of an actor last."""
+    """The last statistics of an actor."""
 
     limits: Limits
     seen: Statistics | None = None
@@ -137,7 +137,7 @@ class _Watched:
 
 
 class Watch:
-    """Looks at all actors of its systems. ``changed`` is told what is new, for the trace."""
+    """Checks all actors of its systems. ``changed`` is called with each change, for the trace."""
 
     def __init__(self, found: Found, changed: Callable[[str, Statistics | None, Statistics], None]):
         self.systems: list[System] = []
@@ -146,7 +146,7 @@ class Watch:
         self._watched: dict[Cell, _Watched] = {}
 
     def look(self) -> None:
-        """After a step: judge every actor that has changed."""
+        """After a step: check every actor that has changed."""
         present = 0
         for system in self.systems:
             for cell in cells(system):
@@ -156,7 +156,7 @@ class Watch:
             self._look_at_the_gone()
 
     def end(self) -> None:
-        """The world is over: nobody may be there any more (G2)."""
+        """The world is over: every actor must be dead (G2)."""
         self.look()
         for cell, watched in self._watched.items():
             if watched.seen is not None and watched.seen.state != "dead":
@@ -187,7 +187,7 @@ class Watch:
             self._found(guarantee, cell.path, detail)
 
 
-# ---------------------------------------------------------------------- what the world tells
+# ---------------------------------------------------------------------- reports of the world
 
 
 class Asks:
@@ -218,7 +218,7 @@ class Asks:
         self._outcomes[request] = []
 
     def resumed(self, request: object, outcome: str) -> None:
-        """The asker goes on with ``outcome``: its only one, and nobody works for it any more."""
+        """The asker resumes with ``outcome``, which must be its only one, and no handler runs."""
         outcomes = self._outcomes[request]
         outcomes.append(outcome)
         if len(outcomes) > 1:
@@ -228,13 +228,13 @@ class Asks:
             self._found("G1", f"request {request}", detail)
 
     def answered(self, request: object, answer_of: object) -> None:
-        """The answer to ``request`` says whose it is."""
+        """The answer to ``request`` names the request it belongs to."""
         if request != answer_of:
             self._found("G3", f"request {request}", f"it got the answer of {answer_of}")
 
     @contextmanager
     def working(self, request: object) -> Generator[None]:
-        """In a handler, around all it does for ``request``, its clean-up included."""
+        """In a handler, around all work for ``request``, clean-up included."""
         if self._outcomes.get(request):
             self._found("G1", f"request {request}", "a handler began after its asker had resumed")
         self._working[request] += 1
@@ -251,7 +251,7 @@ class Asks:
 
 
 class Turns:
-    """G5 by name: ``taking`` in each handler that is to run alone."""
+    """G5 by name: ``taking`` in each handler that must run alone."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -259,7 +259,7 @@ class Turns:
 
     @contextmanager
     def taking(self, actor: str) -> Generator[None]:
-        """In a handler of ``actor``, around all it does."""
+        """In a handler of ``actor``, around all of it."""
         self._inside[actor] += 1
         if self._inside[actor] > 1:
             self._found("G5", actor, f"{self._inside[actor]} handlers are in the turn")

@@ -1,7 +1,7 @@
-"""Which line of a program a person has to look at, when something deep below it is refused.
+"""The line of a program that an error of the simulator names.
 
-It is the innermost one that is nobody's library: neither the standard library's, nor Trio's, nor
-ours. A task that has none was started by one that has.
+It is the innermost line that belongs neither to the standard library, nor to Trio, nor to motet.
+A task without such a line was started by a task that has one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STDLIB = sysconfig.get_path("stdlib")
 
 
 def blamed(caller: FrameType) -> str:
-    """The line that used something real: a user's own, or ours and the user's behind it."""
+    """The line that used something real: the user's, or motet's and the user's behind it."""
     places = list(_places(caller))
     innermost = next(((frame, line) for frame, line in places if not is_library(frame)), None)
     if innermost is None:
@@ -38,24 +38,24 @@ def blamed(caller: FrameType) -> str:
 
 
 def caller_of_motet() -> str | None:
-    """The user's line that is being carried out now; None where nothing tells."""
+    """The user's line that is being executed; None if there is none."""
     own = _own(_places(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]  # documented
     return None if own is None else _shown(own)
 
 
 def is_library(frame: FrameType) -> bool:
-    """Whether it is of a library that may do what a program under simulation may not."""
+    """Whether it is of a library that may use the real clock inside a simulation."""
     module: str = frame.f_globals.get("__name__", "")
     return module.partition(".")[0] in _LIBRARIES or _is_simulator(module)
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file came with an interpreter or a package, so that nobody here has written it."""
+    """Whether a file came with the interpreter or an installed package."""
     return "site-packages" in file or "dist-packages" in file or file.startswith(_STDLIB)
 
 
 def _own(places: Iterable[Place]) -> Place | None:
-    """The innermost line that somebody here has written; else one of another package."""
+    """The innermost line of the user's program; else one of an installed package."""
     packaged: Place | None = None
     for frame, line in places:
         module: str = frame.f_globals.get("__name__", "")
@@ -68,7 +68,7 @@ def _own(places: Iterable[Place]) -> Place | None:
 
 
 def _places(caller: FrameType) -> Iterator[Place]:
-    """The frames of this task, innermost first, of those that wait for it, of what drives it."""
+    """The frames of this task, innermost first, then of its parent tasks, then of Trio's caller."""
     frame: FrameType | None = caller
     while frame is not None and not _runs_tasks(frame):
         yield frame, frame.f_lineno

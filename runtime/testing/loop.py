@@ -1,13 +1,13 @@
 """A simulated run of Trio that synchronous code drives, one call at a time.
 
-``run`` of ``simulate`` takes a world from its beginning to its end. Here the world stays while its
-driver thinks: nothing happens in it, and its clock stands still, except within :meth:`call`,
-:meth:`steps` and :meth:`close`. It is a guest run of Trio, without a thread: a simulated clock
-never has Trio wait for the operating system.
+``simulate.run`` runs a world from its beginning to its end. Here the world stands still between
+calls of its driver: no task runs, and the clock stops, except within :meth:`call`, :meth:`steps`
+and :meth:`close`. It is a guest run of Trio without a thread, which is possible because with a
+simulated clock Trio never waits for the operating system.
 
-Invariants: while nobody drives it, no name of Trio, of ``random`` or of the guards is replaced,
-so that the driver may do what it likes, and may itself be in a run of Trio; one simulation at a
-time in a process.
+Invariants: between calls no name of Trio, of ``random`` or of the guards is replaced, so that the
+driver may use all of them, and may itself be in a run of Trio. There is one simulation at a time in
+a process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import trio
 from trio.testing import MockClock
 
 from motet.runtime.outside import Outside, replaced
-from motet.runtime.testing.guards import ALL_GUARDS, Guard, Watchman
+from motet.runtime.testing.guards import ALL_GUARDS, Guard, Guards
 from motet.runtime.testing.policies import Chooser, Policy, Uniform, played
 from motet.runtime.testing.scheduler import (
     Patch,
@@ -58,15 +58,15 @@ EPOCH = 1_767_225_600.0
 
 MAX_STEPS = 200_000
 PATIENCE = 86_400.0
-"""Virtual seconds after which a call is given up: timers may tick for ever while it waits."""
+"""Virtual seconds after which a call fails: timers may fire for ever while it waits."""
 
-_PATIENCE = 1_000  # steps between two means of ending what does not end
-_BREATH = 20  # steps after which new shields are looked for
+_ESCALATE_AFTER = 1_000  # steps between two means of ending a job that does not end
+_RELIFT_AFTER = 20  # steps after which new shields are lifted
 
 
 @attrs.define(eq=False)
 class Job(Generic[T]):
-    """What a driver has started in the world. ``result`` is None until it is over."""
+    """A function that a driver has started in the world. ``result`` is None until it has ended."""
 
     name: str
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -78,7 +78,7 @@ class Job(Generic[T]):
         return self.result is not None
 
     async def run(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
-        """Call it. Nothing of it may end the world, hence no error leaves it, whatever it is."""
+        """Call it. No error leaves it, whatever it is, since that would end the world."""
         self.task = trio.lowlevel.current_task()
         with self.scope:
             try:
@@ -90,11 +90,11 @@ class Job(Generic[T]):
 
 
 class Interrupted(BaseException):
-    """Leaves the call that drives the world, which stays as it is at this step."""
+    """Leaves the call that drives the world; the world stays as it is at this step."""
 
 
 class SimulatedLoop:
-    """A world that is driven. A context manager; leaving it ends everything in it.
+    """A world with a driver. A context manager; leaving it ends all tasks of the world.
 
     ``choices`` give the schedule, as in ``simulate.run``; else ``policy`` makes it from ``seed``.
     """
@@ -115,7 +115,7 @@ class SimulatedLoop:
         self.sim = Simulation(seed, self.clock, self.scheduler, ())
         self._recorder = Recorder(self.sim, sys.maxsize)
         self.scheduler.when_idle(self._look_idle)
-        self._watchman = Watchman(guards, self.refuse)
+        self._guard_set = Guards(guards, self.refuse)
         self._chance = random.Random(seed).getstate()
         ids = random.Random(f"ids of {seed}")
         self._outside = Outside(
@@ -169,7 +169,7 @@ class SimulatedLoop:
     def start(
         self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver"
     ) -> Job[T]:
-        """Begin something in the world; it goes on while the world is driven."""
+        """Start a job in the world. It runs while the world is driven."""
         if self._nursery is None or self._ended is not None:
             raise RuntimeError("the simulated world is not open: use it inside of its block")
         job: Job[T] = Job(name)
@@ -180,7 +180,7 @@ class SimulatedLoop:
     def start_here(
         self, function: Callable[..., Awaitable[T]], *args: Any, name: str = "driver"
     ) -> Job[T]:
-        """The same for who is in the world already, such as what :meth:`at` calls."""
+        """As :meth:`start`, for code inside the world, such as a function that :meth:`at` calls."""
         assert self._nursery is not None
         job: Job[T] = Job(name)
         self._nursery.start_soon(job.run, function, args, name=name)
@@ -193,10 +193,10 @@ class SimulatedLoop:
         name: str = "driver",
         patience: float = PATIENCE,
     ) -> T:
-        """Run ``function`` in the world until it has returned, and give what it returned.
+        """Run ``function`` in the world until it has returned, and return its value.
 
-        Raises what it raised; :class:`Stuck` when nothing in the world can run any more, or after
-        ``max_steps`` steps or ``patience`` virtual seconds, and :class:`NotSimulated` when
+        Raises its error; :class:`Stuck` when no task of the world can ever run, or after
+        ``max_steps`` steps or ``patience`` virtual seconds; and :class:`NotSimulated` when
         something real was used meanwhile.
         """
         return self.wait(self.start(function, *args, name=name), patience)
@@ -217,7 +217,7 @@ class SimulatedLoop:
         return job.result.unwrap()
 
     def drive(self, until: Callable[[], bool], patience: float = PATIENCE) -> None:
-        """Let the world go on until ``until`` holds. Raises as :meth:`call` does."""
+        """Run the world until ``until`` holds. Raises as :meth:`call` does."""
         with self._on():
             self._drive(until, patience)
         refusal, self.refusal = self.refusal, None
@@ -225,29 +225,29 @@ class SimulatedLoop:
             raise refusal
 
     def cancel(self, jobs: Sequence[Job[Any]]) -> None:
-        """Cancel jobs, and drive the world until they have ended."""
+        """Cancel jobs, and run the world until they have ended."""
         with self._on():
             for job in jobs:
                 job.scope.cancel()
             self._drive(lambda: all(job.over for job in jobs))
 
     def steps(self, count: int) -> int:
-        """Let the world take ``count`` steps, or as many as it can; returns how many it took."""
+        """Run the world for ``count`` steps, or as many as it can; returns their number."""
         first, end = self.scheduler.steps, self.scheduler.steps + count
         with self._on():
             self._tick(lambda: self.scheduler.steps >= end)
         return self.scheduler.steps - first
 
     def at(self, step: int, strike: Callable[[], None]) -> None:
-        """Call ``strike`` in the world once it has taken ``step`` steps, before the next one.
+        """Call ``strike`` in the world after ``step`` steps, before the next one.
 
-        It may raise :class:`Interrupted`. Only the last one counts.
+        It may raise :class:`Interrupted`. A later call of this method replaces an earlier one.
         """
         self._alarm = (step, strike)
 
     @contextmanager
     def in_order(self) -> Generator[None]:
-        """Meanwhile the schedule is first in, first out, and uses up no choices."""
+        """Schedule first in, first out in the block, without using up choices."""
         before, self.scheduler.straight = self.scheduler.straight, True
         try:
             yield
@@ -255,26 +255,27 @@ class SimulatedLoop:
             self.scheduler.straight = before
 
     def end(self, job: Job[Any]) -> None:
-        """End a job with all that it started, without giving it time: as a process is killed.
+        """End a job and all tasks it has started at once, as a killed process ends.
 
-        It is cancelled, and so is what it shields; what swallows that is given :class:`Ended`.
+        It is cancelled, and its shields are lifted. Tasks that swallow the cancellation get
+        :class:`Ended`.
         """
-        limit = self.scheduler.steps + 2 * _PATIENCE
+        limit = self.scheduler.steps + 2 * _ESCALATE_AFTER
         with self._on(), self.in_order():
             job.scope.cancel()
             while not job.over and self._ended is None:
                 below = list(tasks_below(job.task))
                 lift_shields(below)
-                if self.scheduler.steps > limit - _PATIENCE:
+                if self.scheduler.steps > limit - _ESCALATE_AFTER:
                     self._recorder.doom(below)
                 if self.scheduler.steps > limit:
                     raise Stuck(f"{job.name} would not end", unfinished(self.sim.trace))
-                pause = self.scheduler.steps + _BREATH
+                pause = self.scheduler.steps + _RELIFT_AFTER
                 self._tick(lambda: job.over, pause)
             self._recorder.doom(())
 
     def close(self) -> None:
-        """End everything in the world. Closing again does nothing."""
+        """End all tasks of the world. Does nothing the second time."""
         try:
             if self._ended is None and self._nursery is not None:
                 self._close()
@@ -287,7 +288,7 @@ class SimulatedLoop:
             assert self._nursery is not None
             self._nursery.cancel_scope.cancel()
             while self._ended is None:
-                self._tick(lambda: False, self.scheduler.steps + _PATIENCE)
+                self._tick(lambda: False, self.scheduler.steps + _ESCALATE_AFTER)
                 if self._ended is None:
                     self._recorder.force("the world was to end")
 
@@ -310,7 +311,7 @@ class SimulatedLoop:
         if self.refusal is not None:
             raise self.refusal
         if self._idle:
-            why = "nothing in the world can run any more, and no deadline will come"
+            why = "no task of the world can run, and no deadline will come"
         elif self.now > end:
             why = f"it was not over after {patience:g} virtual seconds"
         else:
@@ -318,7 +319,7 @@ class SimulatedLoop:
         raise Stuck(why, unfinished(self.sim.trace))
 
     def _tick(self, until: Callable[[], bool], last: int = sys.maxsize) -> None:
-        """Go on until that holds, or nothing can run any more, at most up to step ``last``."""
+        """Run until ``until`` holds, or no task can ever run, at most up to step ``last``."""
         self._idle = False
         while not (until() or self._idle or self._ended) and self.scheduler.steps <= last:
             if self._alarm is not None and self.scheduler.steps >= self._alarm[0]:
@@ -330,7 +331,7 @@ class SimulatedLoop:
             raise self.scheduler.failure
 
     def _look_idle(self) -> None:
-        """Called when nothing has run for a while: whether nothing ever will."""
+        """Called when no task has run for some passes: find out whether one ever will."""
         now = trio.lowlevel.current_statistics()
         if now.tasks_runnable == 0 and now.seconds_to_next_deadline == math.inf:
             self._idle = True
@@ -339,18 +340,18 @@ class SimulatedLoop:
         self._ended = ended
 
     def refuse(self, refusal: Exception) -> None:
-        """Raise this from the call that drives the world, even if the world swallows it."""
+        """Raise this from the call of the driver, even if the world swallows it."""
         self.refusal = self.refusal or refusal
 
     @contextmanager
     def _on(self) -> Generator[None]:
-        """Be in the world: its run of Trio, its chance, its clock, its guards."""
+        """Enter the world: its run of Trio, its random state, its clock, its guards."""
         outer = swapped_context(self._context)
         hooks = sys.get_asyncgen_hooks()
         if self._hooks is not None:
             sys.set_asyncgen_hooks(*self._hooks)
         chance, collecting = random.getstate(), gc.isenabled()
-        gc.disable()  # the time at which garbage is collected is chance
+        gc.disable()  # it would run at times that no seed controls
         random.setstate(self._chance)
         try:
             with (
@@ -358,9 +359,9 @@ class SimulatedLoop:
                 logged(self.sim),
                 replaced(self._outside),
                 inline_threads(self.refuse),
-                self._watchman.posted(),
+                self._guard_set.installed(),
             ):
-                self._watchman.on_duty = self._nursery is not None  # Trio opens sockets at first
+                self._guard_set.active = self._nursery is not None  # Trio opens sockets at first
                 yield
         finally:
             self._chance = random.getstate()

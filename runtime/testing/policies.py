@@ -1,9 +1,9 @@
-"""Which of the runnable tasks takes the next step: pure policies, from one seed or one list.
+"""Scheduling policies: the choice of the runnable task that takes the next step. Pure.
 
-The ready tasks stand in a queue. A choice is a number: so many tasks are sent from the head of the
-queue to its end, and the next one runs. Hence 0 is first in, first out; the sum of the choices is
-the number of delays in the sense of delay-bounded scheduling (Emmi, Qadeer, Rakamaric, 2011); and
-every sequence of runnable tasks is one list of choices, whatever policy made it.
+The ready tasks are in a queue. A choice is a number: that many tasks are moved from the head of
+the queue to its end, and the next one runs. Hence 0 is first in, first out; the sum of the choices
+is the number of delays in the sense of delay-bounded scheduling (Emmi, Qadeer, Rakamaric, 2011);
+and every schedule is one list of choices, independent of the policy that made it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import msgspec
 
 __all__ = ["Chooser", "DelayBounded", "Pct", "Policy", "Uniform", "next_choices", "played"]
 
-# Given the queue of ready tasks (at least two), how many of them to send to its end.
+# Takes the queue of ready tasks (at least two); returns how many of them to move to its end.
 Chooser = Callable[[Sequence[object]], int]
 
 
 class Policy(Protocol):
-    """A way to schedule; ``start`` makes the chooser of one run."""
+    """A scheduling policy; ``start`` makes the chooser of one run."""
 
     def start(self, seed: int) -> Chooser: ...
 
 
 class Uniform(msgspec.Struct, frozen=True):
-    """Any ready task with the same chance, at every step. Delays a task as long as luck will."""
+    """Any ready task with the same probability, at every step. A delay of a task has no bound."""
 
     def start(self, seed: int) -> Chooser:
-        """A chooser of its own, drawn from ``seed``."""
+        """A chooser that draws from ``seed``."""
         chance = random.Random(seed).random
         return lambda ready: int(chance() * len(ready))
 
@@ -42,7 +42,7 @@ class DelayBounded(msgspec.Struct, frozen=True):
     horizon: int = 200
 
     def start(self, seed: int) -> Chooser:
-        """A chooser of its own; where it delays is drawn from ``seed``."""
+        """A chooser whose delays are drawn from ``seed``."""
         chance = random.Random(seed)
         left = [0] * self.horizon
         for _ in range(self.delays):
@@ -55,8 +55,8 @@ class Pct(msgspec.Struct, frozen=True):
 
     Finds a defect that needs ``depth`` ordered steps of n tasks with a chance of at least
     1 / (n * horizon ** (depth - 1)) (Burckhardt et al., "A randomized scheduler with probabilistic
-    guarantees of finding bugs", 2010). A task chosen ``patience`` times running falls to the lowest
-    priority, or one that polls would starve all others.
+    guarantees of finding bugs", 2010). A task chosen ``patience`` times in a row gets the lowest
+    priority, since a task that polls would starve all others.
     """
 
     depth: int = 3
@@ -64,7 +64,7 @@ class Pct(msgspec.Struct, frozen=True):
     patience: int = 200
 
     def start(self, seed: int) -> Chooser:
-        """A chooser of its own; priorities and change points are drawn from ``seed``."""
+        """A chooser whose priorities and change points are drawn from ``seed``."""
         return _Priorities(self, random.Random(seed)).choose
 
 
@@ -108,7 +108,7 @@ def played(choices: Iterable[int]) -> Chooser:
 def next_choices(taken: Sequence[int], widths: Sequence[int]) -> tuple[int, ...] | None:
     """The choices of the next run of an exhaustive, depth-first search; None after the last.
 
-    ``taken`` are the choices of the run before, ``widths`` how many tasks were ready at each.
+    ``taken`` are the choices of the run before, ``widths`` the numbers of ready tasks at each.
     """
     for last in reversed(range(len(widths))):
         choice = taken[last] if last < len(taken) else 0

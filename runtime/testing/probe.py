@@ -1,7 +1,7 @@
-"""The only file of the simulator that looks behind System and ActorRef.
+"""Access to the cells behind System and ActorRef; the only file of the simulator that has it.
 
-It looks at every actor after every step, and gives orders as of now, where the public ones are
-awaited or name a path.
+The simulator reads every actor after every step, and its orders take effect at once. The public
+methods are awaited, or search for a path.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Limits", "cell_at", "cells", "crash", "limits_of", "stop"]
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What an actor declared: messages that may wait, and handlers that may run at once."""
+    """The declared limits of an actor: waiting messages, and handlers at once."""
 
     capacity: int
     handlers: int
 
 
 def cells(system: System) -> Iterable[Cell]:
-    """Every actor that is there now."""
+    """Every actor that exists now."""
     return system._root.tree()  # pyright: ignore[reportPrivateUsage]  # see the module
 
 
@@ -37,7 +37,7 @@ def cell_at(systems: Iterable[System], path: str) -> Cell | None:
 
 
 def limits_of(cell: Cell) -> Limits:
-    """One handler in the turn, if there is any such, and the concurrent ones."""
+    """The limits that an actor has declared."""
     declared = statistics_of(cell)
     return Limits(declared.capacity, declared.concurrency)
 
@@ -51,7 +51,7 @@ def crash(cell: Cell, error: Exception) -> bool:
 
 
 def stop(cell: Cell, grace: float) -> bool:
-    """Order the end for ever, as ``ActorRef.stop``; False if that was ordered before."""
+    """Order the end for ever, as ``ActorRef.stop``. False if it was ordered before."""
     if cell.is_final:
         return False
     cell.parent.stop(cell, within(grace))

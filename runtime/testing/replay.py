@@ -1,7 +1,7 @@
-"""A run in one JSON file: it can be repeated, and a difference is named by its first line.
+"""Replay files: a run in one JSON file, to repeat it and to find the first difference.
 
 Under other versions of Python, Trio or motet the schedule is the same list of choices, but the
-steps between may differ; then :class:`ReplayDiverged` says both.
+steps in between may differ; then :class:`ReplayDiverged` names the line and the versions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Replay", "ReplayDiverged", "difference", "replay", "save", "versions
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What the file holds.
+    """The content of the file.
 
-    ``world`` is ``module:function``. ``step`` is that of the first violation, or the last one.
-    ``trace`` has every line, so that a difference can be named.
+    ``world`` is ``module:function``. ``step`` is the step of the first violation, or the last step.
+    ``trace`` has every line, so that the first difference can be shown.
     """
 
     versions: dict[str, str]
@@ -44,7 +44,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class ReplayDiverged(AssertionError):
-    """The run was not the one in the file. ``line`` counts from 1."""
+    """The run differs from the one in the file. ``line`` counts from 1."""
 
     def __init__(self, path: Path, line: int, was: str, now: str, changed: str) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ def replay(path: str | Path) -> Outcome[Any]:
 def difference(
     path: Path, then: Sequence[str], now: Sequence[str], was: Mapping[str, str]
 ) -> ReplayDiverged | None:
-    """Where two traces part, ``was``: the versions of then; None: they are the same."""
+    """The first difference of two traces; None if they are equal. ``was``: the old versions."""
     pairs = itertools.zip_longest(then, now, fillvalue="(the trace has ended)")
     found = next(((n, *pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1]), None)
     if found is None:
@@ -123,7 +123,7 @@ def difference(
 
 
 def versions() -> dict[str, str]:
-    """Of what a replay depends on."""
+    """The versions that a replay depends on."""
     return {
         "python": platform.python_version(),
         "trio": trio.__version__,

@@ -1,17 +1,17 @@
-"""One task at a time, chosen by us: the only file that touches Trio's private names.
+"""The scheduler of a simulation, and the only file that uses Trio's private names.
 
-Trio runs all tasks that are runnable as one batch, in a random order that a shuffle decides. The
-replaced shuffle leaves one task in the batch and gives the others back to the run queue, so that a
-task may be delayed for as long as we like. Permuting the batch would not do: in a batch every task
-runs once, and "A waits for one step while B takes four" could not happen.
+Trio runs all runnable tasks as one batch, in a random order made by a shuffle. The replaced shuffle
+leaves one task in the batch and returns the others to the run queue, so that a task may be delayed
+for any number of steps. Permuting the batch would not do: in a batch every task runs once, and "A
+waits for one step while B takes four" could not happen.
 
-What else would differ from run to run, because Trio iterates over sets or breaks ties by ``id``:
-the order in which a cancellation reaches several tasks (now: oldest task first), and the order in
-which scopes with the same deadline expire (now: that of their entering). The order matters where
+Two other orders would differ from run to run, because Trio iterates over sets or breaks ties by
+``id``: that in which a cancellation reaches several tasks (here: oldest task first), and that in
+which scopes with the same deadline expire (here: first entered, first expired). They matter where
 an abort function has effects, and those of an actor's mailbox do.
 
-The names are pinned by ``tests/runtime/testing/test_canary.py``. Nothing here lasts: leaving
-:func:`scheduling` restores all of it. Another thread that runs Trio meanwhile is not affected.
+The names are pinned by ``tests/runtime/testing/test_canary.py``. Leaving :func:`scheduling`
+restores all of them. Another thread that runs Trio meanwhile is not affected.
 """
 
 from __future__ import annotations
@@ -53,27 +53,28 @@ _subprocess: Any = __import__("trio._subprocess", fromlist=["_subprocess"])
 
 Task = trio.lowlevel.Task
 
-# Of what, which attribute, set to what.
+# The owner, the name of the attribute, and its new value.
 Patch = tuple[object, str, object]
 
-# Trio's own tasks: whose turn it is among them is no choice.
+# Trio's own tasks: they run first, and are no choice.
 _TRIOS = ("<init>", "<TrioToken.run_sync_soon task>")
 
-# Passes of Trio's loop in which nothing ran, after which nothing ever may: in the first of them
-# the clock jumps or `wait_all_tasks_blocked` returns, if there is a deadline or such a task.
+# Passes of Trio's loop without a runnable task, after which there may never be one. In the first of
+# them the clock jumps or `wait_all_tasks_blocked` returns, if there is a deadline or such a task.
 _IDLE_PASSES = 3
 
 _busy = threading.Lock()
 
 
 class Abandoned(Exception):
-    """The loop was dropped without unwinding, since the world would not end."""
+    """The loop was dropped without unwinding, since the world did not end."""
 
 
 class Scheduler:
-    """What Trio takes for its random number generator. Counts steps, notes the choices made.
+    """Stands in for Trio's random number generator. Counts steps and records the choices.
 
-    ``taken`` and ``widths`` have an entry for every point with more than one ready task.
+    ``taken`` and ``widths`` have an entry for every point with more than one ready task: the choice
+    and the number of ready tasks.
     """
 
     def __init__(self, choose: Chooser) -> None:
@@ -82,12 +83,12 @@ class Scheduler:
         self.widths: list[int] = []
         self.failure: Exception | None = None  # of the chooser; first in, first out from then on
         self.abandoned = False
-        self.delayed: Task | None = None  # whom `delay` hit
+        self.delayed: Task | None = None  # the task that `delay` hit
         self._choose = choose
         self._idle: Callable[[], None] | None = None
         self._idle_passes = 0
-        self._queue: list[Task] = []  # ready before, not chosen: in the order of their turn
-        self.straight = False  # first in, first out, and no choice is noted
+        self._queue: list[Task] = []  # ready and not chosen yet, in the order of their turn
+        self.straight = False  # first in, first out, and no choice is recorded
         self._delay_at: dict[int, int] = {}
         self._held: Task | None = None
         self._held_until = 0
@@ -95,21 +96,21 @@ class Scheduler:
         self._thread = threading.get_ident()
 
     def when_idle(self, idle: Callable[[], None]) -> None:
-        """Call ``idle`` when nothing has run for a while; it must not raise."""
+        """Call ``idle`` when no task has run for some passes; it must not raise."""
         self._idle = idle
 
     def choose_by(self, choose: Chooser) -> None:
-        """Have another chooser decide from now on."""
+        """Use another chooser from now on."""
         self._choose = choose
 
     def delay(self, step: int, length: int) -> None:
-        """Keep the task whose turn is ``step`` from running for ``length`` steps of others."""
+        """Delay the task that would take step ``step`` for ``length`` steps of others."""
         self._delay_at[step] = length
 
-    # ------------------------------------------------------------------ what Trio calls
+    # ------------------------------------------------------------------ called by Trio
 
     def random(self) -> float:
-        """Trio without deterministic scheduling reverses half of its batches: never."""
+        """Trio without deterministic scheduling reverses a batch below 0.5: never."""
         return 1.0
 
     def shuffle(self, batch: list[Task]) -> None:
@@ -140,7 +141,7 @@ class Scheduler:
     # ------------------------------------------------------------------ within
 
     def _ready(self, batch: list[Task]) -> list[Task]:
-        """The batch as a queue: first those that waited, in their order, then the new, by age."""
+        """The batch as a queue: first the tasks that waited, then the new ones by age."""
         queue = self._queue
         if len(queue) == len(batch):
             return queue
@@ -154,7 +155,7 @@ class Scheduler:
         return ready
 
     def _next(self, ready: list[Task]) -> tuple[Task, list[Task]]:
-        """Choose for the next step; the chosen task, and the queue of the others."""
+        """Choose the task of the next step; returns it and the queue of the others."""
         self.steps += 1
         task, rest = self._turn(ready)
         length = self._delay_at.pop(self.steps, None)
@@ -180,7 +181,7 @@ class Scheduler:
     def _choice(self, ready: list[Task]) -> int:
         index = 0
         if self.failure is None:
-            # An exception in here would be one in Trio's loop, and end it without unwinding.
+            # An exception from here would be raised in Trio's loop, and end it without unwinding.
             try:
                 index = self._choose(ready) % len(ready)
             except Exception as error:
@@ -190,21 +191,21 @@ class Scheduler:
         return index
 
     def patches(self) -> list[Patch]:
-        """What makes this Trio's random number generator."""
+        """The replacements that make this Trio's random number generator."""
         self._before = _run._r.shuffle
         return [(_run, "_r", self), (_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)]
 
 
 @contextmanager
 def scheduling(scheduler: Scheduler) -> Generator[None]:
-    """Let ``scheduler`` decide in every ``trio.run`` of this thread. One at a time in a process."""
+    """Use ``scheduler`` in every ``trio.run`` of this thread. One at a time in a process."""
     with alone(), patched(rules_of(scheduler)):
         yield
 
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Be the only simulation of the process. Raises RuntimeError: there is one."""
+    """Claim the only simulation of the process. Raises RuntimeError if there is one."""
     if not _busy.acquire(blocking=False):
         raise RuntimeError("there is a simulation in this process already: run one after the other")
     try:
@@ -214,14 +215,14 @@ def alone() -> Generator[None]:
 
 
 def rules_of(scheduler: Scheduler) -> list[Patch]:
-    """What lets ``scheduler`` decide; the same list each time that one run of Trio goes on."""
+    """The replacements for ``scheduler``; one list for all parts of one run of Trio."""
     return [*scheduler.patches(), *_cancellations_by_age(), *_deadlines_in_order()]
 
 
 def swapped_context(context: dict[str, Any]) -> dict[str, Any]:
-    """Make ``context`` that of the run that is on in this thread; returns what it was before.
+    """Make ``context`` the state of Trio's current run in this thread; returns the state before.
 
-    So that a guest run is there only while it is driven, and its host may be in another run.
+    So a guest run is current only while it is driven, and its host may be in another run.
     """
     present: dict[str, Any] = _run.GLOBAL_RUN_CONTEXT.__dict__
     before = dict(present)
@@ -232,7 +233,7 @@ def swapped_context(context: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def patched(patches: Iterable[Patch]) -> Generator[None]:
-    """Set attributes for the time of the block."""
+    """Set attributes during the block."""
     before: list[Patch] = []
     try:
         for owner, name, value in patches:
@@ -245,7 +246,7 @@ def patched(patches: Iterable[Patch]) -> Generator[None]:
 
 
 def _cancellations_by_age() -> list[Patch]:
-    """A cancellation reaches the oldest task first, not in the order of a set."""
+    """Have a cancellation reach the oldest task first, not in the order of a set."""
     recalculate = _run.CancelStatus.recalculate
     attempt = _run.Task._attempt_delivery_of_any_pending_cancel
     thread = threading.get_ident()
@@ -278,7 +279,7 @@ def _cancellations_by_age() -> list[Patch]:
 
 
 def _deadlines_in_order() -> list[Patch]:
-    """Scopes with the same deadline expire in the order in which they were entered."""
+    """Have scopes with the same deadline expire in the order in which they were entered."""
     order = itertools.count()
     push = _run.heappush
 
@@ -290,13 +291,13 @@ def _deadlines_in_order() -> list[Patch]:
 
 
 def age(task: Task) -> int:
-    """The number of the task in the order of creation."""
+    """The creation number of the task."""
     number: int = cast(Any, task)._counter
     return number
 
 
 def lift_shields(tasks: Iterable[Task]) -> None:
-    """Lift every shield above ``tasks``, so that a cancellation from outside reaches them."""
+    """Remove every shield above ``tasks``, so that a cancellation from outside reaches them."""
     for task in tasks:
         status: Any = cast(Any, task)._cancel_status
         while status is not None:
@@ -305,14 +306,14 @@ def lift_shields(tasks: Iterable[Task]) -> None:
 
 
 def throw(task: Task, error: BaseException) -> None:
-    """Let ``error`` be what the task, which is about to take a step, gets from its wait."""
+    """Raise ``error`` from the wait of a task that is about to take a step."""
     private = cast(Any, task)
     if private._next_send is not None:  # else it has not begun
         private._next_send = outcome.Error(error)
 
 
 def _keep_for_ever(tasks: frozenset[Task]) -> None:
-    """Outside of Trio their coroutines cannot be closed in order, and would complain of it.
+    """Leak the tasks: their coroutines cannot be closed outside of Trio without warnings.
 
     A module's variable would hold them only until the interpreter ends.
     """
@@ -320,21 +321,21 @@ def _keep_for_ever(tasks: frozenset[Task]) -> None:
 
 
 def thread_cache() -> type:
-    """The class through which every thread of Trio is started, new or idle before."""
+    """The class that starts every thread of Trio, new or idle."""
     cache: type = _thread_cache.ThreadCache
     return cache
 
 
 def threads_of_trio() -> ModuleType:
-    """The module of ``trio.to_thread`` and ``from_thread``: how they start and reach a thread.
+    """The module of ``trio.to_thread`` and ``from_thread``, which starts and calls threads.
 
-    Of its names, ``start_thread_soon``, ``_send_message_to_trio`` and ``RunSync`` are used.
+    Used of its names: ``start_thread_soon``, ``_send_message_to_trio`` and ``RunSync``.
     """
     module: ModuleType = _threads
     return module
 
 
 def processes_of_trio() -> ModuleType:
-    """The module of ``trio.run_process``, which starts its program by ``_open_process``."""
+    """The module of ``trio.run_process``, which starts the program by ``_open_process``."""
     module: ModuleType = _subprocess
     return module

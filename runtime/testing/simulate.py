@@ -1,8 +1,8 @@
 """Run a world of tasks and actors under a seeded schedule and a virtual clock.
 
 The same world with the same seed, choices and faults gives the same trace byte for byte (G12), as
-long as it draws chance from the simulation or from the ``random`` module, which is seeded for the
-time of the run, and does not iterate over sets of strings, whose order Python randomises.
+long as it draws random numbers from the simulation or from the ``random`` module, which is seeded
+during the run, and does not iterate over sets of strings, whose order Python randomises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trio.testing import MockClock
 
 from motet.runtime.errors import only_error
 from motet.runtime.testing.faults import Fault
-from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Watchman
+from motet.runtime.testing.guards import DEFAULT_GUARDS, Guard, Guards
 from motet.runtime.testing.invariants import Violation
 from motet.runtime.testing.policies import Policy, Uniform, next_choices, played
 from motet.runtime.testing.scheduler import Scheduler, scheduling
@@ -37,7 +37,7 @@ MAX_STEPS = 100_000
 
 
 class SimulationError(Exception):
-    """The simulator itself failed, so the run shows nothing. A defect of it, or of Trio's names."""
+    """The simulator itself failed, so the run proves nothing. A defect, or a new name in Trio."""
 
 
 class GuaranteeBroken(AssertionError):
@@ -51,12 +51,12 @@ class GuaranteeBroken(AssertionError):
 
 @attrs.frozen(eq=False)
 class Outcome(Generic[T]):
-    """What came of a run.
+    """The outcome of a run.
 
-    ``error`` is what escaped the world, or :class:`~.simulation.Stuck`, or a guard's refusal even
-    if the world swallowed it. ``choices`` repeat the schedule whatever policy made it; ``widths``
-    say how many tasks were ready at each choice. ``seconds`` are virtual. ``targets`` are what the
-    world marked, ``struck`` the faults that found theirs.
+    ``error`` is the error that left the world, or :class:`~.simulation.Stuck`, or a guard's refusal
+    even if the world swallowed it. ``choices`` repeat the schedule independent of its policy;
+    ``widths`` are the numbers of ready tasks at each choice. ``seconds`` are virtual. ``targets``
+    are the marks of the world, ``struck`` the faults that hit their targets.
     """
 
     value: T | None
@@ -84,7 +84,7 @@ class Outcome(Generic[T]):
         return self.trace.hash
 
     def report(self, last: int = 50) -> str:
-        """What broke, and the last events with a lane for each actor; at most 100 columns."""
+        """The failures, and the last events with a lane for each actor; at most 100 columns."""
         head = [f"seed {self.seed}, {self.steps} steps, {self.seconds:g} virtual seconds"]
         head += [f"fault: {fault}" for fault in self.faults]
         head += [f"choices: {list(self.choices)}"] if len(self.choices) <= 30 else []
@@ -115,16 +115,17 @@ def run(
     max_steps: int = MAX_STEPS,
     traced: bool = True,
 ) -> Outcome[T]:
-    """Run ``world`` once, to its end, and say what came of it.
+    """Run ``world`` once, to its end, and return the outcome.
 
     ``choices`` give the schedule (see ``policies``); without them ``policy`` makes it from
-    ``seed``, by default :class:`Uniform`. The clock stands still while anything can run, and jumps
-    to the next deadline when nothing can. A world that waits for nothing, or takes more than
-    ``max_steps``, is ended with the error :class:`Stuck`, which names its tasks. The log of
-    ``motet`` goes into the trace. Not ``traced``, it stays empty: for a search, which takes a
-    tenth less so, and runs again what it finds.
+    ``seed``, by default :class:`Uniform`. The clock stands still while any task can run, and jumps
+    to the next deadline when none can. A world in which no task can ever run, or that takes more
+    than ``max_steps``, is ended with the error :class:`Stuck`, which names its tasks. The log of
+    ``motet`` goes into the trace. Not ``traced``, the trace stays empty, which saves a search a
+    tenth of its time; it runs its findings again.
 
-    Raises what is not an Exception (KeyboardInterrupt, a test's skip), and SimulationError.
+    Raises BaseExceptions that are no Exception (KeyboardInterrupt, a test's skip), and
+    SimulationError.
     """
     chooser = played(choices) if choices is not None else (policy or Uniform()).start(seed)
     scheduler = Scheduler(chooser)
@@ -158,9 +159,9 @@ def run(
 def explore(
     world: World[T], *, limit: int = 10_000, seed: int = 0, max_steps: int = MAX_STEPS
 ) -> Generator[Outcome[T]]:
-    """Run a tiny world under every schedule, each exactly once, first in, first out at first.
+    """Run a tiny world under every schedule, each exactly once, beginning with first in, first out.
 
-    Raises SimulationError after ``limit`` runs: what was to be exhaustive is not.
+    Raises SimulationError after ``limit`` runs, since then the search is not exhaustive.
     """
     choices: tuple[int, ...] | None = ()
     for _ in range(limit):
@@ -179,18 +180,18 @@ def _result(
     error: BaseException | None = None
     ended = False
 
-    watchman = Watchman(guards, sim.fail)
+    guard_set = Guards(guards, sim.fail)
 
     async def main() -> None:
         nonlocal value, ended
         with trio.CancelScope() as scope:
             recorder.attach(scope)
-            watchman.on_duty = True
+            guard_set.active = True
             value = await world(sim)
             ended = True
-        watchman.on_duty = False
+        guard_set.active = False
 
-    with _prepared(sim), watchman.posted():
+    with _prepared(sim), guard_set.installed():
         try:
             trio.run(main, clock=sim.clock, instruments=[recorder])
         except trio.TrioInternalError as failure:
@@ -209,7 +210,7 @@ def _result(
 
 
 def _refuse_unsound(sim: Simulation, recorder: Recorder) -> None:
-    """A run whose instruments or chooser died on the way must not count as a clean one."""
+    """Raise if an instrument or the chooser failed, since such a run must not count as clean."""
     if sim.scheduler.failure is not None:
         raise SimulationError("the source of choices failed") from sim.scheduler.failure
     if not recorder.survived and not sim.scheduler.abandoned:
@@ -218,7 +219,10 @@ def _refuse_unsound(sim: Simulation, recorder: Recorder) -> None:
 
 @contextmanager
 def _prepared(sim: Simulation) -> Generator[None]:
-    """Our scheduler, a seeded ``random``, our log; no garbage collection, whose time is chance."""
+    """Install the scheduler, a seeded ``random`` and the log; no garbage collection.
+
+    The collector would run finalizers at times that no seed controls.
+    """
     collecting = gc.isenabled()
     chance = random.getstate()
     with scheduling(sim.scheduler), logged(sim):
@@ -233,7 +237,7 @@ def _prepared(sim: Simulation) -> Generator[None]:
 
 
 def _trimmed(choices: Sequence[int]) -> tuple[int, ...]:
-    """Without the zeros at the end, which mean the same."""
+    """Without the zeros at the end, which do not change the schedule."""
     end = len(choices)
     while end and choices[end - 1] == 0:
         end -= 1

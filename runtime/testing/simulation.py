@@ -1,9 +1,9 @@
-"""One simulated run from the inside: what the world is given, and what looks on at every step.
+"""The inside of a simulated run: the object that a world gets, and the instruments of the loop.
 
-Invariants: the instruments never raise, since Trio drops one that does; a defect in a law of the
-user is noted as the error of the run instead. A world that does not end is ended: first it is
-cancelled, then all shields are lifted, then every wait raises :class:`Ended`, at last the loop is
-dropped.
+Invariants: the instruments never raise, since Trio drops one that does; an error in a user's law
+becomes the error of the run. A world that does not end is ended by four means, each after a while:
+it is cancelled; then all shields are lifted; then every wait raises :class:`Ended`; then the loop
+is dropped.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
     "unfinished",
 ]
 
-_PATIENCE = 1000  # steps between two means of ending a world
+_ESCALATE_AFTER = 1000  # steps between two means of ending a world
 
 
 class Stuck(Exception):
-    """The world did not end: nothing in it can run any more, or it ran too long.
+    """The world did not end: no task can ever run, or it took too many steps.
 
-    ``tasks`` are those that had not finished, each with the line where it waits.
+    ``tasks`` are the unfinished tasks, each with the line where it waits.
     """
 
     def __init__(self, why: str, tasks: Sequence[str]) -> None:
@@ -56,10 +56,10 @@ class Ended(BaseException):
 
 
 class Simulation:
-    """What a world is given: it marks what may be hit, and tells what only it can know.
+    """The object that a world gets: to mark targets of faults, and to report to the laws.
 
     ``random`` is drawn from the seed and not from the schedule, so that a world stays the same
-    while its schedule shrinks. ``asks`` and ``turns`` are told of in handlers (G1, G3, G5).
+    while its schedule shrinks. Handlers report to ``asks`` and ``turns`` (G1, G3, G5).
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Simulation:
         self.trace = Trace()
         self.violations: list[Violation] = []
         self.struck: list[Fault] = []
-        self.error: Exception | None = None  # of the run itself; wins over the world's
+        self.error: Exception | None = None  # of the run itself; replaces the world's
         self.asks = Asks(self.violated)
         self.turns = Turns(self.violated)
         self.watch_list = Watch(self.violated, self._changed)
-        self.targets: list[str] = []  # what may be hit, in the order of marking
+        self.targets: list[str] = []  # of faults, in the order of marking
         self.laws: list[tuple[str, Callable[[], str | None]]] = []
         self.scheduler = scheduler
         self._scopes: dict[str, trio.CancelScope] = {}
@@ -87,7 +87,7 @@ class Simulation:
 
     @property
     def step(self) -> int:
-        """The step that runs now, from 1."""
+        """The current step, from 1."""
         return self.scheduler.steps
 
     def watch(self, system: System, *paths: str) -> System:
@@ -101,7 +101,7 @@ class Simulation:
         return system
 
     def unwatch(self) -> None:
-        """Check no system any more: they are taken apart, not stopped in order."""
+        """Check no system from now on, since they will be taken apart, not stopped in order."""
         self.watch_list = Watch(self.violated, self._changed)
 
     def may_hit(self, *paths: str) -> None:
@@ -120,7 +120,7 @@ class Simulation:
         return scope
 
     def law(self, name: str, check: Callable[[], str | None]) -> None:
-        """Call ``check`` after every step; what it returns, if not None, breaks the law ``name``.
+        """Call ``check`` after every step. A text it returns says how the law ``name`` is broken.
 
         Must not wait, and must not change anything.
         """
@@ -132,7 +132,7 @@ class Simulation:
         self.trace.add(self.step, self.clock.current_time(), who, what)
 
     def violated(self, guarantee: str, who: str, detail: str) -> None:
-        """Report that a guarantee is broken. The first time counts, for each that breaks it."""
+        """Report a broken guarantee. For each guarantee and ``who`` the first report counts."""
         if (guarantee, who) in self._broken:
             return
         self._broken.add((guarantee, who))
@@ -142,7 +142,7 @@ class Simulation:
     # ------------------------------------------------------------------ for the run
 
     def fail(self, error: Exception) -> None:
-        """End the run with ``error``, whatever the world makes of it. The first counts."""
+        """End the run with ``error``, even if the world swallows it. The first error counts."""
         self.error = self.error or error
 
     def strike(self) -> None:
@@ -153,7 +153,7 @@ class Simulation:
                 self.note(f"FAULT: {fault.kind}", fault.target or self._delayed())
 
     def end(self) -> None:
-        """The world has ended in order: judge what it left."""
+        """The world has ended in order: check that nothing is left."""
         self.watch_list.end()
         self.asks.end()
 
@@ -187,7 +187,7 @@ class Simulation:
 
 
 class Watcher(trio.abc.Instrument):
-    """Judges after every step. Added only when there is something to judge."""
+    """Checks the laws after every step. Added only when there is a law or a watched system."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -205,14 +205,14 @@ class Watcher(trio.abc.Instrument):
 
 
 class Recorder(trio.abc.Instrument):
-    """Writes the trace, strikes with faults, and ends a world that does not end by itself."""
+    """Writes the trace, applies the faults, and ends a world that does not end by itself."""
 
     def __init__(self, sim: Simulation, max_steps: int) -> None:
         self._sim = sim
         self._max_steps = max_steps
         self._scope: trio.CancelScope | None = None
         self._seen = 0
-        self._forced = 0  # how many means of ending the world have been used
+        self._forced = 0  # means of ending the world that have been used
         self._doomed: frozenset[trio.lowlevel.Task] = frozenset()
         self.survived = False
 
@@ -238,11 +238,11 @@ class Recorder(trio.abc.Instrument):
         if self._forced > 2 or task in self._doomed:
             throw(task, Ended())
         if step > self._max_steps:
-            self._max_steps += _PATIENCE
+            self._max_steps += _ESCALATE_AFTER
             self.force(f"the world was still running after {step - 1} steps")
 
     def doom(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
-        """Raise :class:`Ended` in each of these, and no others, at every step they still take."""
+        """Raise :class:`Ended` in these tasks, and no others, at every step they still take."""
         self._doomed = frozenset(tasks)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
@@ -251,10 +251,10 @@ class Recorder(trio.abc.Instrument):
             trace.add(self._seen, self._sim.clock.current_time(), trace.label(task), "ends")
 
     def idle(self) -> None:
-        """Nothing has run for a while: end a world in which nothing can, ever."""
+        """No task has run for some passes: end a world in which none ever can."""
         now = trio.lowlevel.current_statistics()
         if now.tasks_runnable == 0 and now.seconds_to_next_deadline == math.inf:
-            self.force("nothing in the world can run any more, and no deadline will come")
+            self.force("no task of the world can run, and no deadline will come")
 
     def after_run(self) -> None:
         self.survived = True
@@ -274,7 +274,7 @@ class Recorder(trio.abc.Instrument):
 
 
 def tasks_below(task: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]:
-    """The task, and all that were started in its nurseries and theirs."""
+    """The task and all of its descendants."""
     if task is None:
         return
     yield task
@@ -284,7 +284,7 @@ def tasks_below(task: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]
 
 
 def unfinished(trace: Trace) -> list[str]:
-    """The tasks of the world that have not ended, each with the line where it waits."""
+    """The unfinished tasks of the world, each with the line where it waits."""
     root = trio.lowlevel.current_root_task()
     there = [task for task in tasks_below(root) if not task.name.startswith("<")]
     return sorted(f"{trace.label(task)}, {_waits_at(task)}" for task in there)
@@ -302,7 +302,7 @@ def _waits_at(task: trio.lowlevel.Task) -> str:
 
 
 class _WorldLog(logging.Handler):
-    """Writes into the trace of the run that is on, if there is one."""
+    """Writes into the trace of the current run, if there is one."""
 
     sim: Simulation | None = None
 
@@ -312,12 +312,12 @@ class _WorldLog(logging.Handler):
             self.sim.note(normalised(text), "log")
 
 
-_LOG = _WorldLog(logging.WARNING)  # one for all runs, of which there is one at a time
+_LOG = _WorldLog(logging.WARNING)  # one for all runs: there is one run at a time
 
 
 @contextmanager
 def logged(sim: Simulation) -> Generator[None]:
-    """Let the warnings and errors of ``motet`` go into the trace, and nowhere else."""
+    """Redirect the warnings and errors of ``motet`` into the trace."""
     logger = logging.getLogger("motet")
     before = logger.handlers, logger.propagate, logger.level
     logger.handlers, logger.propagate, _LOG.sim = [_LOG], False, sim

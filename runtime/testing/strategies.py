@@ -30,10 +30,10 @@ def _require_hypothesis() -> None:
 
 
 def schedules(length: int = 64) -> SearchStrategy[tuple[int, ...]]:
-    """The choices of a run, ``length`` of them; then it goes on first in, first out.
+    """The first ``length`` choices of a run, which continues first in, first out.
 
-    One byte of Hypothesis' own for each choice, drawn before the run, so that a schedule shrinks
-    with everything else in the example: to fewer and smaller delays, that is to zeros.
+    One byte of Hypothesis for each choice, drawn before the run, so that a schedule shrinks with
+    the rest of the example: to fewer and smaller delays, that is to zeros.
     """
     _require_hypothesis()
     from hypothesis import strategies as st

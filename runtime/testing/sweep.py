@@ -1,4 +1,4 @@
-"""The same fault at every step of a world, one run each: what SQLite does with failing mallocs."""
+"""Sweeps: one fault at every step of a world, one run each, as SQLite tests failing mallocs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Finding", "SweepReport", "sweep"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A run that went wrong: how to repeat it, and how it went wrong."""
+    """A failed run: the seed, choices and fault that repeat it, and the failures."""
 
     seed: int
     choices: tuple[int, ...]
@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class SweepReport(msgspec.Struct, frozen=True):
-    """What a sweep did: ``worlds`` run, ``steps`` taken in all, faults that ``struck``."""
+    """The result of a sweep: ``worlds`` run, ``steps`` in all, faults that ``struck``."""
 
     worlds: int
     steps: int
@@ -48,7 +48,7 @@ class SweepReport(msgspec.Struct, frozen=True):
 
 
 class _Tally:
-    """What a sweep adds up."""
+    """The sums of a sweep."""
 
     def __init__(self, world: World[Any], policy: Policy | None, max_steps: int) -> None:
         self.world = world
@@ -100,11 +100,11 @@ def sweep(
 ) -> SweepReport:
     """For each seed, run ``world`` undisturbed, then with ``fault`` at step 1, 2, 3 and so on.
 
-    Until the step passes the end of the run. Each of ``targets`` is hit in runs of its own; None
-    means all that the undisturbed world marked: scopes for cancel, paths for crash, kill and stop.
-    ``every`` takes only each n-th step. Stops early after ``max_findings``.
+    It ends when the step is past the end of the run. Each of ``targets`` is hit in runs of its own;
+    None means all marks of the undisturbed world: scopes for cancel, paths for crash, kill and
+    stop. ``every`` takes only each n-th step. Stops early after ``max_findings``.
 
-    Raises ValueError if there is nothing to hit: such a sweep would show nothing.
+    Raises ValueError if there is no target, since such a sweep would prove nothing.
     """
     tally = _Tally(world, policy, max_steps)
     for seed in seeds:

@@ -1,7 +1,7 @@
-"""Functions that were to run in a thread run where they are: a simulation has no threads.
+"""Inline threads: in a simulation, functions for a thread run in the calling task.
 
-Invariant: what is replaced is Trio's way of starting the thread, and nothing else, so that limits,
-cancellation and context variables are those of :func:`trio.to_thread.run_sync`, whoever calls it.
+Invariant: only the function with which Trio starts a thread is replaced, so that limits,
+cancellation and context variables are those of :func:`trio.to_thread.run_sync`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class WouldBlock(NotSimulated):
-    """A function of a thread wants to wait for Trio, in whose thread it is. ``line`` says where."""
+    """A thread's function would wait for Trio in Trio's own thread, at ``line``."""
 
     def __init__(self, line: str) -> None:
         RuntimeError.__init__(
@@ -39,11 +39,11 @@ class WouldBlock(NotSimulated):
 
 @contextmanager
 def inline_threads(note: Callable[[NotSimulated], None] | None = None) -> Generator[None]:
-    """For the time of the block ``trio.to_thread.run_sync``, in this thread, has none of its own.
+    """Have ``trio.to_thread.run_sync`` in this thread start no threads during the block.
 
-    The function runs after a checkpoint, and in no virtual time, with the limiter held; its result
-    comes in a later step, as a thread's does. In it ``trio.from_thread.check_cancelled`` and
-    ``run_sync`` work; ``run`` raises :class:`WouldBlock`, which ``note`` gets to see as well.
+    The function runs after a checkpoint, in no virtual time, with the limiter held. Its result
+    arrives in a later step, as a thread's does. In it ``trio.from_thread.check_cancelled`` and
+    ``run_sync`` work; ``run`` raises :class:`WouldBlock`, with which ``note`` is called too.
     """
     trio_threads = threads_of_trio()
     mine, depth = threading.get_ident(), 0

@@ -1,8 +1,8 @@
-"""What happened in a run: one line per event, the same bytes for the same run in any process.
+"""The trace of a run: one line per event, the same bytes for the same run in any process.
 
-Invariants: a line holds no address, no ``id`` and no path of this machine; names of tasks are
-numbered where they repeat, in the order of their first step. Events are kept as they come and
-made into text only when somebody reads them, since most runs are never read.
+Invariants: a line has no address, no ``id`` and no path of this machine; names of tasks are
+numbered where they repeat, in the order of their first step. Events are stored raw and made into
+text only when they are read, since most traces are never read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LANES = 24  # lanes drawn; those that come later share the last one
 
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
 
-# An event's text, or what it is to be made of.
+# An event's text, or the source of it: a code object, a function, or None for "begins".
 What = str | CodeType | None | Callable[[], str]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One line: at which step and virtual second, who, and what."""
+    """One line: the step, the virtual second, the task or actor, and the event."""
 
     step: int
     time: float
@@ -50,7 +50,7 @@ class Trace:
         self.muted = False
 
     def add(self, step: int, time: float, who: str, what: What) -> None:
-        """Note an event; a callable gives its text later, and must always give the same."""
+        """Add an event; a callable gives its text later, and must always return the same."""
         if not self.muted:
             self._raw.append((step, time, who, what))
 
@@ -64,7 +64,7 @@ class Trace:
         return label
 
     def forget_tasks(self) -> None:
-        """Hold no task any more: the run is over."""
+        """Drop the references to tasks: the run is over."""
         self._labels.clear()
 
     def events(self, last: int | None = None) -> list[Event]:
@@ -101,7 +101,7 @@ def _text(what: What) -> str:
 
 
 def _short(name: str) -> str:
-    """A task's name without the module that Trio puts before it; those given to actors as is."""
+    """A task's name without the module that Trio puts before it; names of actors as they are."""
     if name.startswith("/") or " " in name:
         return normalised(name)
     *_, owner, last = ["", *name.rpartition("<locals>.")[2].split(".")]
@@ -114,13 +114,13 @@ def normalised(text: str) -> str:
 
 
 def position(task: trio.lowlevel.Task) -> CodeType | None:
-    """The innermost function outside Trio in which a suspended task will resume; None: no step yet.
+    """The innermost function outside Trio in which a suspended task will resume; None: not begun.
 
-    The way :meth:`trio.lowlevel.Task.iter_await_frames` walks, without its frames and lines.
+    As :meth:`trio.lowlevel.Task.iter_await_frames`, without its frames and lines, which cost time.
     """
     code: CodeType | None = None
     awaitable: Any = task.coro  # Any: cr_await promises nothing
-    # Below the last coroutine there is a generator or an object of C: Trio's.
+    # Below the last coroutine there is a generator or a C object, which are Trio's.
     while isinstance(awaitable, CoroutineType):
         here: CodeType = awaitable.cr_code
         kind = _kinds.get(here) or _kind_of(here)
@@ -138,22 +138,22 @@ _TRIO_FOLDER = trio.__file__.removesuffix("__init__.py")
 
 def _kind_of(code: CodeType) -> str:
     file = code.co_filename
-    # What contextlib does says nothing: its caller is named.
+    # A function of contextlib says nothing, so its caller is named.
     other = "contextlib" if file == contextlib.__file__ else "ours"
     kind = _kinds[code] = "trio" if file.startswith(_TRIO_FOLDER) else other
     return kind
 
 
-# ---------------------------------------------------------------------- for a person
+# ---------------------------------------------------------------------- the report
 
 
 def lane_of(who: str) -> str:
-    """The lane of a task: its actor's path; whoever is no actor's has a lane of its own."""
+    """The lane of a task: its actor's path, or a lane of its own if it belongs to no actor."""
     return who.partition(" ")[0] if who.startswith("/") else who
 
 
 def report(events: list[Event], last: int = 50) -> str:
-    """The ``last`` events, one line each, with a lane per actor: ``*`` marks who acts."""
+    """The ``last`` events, one line each, with a lane per actor: ``*`` marks the acting one."""
     shown = events[-last:]
     lanes = list(dict.fromkeys(lane_of(event.who) for event in shown))
     drawn = lanes[:_LANES]
