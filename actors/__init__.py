@@ -1,1 +1,1 @@
-"""Who plays: the agent host, its sessions, tools, models, stores and gateway."""
+"""The agent host: sessions, tools, models, stores and gateway, in thirteen packages."""

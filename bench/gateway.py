@@ -1,4 +1,4 @@
-"""What serving costs: frames to a thousand clients, what they leave behind, and a host at rest.
+"""The cost of serving: frames to a thousand clients, what they leave behind, and a host at rest.
 
 Each figure is of this process alone: the clients are in another one (:mod:`bench.crowd`).
 """

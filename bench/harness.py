@@ -1,4 +1,4 @@
-"""How many simulated worlds a core runs in a second: seeded schedules, sweeps of faults, and hosts.
+"""Simulated worlds per second and core: seeded schedules, sweeps of faults, and whole hosts.
 
 Each figure stands beside bare ``trio.run`` calls of the same round, since absolute figures drift
 with the machine.

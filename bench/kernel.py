@@ -1,4 +1,4 @@
-"""What the kernel costs: motet's side of the kernel rows, and the table of these rows.
+"""The cost of the kernel: motet's side of the kernel rows, and the table of these rows.
 
 The peers do the least that could be called the same; they are in :mod:`bench.peers`.
 """

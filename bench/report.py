@@ -1,4 +1,4 @@
-"""What came of the samples: one line per row and implementation, and the comparison with before.
+"""The report: one line per row and implementation, and the comparison with the baseline.
 
 ``ratio`` is motet against the implementation of the line; on motet's own line it is motet against
 the row's reference: the median over the rounds of the ratio within a round. Above one, motet is

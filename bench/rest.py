@@ -1,4 +1,4 @@
-"""What a host costs that has nothing to do: one with 10,000 sessions, and one that was started."""
+"""The cost of a host without work: one with 10,000 sessions, and one that has just started."""
 
 from __future__ import annotations
 

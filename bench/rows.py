@@ -1,4 +1,4 @@
-"""What is measured: rows, the implementations that stand in them, and the goals they have to reach.
+"""The rows of the benchmark, the implementations in them, and their goals.
 
 The goals are the project's own. The goal of a bounded row is a bound on motet's value; the goal of
 any other is a ratio: how many times as fast as the row's reference motet has to be. Of ``1/s`` more

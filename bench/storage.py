@@ -1,4 +1,4 @@
-"""What durable inserts cost: the writer actor next to one COMMIT per insert on the bare library.
+"""The cost of durable inserts: the writer actor next to one COMMIT per insert on the bare library.
 
 Both with WAL and synchronous=FULL on the same disk, 240 bytes a row. With one client the actor
 pays for a message and a thread that the bare library, which blocks the loop, does not; with 200

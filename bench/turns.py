@@ -1,4 +1,4 @@
-"""What a whole turn costs: from input to answer on a fake model, each in a new session.
+"""The cost of a whole turn: from input to answer on a fake model, each in a new session.
 
 With tools, the model first makes four calls at once. In memory nothing outlives the process; on
 disk every step is durable, and only the CPU time is counted, not the waiting for the disk. The

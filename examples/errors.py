@@ -1,4 +1,4 @@
-"""What goes wrong: the model reads a short error, the whole one is stored, limits end a run."""
+"""Failures: the model reads a short error, the whole one is stored, limits end a run."""
 
 import trio
 

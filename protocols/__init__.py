@@ -1,4 +1,4 @@
-"""What is said: frozen structs, protocols and pure data.
+"""The messages and data of all layers: frozen structs and protocols. No Trio, no I/O.
 
 No trio, no I/O, no imports from the other layers.
 """

@@ -1,4 +1,4 @@
-"""What can end a run (:class:`AgentError`) and what is kept of a failed call.
+"""The errors that can end a run (:class:`AgentError`), and the stored record of a failed call.
 
 Sources: seed 001 (five variants, no tool, memory, policy or event variant), seed 000
 (the error channel), seed 004 (compact errors).

@@ -1,4 +1,4 @@
-"""What happens in a host, as those who watch it see it.
+"""The events of a host, as its watchers see them.
 
 Durable events get a number in their stream when they are journalled; it is contiguous, never
 reused and survives a restart. Ephemeral ones, whose class says so, have none: they may be merged

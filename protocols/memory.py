@@ -1,4 +1,4 @@
-"""What an agent remembers of the person it talks with, beyond the transcript of a session."""
+"""An agent's memory of a person, beyond the transcript of a session."""
 
 from __future__ import annotations
 

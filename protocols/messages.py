@@ -1,4 +1,4 @@
-"""What an actor can be told and asked: the two roots of every message type.
+"""The two roots of every message type: messages to tell, requests to ask.
 
 A message is a frozen, tagged :class:`msgspec.Struct`. It holds data only, so it can cross
 a process border; live objects (tasks, channels, functions) never travel in a message.

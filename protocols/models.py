@@ -1,4 +1,4 @@
-"""What a model is asked and what it streams back, independent of any provider."""
+"""Requests to a model and its streamed answers, independent of any provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tools somebody may call: rules as data, the question, and the ruling.
+"""Policies on tools: rules as data, the question, and the ruling.
 
 Invariants: ``deny`` is stronger than ``ask``, and ``ask`` than ``allow``, wherever the rules stand;
 every ruling names the rule that made it. Source: agent loop specification, section 9.

@@ -1,4 +1,4 @@
-"""What becomes of inputs that come while a session works: the modes, and how they are configured.
+"""Queue modes for inputs that arrive while a session works, and their configuration.
 
 Source: agent loop specification, section 11.
 """

@@ -1,4 +1,4 @@
-"""What becomes of unfinished inputs when a host starts: how that is configured, and what is kept.
+"""Recovery of unfinished inputs when a host starts: its configuration and its records.
 
 Invariants: what is taken up again was acknowledged, is young, and repeats no call whose effects may
 not happen twice (G15); a session whose resumption has ended its host again and again is left alone

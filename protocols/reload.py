@@ -1,4 +1,4 @@
-"""What a change of the configuration of a running host is, and what became of it."""
+"""A change of the configuration of a running host, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the result store is asked, and what it answers."""
+"""The requests and answers of the result store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run came to, as the caller gets it."""
+"""The result of a run, as its caller gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database actor is asked: whole transactions as data."""
+"""The requests to a database: whole transactions as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether adapters may reach their providers: a test suite says no, so that no mistake costs money.
+"""The switch that keeps adapters from their providers, so that no test costs money by mistake.
 
 The one thing that all hosts of a process share, set through ``motet.testing``. It imports nothing,
 since the pytest plugin loads it in every project that has motet installed.

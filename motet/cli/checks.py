@@ -1,4 +1,4 @@
-"""What can be tried of a configuration without running anything: one line for each finding."""
+"""Checks of a configuration that run nothing: one line for each finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and an error as one sentence that says what to do."""
+"""Exit codes, and an error as one sentence that says what to do."""
 
 from __future__ import annotations
 

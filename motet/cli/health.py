@@ -1,4 +1,4 @@
-"""What may be wrong with a state directory and the processes of its hosts."""
+"""Faults of a state directory and of the processes of its hosts."""
 
 from __future__ import annotations
 

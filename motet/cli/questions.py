@@ -1,4 +1,4 @@
-"""What a person at the keyboard is asked: approvals, one after the other, by a letter."""
+"""Approvals at the keyboard, one after the other, answered by a letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command finds the server that has a state directory open, and is let in.
+"""The way to the server that has a state directory open.
 
 ``motet serve`` leaves a file there, for its owner's eyes only and outside of what tools reach: the
 address, and a token of an admin that is good until that server ends.

@@ -1,4 +1,4 @@
-"""What a command works with: the configuration, its agents, and a host opened on its state."""
+"""The parts of a command: the configuration, its agents, and a host opened on its state."""
 
 from __future__ import annotations
 

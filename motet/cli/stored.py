@@ -1,4 +1,4 @@
-"""What a state directory holds, read beside the host that may have it open.
+"""The contents of a state directory, read beside the host that may have it open.
 
 Nothing here takes the host's lock, and all but :func:`writing` opens the database read-only.
 """

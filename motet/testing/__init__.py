@@ -1,4 +1,4 @@
-"""What tests of agents use: models that follow a script or a recording, and the safety switch.
+"""Tests of agents: models that follow a script or a recording, and the safety switch.
 
 ``ALLOW_MODEL_REQUESTS = False`` makes every adapter refuse to reach its provider: set it on this
 module, once for a whole suite; the pytest plugin does. Models that reach nobody are never refused.

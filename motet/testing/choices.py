@@ -1,4 +1,4 @@
-"""Where what is drawn comes from: Hypothesis, a seed, or numbers written down before.
+"""Sources of drawn values: Hypothesis, a seed, or numbers written down before.
 
 Everything that motet.testing draws is a row of choices, each one of at most 256 ways of which the
 first is the simplest. So whatever makes the choices, smaller ones are simpler examples. Each thing

@@ -1,4 +1,4 @@
-"""What a drawn model answers: for each kind of behaviour, how a step of it is drawn. Pure.
+"""Answers of a drawn model: for each kind of behaviour, how a step of it is drawn. Pure.
 
 A drawer gets the request and the choices, and gives a step; None when the request has no place for
 it, as there is no unknown argument without a tool. The first choices make the simplest of its kind.

@@ -1,4 +1,4 @@
-"""What happened in a simulated host, over its crashes, as people, models and tools saw it.
+"""The history of a simulated host, over its crashes, as people, models and tools saw it.
 
 Invariant: what a host does while it is taken apart after a crash is not in it, since nobody
 could have seen it.

@@ -1,4 +1,4 @@
-"""How a step becomes what a model does: the events of an answer, a failure, a cut, a wait."""
+"""From a step to a model's behaviour: the events of an answer, a failure, a cut, a wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request says of the turn it belongs to, and a plain answer to it. Pure."""
+"""The turn that a request belongs to, and a plain answer to it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold in a state directory after every kill, read by the database's own means.
+"""The laws of a state directory after every kill, read by the database's own means.
 
 Each law is a sentence; what breaks it is a line that names the run or the effect.
 """

@@ -1,4 +1,4 @@
-"""What the host of the crash test does: people, a model that plans ahead, and tools with effects.
+"""The workload of the crash test: people, a model that plans ahead, and tools with effects.
 
 All that must not be believed of the database is written beside it, by single appends that outlive
 a SIGKILL: which inputs were acknowledged, and which effects have happened. Inputs say what is to

@@ -1,4 +1,4 @@
-"""What a hostile or broken client sends. Pure: a case is made from its seed alone.
+"""The frames and bytes of a hostile or broken client. Pure: a case is made from its seed alone.
 
 Four kinds: bytes that are no HTTP, heads that nearly are, WebSocket frames that go against the
 RFC, and frames of ``motet.v1`` from nonsense to what every method takes.

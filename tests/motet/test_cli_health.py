@@ -1,4 +1,4 @@
-"""What ``motet doctor`` finds in a state directory that something is wrong with."""
+"""Findings of ``motet doctor`` in a state directory that something is wrong with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/operations.md says of a server holds: unit, plans, backup, upgrade, metrics."""
+"""The claims of docs/operations.md on a server: unit, plans, backup, upgrade, metrics."""
 
 from __future__ import annotations
 

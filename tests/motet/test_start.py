@@ -1,4 +1,4 @@
-"""What a program pays that embeds a host: what is not needed to start one is not loaded."""
+"""The cost of a start for a program that embeds a host: unused modules are not loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a configuration describes MCP servers."""
+"""The configuration of MCP servers."""
 
 from __future__ import annotations
 

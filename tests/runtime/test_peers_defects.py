@@ -1,4 +1,4 @@
-"""What was found broken in other libraries holds here: one test for each observation."""
+"""Defects of other libraries are absent here: one test for each observation."""
 
 from __future__ import annotations
 

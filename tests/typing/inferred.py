@@ -1,4 +1,4 @@
-"""What mypy and pyright must know of agents without being told: every line states a type.
+"""Types that mypy and pyright infer of agents: every line states one.
 
 Both checkers pass this file only while each knows exactly these types. Nothing here is ever run.
 """

@@ -1,4 +1,4 @@
-"""What mypy and pyright must refuse: each line with an ignore comment, and no other.
+"""Errors that mypy and pyright must find: each line with an ignore comment, and no other.
 
 Both checkers pass this file only while each refuses exactly these lines, for exactly these reasons
 (`test_checkers.py` takes the comments away and compares). Nothing here is ever run.

@@ -1,4 +1,4 @@
-"""What mypy and pyright must refuse of agents: each line with an ignore comment, and no other.
+"""Errors of agents that mypy and pyright must find: each line with an ignore comment, and no other.
 
 Read as ``refused.py``, by the same test. Nothing here is ever run.
 """

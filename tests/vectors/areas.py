@@ -1,4 +1,4 @@
-"""Which adapter serves which area."""
+"""The adapter of each area."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a conversation that is too long, in the words of the error channel's vectors."""
+"""Conversations that are too long, in the words of the error channel's vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook that aborts, raises or hangs makes of a run, at each point of the host."""
+"""Runs with a hook that aborts, raises or hangs, at each point of the host."""
 
 from __future__ import annotations
 

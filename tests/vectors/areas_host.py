@@ -1,4 +1,4 @@
-"""What a whole host does with a failure, and what it shows of its tools."""
+"""A whole host with a failure, and the tools that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the facts are as expected, by the form of the expectation.
+"""Comparison of facts with an expectation, by the form of the expectation.
 
 A text, list or number is compared with the main fact. Of an object each key is: a form of the main
 fact (``len_le``, ``contains``, …), such a form of a named fact (``message_contains``), or the

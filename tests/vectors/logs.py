@@ -1,4 +1,4 @@
-"""What the library logs while a case runs: kept for the case, and not printed."""
+"""Logs of the library while a case runs: kept for the case, and not printed."""
 
 from __future__ import annotations
 

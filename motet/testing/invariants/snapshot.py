@@ -1,4 +1,4 @@
-"""What can be seen of a host at one moment, and of all that happened in it before: pure data.
+"""The state of a host at one moment, and all events before it: pure data.
 
 Invariants: everything is as somebody outside of the host could see it, by its public calls, as a
 subscriber, as a model or as a tool; ``at`` numbers what happened, over all crashes, so that two

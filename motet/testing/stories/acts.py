@@ -1,4 +1,4 @@
-"""What users, time and the power supply may do in a program: one record for each step.
+"""The steps of a program: acts of users, of time and of the power supply.
 
 Invariant: a step is data, and its ``repr`` is the Python that makes it, so that a program can be
 kept in a file and pasted into a test.

@@ -1,4 +1,4 @@
-"""How often what goes wrong in generated programs."""
+"""The odds of faults in generated programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program is played with: the agent or room under test, and the door that inputs come by.
+"""The target of a program: the agent or room under test, and the door that inputs come by.
 
 Invariant: agents are as they were when a program is over, so that one object serves all examples.
 """

@@ -1,4 +1,4 @@
-"""Which bootstrap files an agent has, where they are, and when a first conversation is over."""
+"""Bootstrap files: which an agent has, where they are, and when a first conversation is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent remembers: of one person only, as context and by tools, and never at any cost."""
+"""Memory of one person only, as context and by tools, and never at any cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of six kinds an error is."""
+"""The six kinds of errors."""
 
 from __future__ import annotations
 

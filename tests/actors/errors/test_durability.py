@@ -1,4 +1,4 @@
-"""What a host was killed in the middle of, or finds damaged: ids that were shown can be read."""
+"""Ids that were shown can be read, after a kill and with a damaged store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts against a run is rebuilt from the transcript, and errors are sent short."""
+"""Counted failures are rebuilt from the transcript, and errors are sent short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model reads of a failed call."""
+"""The text of a failed call for the model."""
 
 from __future__ import annotations
 

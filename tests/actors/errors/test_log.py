@@ -1,4 +1,4 @@
-"""What the library logs arrives as records of the standard library, with fields."""
+"""Logs of the library arrive as records of the standard library, with fields."""
 
 from __future__ import annotations
 

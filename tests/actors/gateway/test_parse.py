@@ -1,4 +1,4 @@
-"""What is a command in chat text, and what is not."""
+"""Commands in chat text, and texts that are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests run, wait, or are refused."""
+"""Requests run, wait, or are refused."""
 
 from __future__ import annotations
 

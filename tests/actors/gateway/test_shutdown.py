@@ -1,4 +1,4 @@
-"""What clients hear when their host begins to shut down."""
+"""Clients hear that their host begins to shut down."""
 
 from __future__ import annotations
 

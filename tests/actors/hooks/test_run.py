@@ -1,4 +1,4 @@
-"""What a run promises about its hooks beside their decisions: what is shown, counted, stored."""
+"""Promises of a run to its hooks beside their decisions: what is shown, counted, stored."""
 
 from __future__ import annotations
 

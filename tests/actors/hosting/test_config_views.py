@@ -1,4 +1,4 @@
-"""What is told of a configuration: its schema, and where each value comes from."""
+"""Views of a configuration: its schema, and the source of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user notices when the disk is full or the database is locked: a warning, not a loss."""
+"""A full disk or a locked database is a warning to the user, not a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload changes, when, and what it leaves alone."""
+"""Changes by a reload: which, when, and everything it leaves alone."""
 
 from __future__ import annotations
 

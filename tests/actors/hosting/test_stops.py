@@ -1,4 +1,4 @@
-"""Who stops a run, how often, and what the transcript says of it afterwards."""
+"""Stops: by whom, how often, and the transcript afterwards."""
 
 from __future__ import annotations
 

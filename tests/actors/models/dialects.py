@@ -1,4 +1,4 @@
-"""How the servers of all adapters speak, byte by byte: one dialect for each adapter."""
+"""The servers of all adapters, byte by byte: one dialect for each adapter."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What every adapter promises, against servers that are scripted byte by byte."""
+"""The contract of every adapter, against servers that are scripted byte by byte."""
 
 from contextlib import suppress
 from random import Random

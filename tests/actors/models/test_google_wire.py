@@ -1,4 +1,4 @@
-"""What Gemini is sent, and what is made of what it sends."""
+"""Requests to Gemini, and the reading of its answers."""
 
 import pytest
 

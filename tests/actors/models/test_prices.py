@@ -1,4 +1,4 @@
-"""What an answer costs: known from the list, or unknown, and never zero for want of it."""
+"""The cost of an answer: known from the list, or unknown, and never zero for lack of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which providers there are, how a configuration reaches them, and which keys are secrets."""
+"""Providers: their names, how a configuration reaches them, and which keys are secrets."""
 
 from pathlib import Path
 

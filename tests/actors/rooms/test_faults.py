@@ -1,4 +1,4 @@
-"""What a room does while its disk, its policies or its own actor fail."""
+"""A room goes on while its disk, its policies or its own actor fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of what people say while agents speak."""
+"""Messages of people while agents speak, in each mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may see a room, and that nothing of anybody else comes into it (G16)."""
+"""Privacy of rooms: nobody else sees one, and nothing of anybody else comes into it (G16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a room hears of a turn that goes on."""
+"""Events of a turn that goes on, as a room publishes them."""
 
 from __future__ import annotations
 

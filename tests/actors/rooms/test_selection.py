@@ -1,4 +1,4 @@
-"""Who is chosen to speak, and what makes a round end."""
+"""The choice of the next speaker, and the conditions that end a round."""
 
 from __future__ import annotations
 

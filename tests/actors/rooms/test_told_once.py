@@ -1,4 +1,4 @@
-"""Whatever a room's mode, and whenever people speak: each member is told everything once."""
+"""In every mode and at every moment, each member is told everything once."""
 
 from __future__ import annotations
 

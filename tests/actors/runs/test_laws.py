@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: a tool runs at most once, and only when it was allowed."""
+"""In any order of events, a tool runs at most once, and only when it was allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be read of a journal that a kill has cut anywhere: laws on generated runs."""
+"""Reading a journal that a kill has cut anywhere: laws on generated runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host takes up of the one before, on real database files (G15)."""
+"""Runs that a host takes up from the one before, on real database files (G15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes room for whom."""
+"""The order in which results make room for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was packed comes back, or is refused."""
+"""Packed results come back, or are refused."""
 
 from __future__ import annotations
 

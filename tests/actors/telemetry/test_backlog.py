@@ -1,4 +1,4 @@
-"""What one subscriber has still to read, against a journal in a list."""
+"""The backlog of one subscriber, against a journal in a list."""
 
 from __future__ import annotations
 

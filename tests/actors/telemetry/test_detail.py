@@ -1,4 +1,4 @@
-"""What get_error_detail answers."""
+"""The answers of get_error_detail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who listens to which stream."""
+"""Listeners of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits in the bus."""
+"""The bounded queue of the bus."""
 
 from __future__ import annotations
 

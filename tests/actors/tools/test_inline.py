@@ -1,4 +1,4 @@
-"""What of a result enters the transcript, and how the rest is read."""
+"""The part of a result that enters the transcript, and the way to the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool declares besides its function, under our names and those from elsewhere."""
+"""Declarations of a tool besides its function, under our names and those from elsewhere."""
 
 from __future__ import annotations
 

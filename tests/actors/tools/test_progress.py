@@ -1,4 +1,4 @@
-"""What a tool says of how far it has come, and where the rest of a long result is."""
+"""Progress of a tool, and the way to the rest of a long result."""
 
 from __future__ import annotations
 

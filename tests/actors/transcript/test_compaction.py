@@ -1,4 +1,4 @@
-"""Where a conversation is cut, and what is said of the part that goes."""
+"""The cut of a conversation, and the summary of the part that goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an answer is shown while it still comes."""
+"""The part of an answer that is shown while it still comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows its model: valid for a provider, shorter after each compaction, never stuck."""
+"""A run's view for its model: valid for a provider, shorter after each compaction, never stuck."""
 
 from __future__ import annotations
 

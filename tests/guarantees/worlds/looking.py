@@ -1,4 +1,4 @@
-"""What a world sees of its own tasks."""
+"""A world's view of its own tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client takes its leave: the gateway is told, and the client waits no longer than for it."""
+"""The closing handshake of a client: the gateway is told, the client waits no longer for it.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever threads do to a host at the same time, nothing of any run is left behind."""
+"""Threads use a host in any order at the same time, and nothing of any run is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host meets outside of itself in a simulated world: programs, threads, their mistakes."""
+"""The outside of a simulated host: programs, threads, and their mistakes."""
 
 from __future__ import annotations
 

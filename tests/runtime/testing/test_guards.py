@@ -1,4 +1,4 @@
-"""What is real is refused inside a simulation, names its line, and works again after it."""
+"""Real resources are refused inside a simulation, by line, and work again after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which addresses may be reached: only public ones, however they are written."""
+"""Addresses that may be reached: only public ones, however they are written."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 

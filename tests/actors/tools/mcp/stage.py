@@ -1,4 +1,4 @@
-"""What the tests of MCP servers share: a server by its fault, its actor, and its processes."""
+"""Parts of the tests of MCP servers: a server by its fault, its actor, and its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server's answer becomes before the one rule of results sees it."""
+"""A server's answer, before the one rule of results sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tools of servers a model is shown."""
+"""The tools of servers that a model is shown."""
 
 from __future__ import annotations
 
