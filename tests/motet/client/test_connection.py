@@ -1,4 +1,4 @@
-"""The closing handshake of a client: the gateway is told, the client waits no longer for it.
+"""The closing handshake of a client: the gateway is told, and the client waits a second at most."""
 
 from __future__ import annotations
 
