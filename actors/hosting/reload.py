@@ -237,7 +237,7 @@ def _commit(tree: Tree, new: Prepared) -> None:
 
     ground, services, config = tree.ground, tree.services, new.config
     ground.secrets.enter_context(registered_secrets(secrets_of(config)))
-    new.toolkit.policy.rates.go_on(ground.toolkits[-1].policy.rates)
+    new.toolkit.policy.rates.continue_from(ground.toolkits[-1].policy.rates)
     for toolkit in ground.toolkits:
         toolkit.policy.adopt(new.toolkit.policy)  # what guards counts for all
     hooks = new.hooks.all()

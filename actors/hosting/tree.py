@@ -305,7 +305,7 @@ async def _start_services(
             channel,
             context,
             policy=toolkit.policy,
-            rules_of=table.toolkit_of,
+            toolset_of=table.toolkit_of,
             results=stores.results,
             breakers=breakers,
             approvals=ground.gate,

@@ -43,6 +43,7 @@ from motet.actors.tools.builtin import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.directory import McpDirectory
+from motet.actors.tools.mcp.tool_search import MCP_SEARCH
 from motet.actors.tools.policy.engine import build_policy
 from motet.actors.tools.policy.rules import RESULTS, grouped
 from motet.actors.tools.result_pages import result_page, tool_result_tools
@@ -53,6 +54,7 @@ from motet.protocols.approvals import ApprovalProtocol
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import HostConfig, TracingConfig
 from motet.protocols.errors import ErrorProtocol
+from motet.protocols.mcp import MCP
 from motet.protocols.memory import Memory
 from motet.protocols.policy import Policy
 from motet.protocols.results import ResultProtocol
@@ -194,13 +196,14 @@ def build_toolkit(
     Raises ``ConfigError``, ``MissingExtra``.
     """
     catalog = ToolCatalog()
-    mcp = McpDirectory(config.mcp, catalog, found=lambda run_id: table.runs[run_id].found)
     skills_of_host = SkillCatalog(tuple(map(Path, config.skills or ())))
     skills = skill_tools(skills_of_host, lambda run_id: table.runs[run_id].agent.profile)
-    builtin = _builtin(config, stores, children, skills) | mcp.tools()
-    policy = mcp.policy = build_policy(
-        config, catalog, builtin, (*ALL_GROUPS, *mcp.sources), engine
-    )
+    builtin = _builtin(config, stores, children, skills)
+    names = (*builtin, MCP_SEARCH) if config.mcp else tuple(builtin)
+    groups = (*ALL_GROUPS, *(f"{MCP}{server}" for server in config.mcp))
+    policy = build_policy(config, catalog, names, groups, engine)
+    mcp = McpDirectory(config.mcp, catalog, policy, found=lambda run_id: table.runs[run_id].found)
+    builtin |= mcp.tools()
     offered = config.models.offered
     registry = AgentRegistry(catalog, models, builtin, ALL_GROUPS, policy, skills_of_host, offered)
     return Toolkit(

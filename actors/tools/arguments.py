@@ -1,9 +1,12 @@
-"""From the model's raw JSON text to valid arguments, with every problem named at once.
+"""The arguments of a call: from the model's raw JSON text to valid values, or all its problems.
 
-Arguments that fit as they are, which most do, are converted together, as one struct; only others
-are looked at one by one, to mend them or to say what is wrong with each.
-Invariants: whatever the text is, the outcome is a JSON object or an :class:`ArgumentError`;
-checking what was checked changes nothing.
+Most arguments fit as they are, and are converted together, as one struct; only others are checked
+one by one, to repair them or to explain each problem. Tools without Python types, such as those of
+MCP servers, get a check from their JSON Schema (:func:`from_schema`).
+
+Invariants: for every text, the outcome is a JSON object or an :class:`ArgumentError`; a check of
+checked arguments changes nothing; no schema is refused: the tool itself judges constraints that
+are not known here.
 """
 
 from __future__ import annotations
@@ -18,16 +21,21 @@ import attrs
 import msgspec
 from msgspec.structs import astuple
 
-from motet.actors.tools.json_schema import problems
+from motet.actors.tools.json_schema import fragment, problems
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError, nearest
 from motet.protocols.stable_json import shortened
 
-# Models of pydantic in annotations, known by the methods they have: pydantic is no dependency.
+NEAR_CHARS = 24
+
+_KINDS: Mapping[type, str] = {list: "array", str: "string", bool: "boolean"}
+_OBJECT = msgspec.json.Decoder(JsonObject)
+_PLAIN = (str, int, float, type(None))
+"""The types of JSON values besides lists and objects; a ``bool`` is an ``int``."""
 
 
 class Model(Protocol):
-    """What is used of a ``pydantic.BaseModel``."""
+    """A ``pydantic.BaseModel``, known by its methods: pydantic is no dependency."""
 
     @classmethod
     def model_json_schema(cls, *, ref_template: str) -> JsonObject: ...
@@ -44,13 +52,13 @@ class _Failure(Protocol):
 
 
 def model_of(kind: type) -> type[Model] | None:
-    """The type as a model, if it is one."""
+    """The type as a pydantic model, if it is one."""
     has_all = all(hasattr(kind, name) for name in ("model_json_schema", "model_validate"))
-    return cast("type[Model]", kind) if has_all else None  # it has what is used of it
+    return cast("type[Model]", kind) if has_all else None  # has_all has checked the protocol
 
 
-def schema_of_model(model: type[Model]) -> tuple[JsonObject, dict[str, JsonObject]]:
-    """Its schema, and the definitions that this refers to; their names begin with the model's."""
+def model_schema(model: type[Model]) -> tuple[JsonObject, dict[str, JsonObject]]:
+    """A model's schema, and the definitions it refers to, whose names begin with the model's."""
     name = model.__name__
     schema = dict(model.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}"))
     defs = cast("dict[str, JsonObject]", schema.pop("$defs", {}))
@@ -58,14 +66,14 @@ def schema_of_model(model: type[Model]) -> tuple[JsonObject, dict[str, JsonObjec
 
 
 def dumped(value: object) -> object:
-    """A model as the JSON data that it is read from. Raises ``TypeError`` for anything else."""
+    """The JSON data of a model. Raises ``TypeError`` for anything else."""
     if model_of(type(value)) is None:
         raise TypeError(f"a {type(value).__name__} has no JSON form")
     return cast(Model, value).model_dump(mode="json", by_alias=True, round_trip=True)
 
 
 def problems_of(error: BaseException | None) -> Iterator[tuple[str, str]]:
-    """Path and message of all that a model has found wrong; nothing for another error."""
+    """Path and message of each problem that a model has found; none for another error."""
     if not isinstance(error, _Failure) or not isinstance(error, ValueError):
         return
     for problem in error.errors():
@@ -74,19 +82,8 @@ def problems_of(error: BaseException | None) -> Iterator[tuple[str, str]]:
         yield path, str(problem.get("msg", "is wrong"))
 
 
-FRAGMENT_CHARS = 300
-NEAR_CHARS = 24
-
-_BESIDE_THE_TYPE = ("title", "description", "default", "examples")
-_KINDS: Mapping[type, str] = {list: "array", str: "string", bool: "boolean"}
-_OBJECT = msgspec.json.Decoder(JsonObject)
-_SHORT = (int, float, type(None))
-_PLAIN = (str, *_SHORT)
-"""What JSON data has besides lists and objects; a ``bool`` is an ``int``."""
-
-
 class ArgumentError(MotetError):
-    """The arguments of a call are wrong; ``problems`` names everything that is."""
+    """The arguments of a call are invalid; ``problems`` has one line for each reason."""
 
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(problems))
@@ -95,7 +92,7 @@ class ArgumentError(MotetError):
 
 @attrs.frozen
 class Parameter:
-    """One parameter: ``type`` is what msgspec converts to, ``schema`` what the model was told."""
+    """One parameter: msgspec converts to ``type``; the model was given ``schema``."""
 
     name: str
     type: object
@@ -104,7 +101,7 @@ class Parameter:
 
 
 def _together(arguments: Arguments) -> type[msgspec.Struct] | None:
-    """All parameters as the fields of one struct; None if a name cannot be that of a field."""
+    """A struct with a field for each parameter; None if a name cannot be a field's."""
     fields = [(f"p{place}", one) for place, one in enumerate(arguments.parameters.values())]
     try:
         return msgspec.defstruct(
@@ -122,9 +119,9 @@ def _together(arguments: Arguments) -> type[msgspec.Struct] | None:
 
 @attrs.frozen
 class Arguments:
-    """The parameters of one tool, and the check of what a model sends for them.
+    """The parameters of one tool, and the check of a model's arguments.
 
-    ``closed``: a name that is no parameter is a problem, else it is passed on as it is.
+    ``closed``: an unknown name is a problem; else it is passed on unchanged.
     """
 
     parameters: Mapping[str, Parameter]
@@ -134,7 +131,7 @@ class Arguments:
     )
 
     def parse(self, text: str) -> JsonObject:
-        """Read the model's text. Near misses are mended: ``"5"`` for 5, an object in a string.
+        """Read the model's text. Near misses are repaired: ``"5"`` for 5, an object in a string.
 
         Raises:
             ArgumentError: with all problems, for the model to read.
@@ -142,13 +139,13 @@ class Arguments:
         return self.check(_decode_object(text))
 
     def check(self, args: JsonObject, *, strict: bool = False) -> JsonObject:
-        """The arguments as JSON data, mended unless ``strict``. Raises ``ArgumentError``."""
+        """The arguments as JSON data, repaired unless ``strict``. Raises ``ArgumentError``."""
         plain: JsonObject | None
         try:
             plain = msgspec.to_builtins(self._fitting(args), str_keys=True, enc_hook=_json_form)
         except Exception:
             plain = None
-        if plain is None:  # what is wrong, if anything is, is found one by one
+        if plain is None:  # not as they are; each by itself may fit, or has a problem to name
             return self._one_by_one(args, strict=strict)
         return {
             name: value if isinstance(value := plain[name], _PLAIN) else _listed(value)
@@ -156,7 +153,7 @@ class Arguments:
         }
 
     def typed(self, args: JsonObject) -> dict[str, object]:
-        """Checked arguments as the values a Python function wants. Raises ``ArgumentError``."""
+        """Checked arguments as the values for a Python function. Raises ``ArgumentError``."""
         try:
             values = dict(zip(self.parameters, astuple(self._fitting(args)), strict=True))
         except Exception:  # as above
@@ -167,7 +164,7 @@ class Arguments:
         return values if len(args) == len(values) else {name: values[name] for name in args}
 
     def _fitting(self, args: JsonObject) -> msgspec.Struct:
-        """The arguments as they are, converted. Raises whatever shows that they do not fit."""
+        """All arguments, strictly converted at once. Any exception means that they do not fit."""
         if self._struct is None or not args.keys() <= self.parameters.keys():
             raise LookupError("a name that is no field")
         return msgspec.convert(
@@ -195,7 +192,7 @@ class Arguments:
                 yield f"unknown parameter {name!r}; {hint}"
         for parameter in self.parameters.values():
             if parameter.required and parameter.name not in args:
-                yield f"missing parameter {parameter.name!r}; expected {_fragment(parameter)}"
+                yield f"missing parameter {parameter.name!r}; expected {fragment(parameter.schema)}"
 
     def _accept(self, name: str, value: object, *, strict: bool) -> object:
         parameter = self.parameters.get(name)
@@ -211,17 +208,17 @@ class Arguments:
 
 def _convert(parameter: Parameter, value: object, *, strict: bool) -> object:
     try:
-        return _mended(parameter.type, value, strict=strict)
+        return _repaired(parameter.type, value, strict=strict)
     except Exception as error:  # a __post_init__ of the user's own type may raise anything
         every = problems(value, parameter.schema, parameter.name)
-        if len(every) > 1 and error.__cause__ is None:  # msgspec has named the first one only
+        if len(every) > 1 and error.__cause__ is None:  # msgspec names only the first one
             raise ArgumentError(every) from error
-        *others, last = _said(parameter.name, error)
-        raise ArgumentError([*others, f"{last}; expected {_fragment(parameter)}"]) from error
+        *others, last = _messages(parameter.name, error)
+        raise ArgumentError([*others, f"{last}; expected {fragment(parameter.schema)}"]) from error
 
 
-def _mended(kind: object, value: object, *, strict: bool) -> object:
-    """Strictly first: a value that fits as it is must not be taken for something else."""
+def _repaired(kind: object, value: object, *, strict: bool) -> object:
+    """Strictly first: a value that fits must not be converted to something else."""
     try:
         return _as(kind, value, strict=True)
     except msgspec.ValidationError:
@@ -255,7 +252,7 @@ def _beyond_msgspec(kind: type, value: object) -> object:
 
 
 def _listed(data: object) -> object:
-    """The data with lists for the tuples that msgspec leaves as they are."""
+    """The data with lists in place of tuples, which msgspec keeps."""
     if isinstance(data, dict):
         return {name: _listed(part) for name, part in cast(JsonObject, data).items()}
     if isinstance(data, list | tuple):
@@ -264,12 +261,12 @@ def _listed(data: object) -> object:
 
 
 def _json_form(value: object) -> object:
-    """The JSON data of a value that msgspec does not know. Raises ``TypeError``."""
+    """The JSON data of a value of a type unknown to msgspec. Raises ``TypeError``."""
     return str(value) if isinstance(value, Path) else dumped(value)
 
 
 def _decoded_container(value: object) -> object:
-    """The list or object a string holds as JSON: models quote them once too often."""
+    """The list or object in a string: models quote JSON once too often."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -283,11 +280,11 @@ def _decode_object(text: str) -> JsonObject:
     try:
         return _OBJECT.decode(text)
     except (ValueError, RecursionError):
-        return _meant(text)
+        return _unquoted(text)
 
 
-def _meant(text: str) -> JsonObject:
-    """No text and ``null`` mean no arguments; an object quoted as a string is unquoted."""
+def _unquoted(text: str) -> JsonObject:
+    """Read text that is no object: empty and ``null`` mean none, a quoted object is unquoted."""
     value: object = _decode(text) if text.strip() else {}
     if isinstance(value, str):
         value = _decode(value) if value.strip() else {}
@@ -308,9 +305,9 @@ def _decode(text: str) -> object:
 
 
 def broken(text: str, error: Exception) -> str:
-    """What is wrong with a JSON text, and where, when ``error`` is what msgspec said of it.
+    """The problem of a JSON text that msgspec has refused with ``error``, and its place.
 
-    The standard decoder knows the place, msgspec is the judge.
+    Python's own decoder finds the place; msgspec is stricter, and decides.
     """
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -322,7 +319,7 @@ def broken(text: str, error: Exception) -> str:
         return f"{found.msg} at character {found.pos}, {_near(text, found.pos)}"
     except (ValueError, RecursionError):
         pass
-    # Only msgspec minds half of a surrogate pair, and it names that badly.
+    # Only msgspec refuses half of a surrogate pair, with a message that misleads.
     return "a string holds half of a surrogate pair" if "truncated" in str(error) else str(error)
 
 
@@ -331,8 +328,8 @@ def _near(text: str, place: int) -> str:
     return f"just before {text[place : place + NEAR_CHARS]!r} (after {before!r})"
 
 
-def _said(name: str, error: Exception) -> Sequence[str]:
-    """msgspec ends its messages with the path from ``$``; the model knows the parameter's name."""
+def _messages(name: str, error: Exception) -> Sequence[str]:
+    """msgspec's message, with the parameter's name in place of the path's ``$``."""
     text = str(error) or type(error).__name__
     what, found, path = text.rpartition(" - at `$")
     place = f"{name}{path.rstrip('`')}" if found else name
@@ -340,28 +337,16 @@ def _said(name: str, error: Exception) -> Sequence[str]:
     return every or [f"{place}: {what if found else text}"]
 
 
-def _fragment(parameter: Parameter) -> str:
-    told = {key: part for key, part in parameter.schema.items() if key not in _BESIDE_THE_TYPE}
-    text = json.dumps(told, ensure_ascii=False, default=str)
-    return text if len(text) <= FRAGMENT_CHARS else text[: FRAGMENT_CHARS - 3] + "..."
-
-
 def preview(text: str, limit: int) -> JsonObject:
-    """The arguments for people to see, strings cut to ``limit``; unreadable ones as their text."""
+    """Arguments for people, strings cut to ``limit``; invalid ones as their text."""
     try:
         return shortened(_decode_object(text), limit)
     except (ArgumentError, RecursionError):
         return {"arguments": text[:limit]}
 
 
-# A check for tools that come with a JSON Schema and no Python types, an MCP server's for one.
-#
-# Invariant: a schema is never refused; what its simple types do not say is let through, and the
-# tool itself judges it.
-
-
 def from_schema(schema: JsonObject) -> Arguments:
-    """A check for a foreign schema; what its simple types do not say is let through."""
+    """A check for a JSON Schema: simple types and their limits; anything else is accepted."""
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
     names = cast("list[object]", required) if isinstance(required, list) else []

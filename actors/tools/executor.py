@@ -52,7 +52,7 @@ Warn: TypeAlias = Callable[[str, AnyEvent], None]
 """Publishes an event of a run; never waits, never fails."""
 
 
-class Rules(Protocol):
+class Toolset(Protocol):
     """The tools that the calls of a run may name, and the policy that allows them."""
 
     @property
@@ -61,8 +61,8 @@ class Rules(Protocol):
     def policy(self) -> PolicyEngine: ...
 
 
-RulesOf: TypeAlias = Callable[[str], Rules | None]
-"""The rules of a run, by its id. None: those that the executor was made with."""
+ToolsetOf: TypeAlias = Callable[[str], Toolset | None]
+"""The toolset of a run, by its id. None: that of the executor."""
 
 
 class Approver(Protocol):
@@ -192,7 +192,7 @@ class ToolExecutor(Actor[ExecuteCall]):
         results: stores results that do not fit in a transcript; without it they are cut.
         policy: without it all is allowed.
         approvals: without it, a call that needs an approval is denied.
-        rules_of: the catalog and policy of a run, in place of ``catalog`` and ``policy``.
+        toolset_of: the catalog and policy of a run, in place of ``catalog`` and ``policy``.
     """
 
     def __init__(
@@ -207,10 +207,10 @@ class ToolExecutor(Actor[ExecuteCall]):
         warn: Warn | None = None,
         policy: PolicyEngine | None = None,
         approvals: Approver | None = None,
-        rules_of: RulesOf | None = None,
+        toolset_of: ToolsetOf | None = None,
     ) -> None:
         self._catalog = catalog
-        self._rules_of = rules_of
+        self._toolset_of = toolset_of
         self._hooks = hooks
         self._reporter = reporter
         self._context = context
@@ -224,13 +224,13 @@ class ToolExecutor(Actor[ExecuteCall]):
     @handles(ExecuteCall, concurrent=AT_ONCE)
     async def execute(self, request: ExecuteCall) -> CallResult:
         try:
-            rules = self._rules_of(request.run_id) if self._rules_of is not None else None
+            toolset = self._toolset_of(request.run_id) if self._toolset_of is not None else None
             context = self._context(request)
         except Exception as error:
             end = await self._failed(request, error)
             return end.of(request.call, str(end.value))
-        catalog = self._catalog if rules is None else rules.catalog
-        policy = self._policy if rules is None else rules.policy
+        catalog = self._catalog if toolset is None else toolset.catalog
+        policy = self._policy if toolset is None else toolset.policy
         work = _Work(request, context, catalog, policy, trio.current_time())
         result: CallResult | None = None
         try:

@@ -1,8 +1,7 @@
-"""Everything that is wrong with a JSON value by its schema, each with its place. Pure.
+"""JSON Schema: all problems of a value with their paths, and schemas without references. Pure.
 
-msgspec reads the values and stops at the first thing that is wrong. This is for the model, which
-shall mend all of them at once. Laws: a value that fits has no problems; what a schema says beyond
-the words known here is let through.
+msgspec reads values and stops at the first problem; a model should correct all of them at once.
+Laws: a valid value has no problems; keywords that are not known here are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Problems: TypeAlias = Iterator[str]
 
 FRAGMENT_CHARS = 300
 DEPTH = 32
-"""How deep a value is looked into: a schema may refer to itself."""
+"""The depth to which a value is checked: a schema may refer to itself."""
 
 _BESIDE_THE_TYPE = ("title", "description", "default", "examples", "$defs")
 _KINDS: Mapping[type, str] = {
@@ -50,23 +49,20 @@ _SIZES: Mapping[str, tuple[type, str, str]] = {
 
 
 def problems(value: object, schema: JsonObject, path: str = "") -> tuple[str, ...]:
-    """What a model has to mend, one line each; references are to the schema's ``$defs``.
-
-    ``path``: of the value itself.
-    """
+    """The problems of a value, one line each. ``path``: of the value itself."""
     defs = cast("dict[str, JsonObject]", schema.get("$defs", {}))
     return tuple(_Check(defs).value(value, schema, path, DEPTH))
 
 
 def fragment(schema: JsonObject) -> str:
-    """What a schema says of the value, short enough for a line."""
-    told = {key: part for key, part in schema.items() if key not in _BESIDE_THE_TYPE}
-    text = json.dumps(told, ensure_ascii=False, default=str)
+    """A schema without its descriptions, cut to one line."""
+    kept = {key: part for key, part in schema.items() if key not in _BESIDE_THE_TYPE}
+    text = json.dumps(kept, ensure_ascii=False, default=str)
     return text if len(text) <= FRAGMENT_CHARS else text[: FRAGMENT_CHARS - 3] + "..."
 
 
 def kind_of(value: object) -> str:
-    """The name that JSON has for the type of a decoded value."""
+    """The JSON name of a decoded value's type."""
     return "null" if value is None else _KINDS.get(type(value), "value")
 
 
@@ -94,7 +90,7 @@ class _Check:
             yield from self._array(cast("list[object]", value), schema, path, depth)
 
     def _resolved(self, schema: JsonObject) -> JsonObject:
-        """The schema without a reference at its top; one to itself says nothing."""
+        """The schema with a top-level reference replaced; one to itself allows anything."""
         for _ in range(DEPTH):
             name = schema.get("$ref")
             if not isinstance(name, str):
@@ -104,7 +100,7 @@ class _Check:
         return {}
 
     def _choice(self, value: object, choices: list[JsonObject], path: str, depth: int) -> Problems:
-        """Nothing when one of them fits; else what keeps it from the one it is nearest to."""
+        """No problems if one choice fits; else those of the nearest choice."""
         found = [list(self.value(value, choice, path, depth - 1)) for choice in choices]
         if not all(found):
             return
@@ -135,8 +131,8 @@ class _Check:
                 known = f"did you mean {guess!r}?" if guess else f"known: {listing([*properties])}"
                 yield f"{_below(path, name)}: there is no such name; {known}"
             elif isinstance(others, dict):
-                schema_of_others = cast(JsonObject, others)
-                yield from self.value(part, schema_of_others, _below(path, name), depth - 1)
+                rest = cast(JsonObject, others)
+                yield from self.value(part, rest, _below(path, name), depth - 1)
 
     def _array(self, value: list[object], schema: JsonObject, path: str, depth: int) -> Problems:
         first = _schemas(schema.get("prefixItems"))
@@ -167,7 +163,7 @@ def _wrong_type(value: object, schema: JsonObject) -> str:
 
 
 def _is(value: object, kind: str) -> bool:
-    """Whether a value is of a type, or would be taken for it, as ``"5"`` for 5."""
+    """Whether a value is of a type, or is accepted as one, like ``"5"`` for 5."""
     if kind == kind_of(value) or (kind == "number" and kind_of(value) == "integer"):
         return True
     if kind not in _LAX or isinstance(value, bool | dict | list):
@@ -184,7 +180,7 @@ def _wrong_choice(value: object, schema: JsonObject) -> str:
     if not isinstance(choices, list):
         return ""
     known = cast("list[object]", choices)
-    # Without the types, 1 would be True; and "1" is taken where no text is expected.
+    # Types are compared since 1 == True; "1" is accepted where a number is expected.
     same = any(type(one) is type(value) and one == value for one in known)
     lax = isinstance(value, str) and value in [str(one) for one in known]
     return "" if same or lax else f"{_shown(value)} is none of the values there are"
@@ -219,7 +215,7 @@ def _mismatch(value: object, schema: JsonObject) -> Problems:
         try:
             found = re.search(pattern, value)
         except re.error:
-            return  # of another dialect than Python's
+            return  # a pattern of another dialect than Python's
         if found is None:
             yield f"{_shown(value)} does not match the pattern"
 
@@ -229,11 +225,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-# References of a JSON Schema to its definitions, replaced by what they stand for. Pure.
-
-
 def inlined(schema: JsonObject, defs: Mapping[str, JsonObject]) -> JsonObject | None:
-    """The schema without references; None when it refers to itself."""
+    """The schema with its references replaced by ``defs``; None if it refers to itself."""
     try:
         return cast(JsonObject, _replaced(schema, defs, ()))  # an object stays an object
     except RecursionError:
@@ -249,7 +242,7 @@ def _replaced(node: object, defs: Mapping[str, JsonObject], inside: tuple[str, .
     reference = schema.get("$ref")
     if not isinstance(reference, str):
         if "anyOf" in schema:
-            # It maps to definitions that are not there any more.
+            # A discriminator maps to definitions, which are gone.
             schema = {key: value for key, value in schema.items() if key != "discriminator"}
         return {key: _replaced(value, defs, inside) for key, value in schema.items()}
     name = reference.rpartition("/")[2]

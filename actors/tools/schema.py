@@ -1,7 +1,10 @@
-"""From type hints and docstrings to the JSON Schema that a model is told.
+"""The JSON Schema of a function, from its type hints and docstring.
 
-Invariant: what cannot be described to a model is refused here, when the tool is made, with a
-``TypeError`` that names the parameter.
+Constraints come as ``Annotated[int, Range(1, 200)]``; the notes of ``annotated_types`` and
+``Field(...)`` of pydantic mean the same, and a text is a description (:func:`readable`).
+
+Invariants: a function that cannot be described to a model is refused when the tool is made, with a
+``TypeError`` that names the parameter; a hint without constraints stays the same object.
 """
 
 from __future__ import annotations
@@ -28,18 +31,14 @@ import attrs
 import docstring_parser
 import msgspec
 
-from motet.actors.tools.arguments import Arguments, Parameter, model_of, schema_of_model
+from motet.actors.tools.arguments import Arguments, Parameter, model_of, model_schema
 from motet.actors.tools.context import Context
 from motet.actors.tools.json_schema import inlined
 from motet.protocols.chat import JsonObject
 
-# Constraints in ``Annotated``, whoever made them, in the form that msgspec reads.
-#
-# ``Annotated[int, Range(1, 200)]`` is our way. The notes of ``annotated_types`` and
-# ``Field(...)`` of pydantic mean the same by the names of their attributes, and a text is a
-# description. Invariant: a hint without any of these comes back as the same object.
+Function: TypeAlias = Callable[..., object]
 
-
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 
 
@@ -88,14 +87,9 @@ def _limits(note: object) -> dict[str, object]:
     }
 
 
-Function: TypeAlias = Callable[..., object]
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
 @attrs.frozen
 class Described:
-    """All a model is told of a function, and the check of what it sends."""
+    """A function as a model sees it, and the check of a call's arguments."""
 
     description: str
     parameters: JsonObject
@@ -126,7 +120,7 @@ def describe(fn: Function) -> Described:
 
 
 def schema_of(kind: object) -> JsonObject:
-    """The JSON Schema of one type; what only a reference can express is in its ``$defs``.
+    """The JSON Schema of one type; ``$defs`` has only definitions that refer to themselves.
 
     Raises ``TypeError`` for a type that cannot be described.
     """
@@ -139,7 +133,7 @@ def schema_of(kind: object) -> JsonObject:
 
 
 def function_of(fn: Function) -> Function:
-    """What has the hints and the code: behind a ``partial``, or of an object that is called."""
+    """The function with the hints and the code: of a ``partial``, or of a callable object."""
     if isinstance(fn, partial):
         return function_of(fn.func)
     return fn if inspect.isroutine(fn) or hasattr(fn, "__wrapped__") else type(fn).__call__
@@ -152,7 +146,7 @@ def name_of(fn: Function) -> str:
 
 
 def _given(fn: Function) -> Collection[str]:
-    """The arguments that a ``partial`` has already: no model is told of them."""
+    """The arguments that a ``partial`` has already: they are not described."""
     return tuple(fn.keywords) if isinstance(fn, partial) else ()
 
 
@@ -199,7 +193,7 @@ def _documentation(fn: Function) -> tuple[str, Mapping[str, str]]:
 def _schemas(
     fn: Function, types: Mapping[str, object]
 ) -> tuple[dict[str, JsonObject], dict[str, JsonObject]]:
-    """One schema per parameter, and the definitions that only a reference can express."""
+    """One schema per parameter, and the definitions of those that refer to themselves."""
     try:
         found, defs = _components(list(types.values()))
     except TypeError:
@@ -232,8 +226,8 @@ def _components(types: Sequence[object]) -> tuple[list[JsonObject], dict[str, Js
             return {"type": "string", "format": "path"}
         model = model_of(kind)
         if model is None:
-            return {}  # nobody's: then its annotation says all, or msgspec refuses it by name
-        schema, defs = schema_of_model(model)
+            return {}  # unknown: its annotation has the schema, or msgspec refuses it by name
+        schema, defs = model_schema(model)
         of_models.update(defs)
         return schema
 
@@ -248,7 +242,7 @@ def _annotate(schema: JsonObject, parameter: inspect.Parameter, notes: Mapping[s
         schema["description"] = note
     if parameter.default is inspect.Parameter.empty:
         return
-    with suppress(TypeError, ValueError):  # without a JSON form it is Python's own business
+    with suppress(TypeError, ValueError):  # a default without a JSON form is not shown
         schema["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
 
 

@@ -178,13 +178,14 @@ class McpDirectory:
         self,
         servers: Mapping[str, McpServer] | None = None,
         catalog: ToolCatalog | None = None,
+        policy: PolicyEngine | None = None,
         *,
         found: Callable[[str], set[str]] | None = None,
     ) -> None:
         self.servers = dict(servers or {})
         self._catalog = catalog or ToolCatalog()
         self._found = found or defaultdict[str, set[str]](set).__getitem__
-        self.policy = PolicyEngine(self._catalog)
+        self.policy = policy or PolicyEngine(self._catalog)
         self._refs: dict[str, ActorRef[McpProtocol]] = {}
         self._shared: dict[str, _Shared] = {}
         self._shown: dict[str, tuple[Specs, frozenset[str], Specs]] = {}

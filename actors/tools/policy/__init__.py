@@ -1,1 +1,1 @@
-"""Which tools may be called: the rules, the limits, and their engines."""
+"""The policy on tools: rules, limits and further engines. The door: ``engine.PolicyEngine``."""

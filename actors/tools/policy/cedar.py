@@ -1,6 +1,6 @@
 """A policy in Cedar, by the package ``cedarpy``.
 
-How a question is put: the principal is ``User::"<user>"`` in ``Role::"<role>"``; the action is
+A request has these parts: the principal is ``User::"<user>"`` in ``Role::"<role>"``; the action is
 ``Action::"call"``; the resource is ``Tool::"<tool>"`` with the attribute ``effects``, in a
 ``Group`` for each of its groups (``Group::"group:fs"``, ``Group::"mcp:git"``); the context has
 ``agent``, ``session`` and ``role``. As always in Cedar, what no policy permits is denied.
@@ -29,7 +29,7 @@ class Uid(TypedDict):
 
 
 class Entity(TypedDict):
-    """An entity of Cedar, as its JSON has it."""
+    """An entity in Cedar's JSON."""
 
     uid: Uid
     attrs: dict[str, object]
@@ -39,15 +39,15 @@ class Entity(TypedDict):
 class CedarPolicy:
     """A ``Policy`` of Cedar policies. Give it to ``open_host(policy=...)``.
 
-    It allows and denies; whether a person is asked first, the rules of the host and the tool say.
+    It allows and denies; the rules of the host and the tool decide whether a person is asked.
     ``@id("...")`` names a policy in rulings.
 
     Args:
-        policies: their text.
-        entities: what else there is, such as the teams of users. One that is a user of a run, or
-            a tool, is completed by its role or its groups.
+        policies: the text.
+        entities: further entities, such as the teams of users. The user of a run gets its role
+            added, a tool its groups.
 
-    Raises ``ConfigError`` for a text that is no Cedar, ``MissingExtra`` without ``motet[cedar]``.
+    Raises ``ConfigError`` for invalid Cedar, ``MissingExtra`` without ``motet[cedar]``.
     """
 
     def __init__(self, policies: str, *, entities: Iterable[Entity] = ()) -> None:
@@ -64,7 +64,7 @@ class CedarPolicy:
 
     @classmethod
     def from_file(cls, path: str | Path) -> CedarPolicy:
-        """The policies of a file. Raises as the class, and ``ConfigError`` when there is none."""
+        """The policies of a file. Raises as the class, and ``ConfigError`` if it cannot be read."""
         try:
             return cls(Path(path).read_text("utf-8"))
         except OSError as error:
@@ -90,24 +90,24 @@ class CedarPolicy:
                 "parents": [_uid("Group", group) for group in tool.groups],
             },
         )
-        entities = msgspec.json.encode(self._among(given)).decode()
-        # Its dictionaries have no types of what is in them: these are texts, by ids of policies.
-        found = self._engine.is_authorized(  # pyright: ignore[reportUnknownMemberType]
+        entities = msgspec.json.encode(self._merged(given)).decode()
+        # cedarpy's dictionaries are untyped: this one maps ids of policies to their names.
+        answer = self._engine.is_authorized(  # pyright: ignore[reportUnknownMemberType]
             request, self._policies, entities
         )
-        said = found.diagnostics
+        diagnostics = answer.diagnostics
         names = cast(
             "dict[str, str]",
-            said.id_annotations_by_reason,  # pyright: ignore[reportUnknownMemberType]
+            diagnostics.id_annotations_by_reason,  # pyright: ignore[reportUnknownMemberType]
         )
-        if said.errors:
-            return Ruling("deny", "cedar: error", "; ".join(map(str, said.errors)))
-        if found.decision is not self._engine.Decision.Allow:
-            return Ruling("deny", _named(said.reasons, names, "no permit"))
-        return Ruling("allow", _named(said.reasons, names, "permit"))
+        if diagnostics.errors:
+            return Ruling("deny", "cedar: error", "; ".join(map(str, diagnostics.errors)))
+        if answer.decision is not self._engine.Decision.Allow:
+            return Ruling("deny", _named(diagnostics.reasons, names, "no permit"))
+        return Ruling("allow", _named(diagnostics.reasons, names, "permit"))
 
-    def _among(self, given: Sequence[Entity]) -> list[Entity]:
-        """All entities, those of the question with what is known of them besides."""
+    def _merged(self, given: Sequence[Entity]) -> list[Entity]:
+        """All entities; those of the request with their further attributes and parents."""
         known = {_key(entity["uid"]): entity for entity in self._entities}
         for entity in given:
             other = known.get(_key(entity["uid"]))
@@ -130,6 +130,6 @@ def _key(uid: Uid) -> tuple[str, str]:
 
 
 def _named(reasons: Iterable[str], names: dict[str, str], otherwise: str) -> str:
-    """Which policies decided, by their own names where they have some."""
+    """The policies that decided, by their ``@id`` if they have one."""
     found = [names.get(reason) or reason for reason in reasons]
     return f"cedar: {', '.join(sorted(found)) or otherwise}"

@@ -1,8 +1,10 @@
-"""How often a session may call each tool. Pure: the time is an argument, in seconds.
+"""The policy engine of a host: which tools an agent may see and call, and how often.
 
-Laws: in any window of an hour no more calls are let through than the limit; a refused call uses
-none of it, and one that is tried again, since a person had to be asked, no more; a session that has
-not called for an hour takes no memory.
+Invariants: a list and a call get the same ruling; of the rules, the other engines and all the runs
+above a run, the strictest ruling counts, so that a child never gains a tool; an engine that fails
+denies. Rates: in any hour no more calls pass than the limit; a refused call does not count, and a
+call that is tried again, because a person had to be asked, counts once; a session that has not
+called for an hour takes no memory.
 """
 
 from __future__ import annotations
@@ -47,18 +49,20 @@ from motet.protocols.tools import ToolSpec
 from motet.runtime.rates import SlidingWindows
 
 HOUR = 3600.0
+CACHED = 4_096
+"""Rulings, and lists of tools, in each cache."""
 
 
 @attrs.define
 class CallRates:
-    """The windows of all sessions of a host, one for each tool.
+    """Sliding windows of an hour, one for each session and tool.
 
     Kept in memory: a session that is passivated keeps its count, a restart forgets it.
 
     Attributes:
-        per_hour: where ``limits`` say nothing.
-        limits: of tools, groups and MCP servers by name. A tool's own counts before a group's,
-            and of several groups the lowest.
+        per_hour: the limit of tools that ``limits`` does not name.
+        limits: of tools, groups and MCP servers by name. A tool's own limit overrides that of its
+            group; of several groups the lowest counts.
     """
 
     per_hour: int = PER_HOUR
@@ -70,12 +74,12 @@ class CallRates:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def go_on(self, before: CallRates) -> None:
-        """Count on from where another one is."""
+    def continue_from(self, before: CallRates) -> None:
+        """Share the counts of another configuration."""
         self._windows = before._windows
 
     def limit(self, tool: ToolFacts) -> int:
-        """Calls in an hour; 0: as many as it likes."""
+        """Calls in an hour; 0: unlimited."""
         about = {text: limit for text, limit in self.limits.items() if names(text, tool)}
         exact = [about[name] for name in (tool.name, *tool.aliases) if name in about]
         if exact:
@@ -86,20 +90,10 @@ class CallRates:
     def take(self, session: str, tool: str, limit: int, now: float, call: object = None) -> float:
         """Count a call and return 0, or count none and return the seconds to wait.
 
-        ``limit``: of the tool; ``call``: what tells it from others, so that it is counted once.
+        ``call``: identifies it, so that it is counted once.
         """
         return 0.0 if limit <= 0 else self._windows.take((session, tool), limit, now, call)
 
-
-# What a host asks about its tools: which may be offered, may this one be called, how often.
-#
-# Invariants: a list and a call get the same ruling; of the rules, the engine and all the runs
-# that a run is below, the strictest counts, so that a child never gains a tool; an engine that
-# fails denies.
-
-
-CACHED = 4_096
-"""Rulings and lists that are remembered."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -108,13 +102,13 @@ _log = logger("motet.policy")
 
 @attrs.define(eq=False)
 class PolicyEngine:
-    """The policy of one host. Everything here returns at once.
+    """The policy of one host. Nothing here waits.
 
-    A run is asked about as its subjects: those it is below, outermost first, and itself.
+    The subjects of a run are the runs above it, outermost first, and itself.
 
     Attributes:
-        rules: those of the configuration and of the agents.
-        engines: other policies beside them.
+        rules: of the configuration and of the agents.
+        engines: further policies, such as Cedar.
         groups: names of groups and MCP servers that rules may use, connected or not.
         builtin: names of tools that rules may use although no agent has them.
     """
@@ -141,14 +135,14 @@ class PolicyEngine:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no policy at all."""
+        """Whether no policy is configured, so that all is allowed."""
         return not self.engines and self.rules.is_open
 
     def facts(self, tool: Tool, agent: str) -> ToolFacts:
         return self.names.facts(tool, self.catalog.names(agent))
 
     def ruling(self, subjects: tuple[Subject, ...], tool: Tool) -> Ruling:
-        """May the last subject call it? The others have to be allowed to, as well."""
+        """Whether the last subject may call it; all the others must be allowed to, too."""
         if not self.engines and self.rules.is_open:
             return _OPEN
         facts = self.facts(tool, subjects[-1].agent)
@@ -161,24 +155,24 @@ class PolicyEngine:
     def offered(
         self, subjects: tuple[Subject, ...], specs: tuple[ToolSpec, ...]
     ) -> tuple[ToolSpec, ...]:
-        """Those of its tools that the last subject may call; the same object for the same list."""
+        """The specs that the last subject may call; the same object for the same list."""
         if self.is_open:
             return specs
         kept = self._lists.get(subjects)
         if kept is None or kept[0] is not specs:
             names = set(self.allowed_names(subjects))
-            left = tuple(spec for spec in specs if spec.name in names)
-            kept = (specs, specs if len(left) == len(specs) else left)
+            allowed = tuple(spec for spec in specs if spec.name in names)
+            kept = (specs, specs if len(allowed) == len(specs) else allowed)
             _keep(self._lists, subjects, kept)
         return kept[1]
 
     def allowed_names(self, subjects: tuple[Subject, ...]) -> tuple[str, ...]:
-        """The tools that the last subject may call, with a person's approval or without."""
+        """The tools that the last subject may call, with or without a person's approval."""
         tools = self.catalog.tools(subjects[-1].agent)
         return tuple(t.name for t in tools if self.ruling(subjects, t).effect != "deny")
 
     def judged(self, subjects: tuple[Subject, ...]) -> tuple[Judged, ...]:
-        """All tools of the last subject's agent, by name, with what decides on each."""
+        """All tools of the last subject's agent, by name, with the ruling on each."""
         agent, found = subjects[-1].agent, list[Judged]()
         for tool in self.catalog.tools(agent):
             ruling, facts = self.ruling(subjects, tool), self.facts(tool, agent)
@@ -188,17 +182,17 @@ class PolicyEngine:
         return tuple(found)
 
     def called(self, agent: str, calls: tuple[Call, ...]) -> tuple[Call, ...]:
-        """The calls of a model, by the names of the agent's tools; the same object if they are."""
+        """A model's calls with aliases resolved; the same object if there are none."""
         known = self.catalog.names(agent)
         if {call.name for call in calls}.issubset(known):
             return calls
         return tuple(replace(call, name=self.names.called(call.name, known)) for call in calls)
 
     def wait(self, subjects: tuple[Subject, ...], tool: Tool, call: str, now: float) -> str:
-        """Count a call; what the model is told when there have been too many, else nothing.
+        """Count a call; returns the refusal for the model if the limit is reached, else "".
 
-        What children call counts for the session of the run at the top. ``call``: its id, so that
-        it is counted once, also when it is tried again; ``now``: on Trio's clock.
+        Calls of children count for the session of the outermost run. ``call``: its id, so that it
+        is counted once, also when it is tried again; ``now``: on Trio's clock.
         """
         rates = self.rates
         limit = (
@@ -208,7 +202,7 @@ class PolicyEngine:
         return _too_often(tool.name, limit, seconds) if seconds > 0 else ""
 
     def set_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
-        """What the definition of an agent says from now on. Raises as :meth:`check_agent`."""
+        """Set the rules in an agent's definition. Raises as :meth:`check_agent`."""
         self.check_agent(agent, rules, tools)
         known = self.rules.agents
         if known.get(agent, ALL_TOOLS) != rules:
@@ -216,25 +210,25 @@ class PolicyEngine:
         if rules:
             known[agent] = rules
         else:
-            known.pop(agent, None)  # so that a host without policies is seen to have none
+            known.pop(agent, None)  # so that a host without policies stays ``is_open``
 
     def drop_agent(self, agent: str) -> None:
         if self.rules.agents.pop(agent, None):
             self.forget()
 
     def adopt(self, other: PolicyEngine) -> None:
-        """Rule as ``other`` does, on the tools and by the agents' definitions that are here."""
-        self.rules.rules, self.rules.profile = other.rules.rules, other.rules.profile
+        """Take over the configuration of ``other``; the catalog and the agents' rules stay."""
+        self.rules = attrs.evolve(self.rules, rules=other.rules.rules, profile=other.rules.profile)
         self.engines, self.rates, self.names = other.engines, other.rates, other.names
         self.forget()
 
     def forget(self) -> None:
-        """Rule anew on everything: rules or groups have changed."""
+        """Clear the caches, after a change of rules or groups."""
         self._rulings.clear()
         self._lists.clear()
 
     def check_agent(self, agent: str, rules: ToolRules, tools: Iterable[str]) -> None:
-        """Raises ``ConfigError`` for a name in the agent's rules that nothing has."""
+        """Raises ``ConfigError`` for an unknown name in the agent's rules."""
         lists = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
         texts = {
             f"agents.{agent}.policy.{key}[{place}]": name
@@ -244,9 +238,9 @@ class PolicyEngine:
         _refuse(self._unknown(texts, tools))
 
     def check(self, agents: Sequence[str]) -> None:
-        """Raises ``ConfigError`` for names in the configuration that nothing has.
+        """Raises ``ConfigError`` for unknown names in the configuration.
 
-        ``agents``: the names of those there are.
+        ``agents``: the names of all agents.
         """
         texts = {f"{rule.where}.tool": rule.tool for rule in self.rules.rules}
         texts |= {f"tools.per_hour.{name}": name for name in self.rates.limits}
@@ -259,7 +253,7 @@ class PolicyEngine:
         _refuse(problems)
 
     def _unknown(self, texts: Mapping[str, str], tools: Iterable[str] = ()) -> Iterable[str]:
-        """What is wrong with the names of tools and groups at these places."""
+        """The problems of the names of tools and groups at these places."""
         if not texts:
             return
         groups = (*self.groups, *self.catalog.declared)
@@ -271,13 +265,13 @@ class PolicyEngine:
                 yield f"{where}: {unknown}"
 
     def _rulings_of(self, subjects: Sequence[Subject], facts: ToolFacts) -> Iterable[Ruling]:
-        """The run's own first, so that of equal rulings the nearest is told."""
+        """The run's own ruling first: of equal rulings, the nearest is reported."""
         for subject in reversed(subjects):
             of = "" if subject is subjects[-1] else f" (of {subject.agent}, which it works for)"
-            for ruling in self._asked(subject, facts):
+            for ruling in self._each(subject, facts):
                 yield Ruling(ruling.effect, ruling.rule + of, ruling.reason)
 
-    def _asked(self, subject: Subject, facts: ToolFacts) -> Iterable[Ruling]:
+    def _each(self, subject: Subject, facts: ToolFacts) -> Iterable[Ruling]:
         for engine in self.engines:
             yield _decided(engine, subject, facts)
         yield self.rules.decide(subject, facts)
@@ -293,9 +287,9 @@ def build_policy(
     groups: Iterable[str],
     engine: Policy | None,
 ) -> PolicyEngine:
-    """The policy of a configuration, and of an engine beside it.
+    """The policy of a configuration, with ``engine`` as a further one.
 
-    ``builtin``: names of tools; ``groups``: names of groups of tools, and of MCP servers. Raises
+    ``builtin``: names of tools; ``groups``: names of groups and of MCP servers. Raises
     ``ConfigError`` for Cedar that cannot be read, ``MissingExtra``.
     """
     tools, names = config.tools, Names()
@@ -310,7 +304,7 @@ def build_policy(
 
 
 def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
-    """What the engine says; a failure is no permission, nor is anything but a ruling."""
+    """The engine's ruling; a failure, and any other value, denies."""
     name = type(engine).__name__
     try:
         ruling = _checked(engine.decide(subject, facts))
@@ -321,7 +315,7 @@ def _decided(engine: Policy, subject: Subject, facts: ToolFacts) -> Ruling:
 
 
 def _checked(ruling: object) -> Ruling:
-    """Whole and of the right kind. Raises ``ValidationError``, ``TypeError``."""
+    """The ruling, checked field by field. Raises ``ValidationError``, ``TypeError``."""
     return msgspec.convert(msgspec.to_builtins(ruling), Ruling)
 
 

@@ -1,7 +1,8 @@
-"""The rules of a host on its tools. Pure: a table and the order in which it is read.
+"""The rules of a host on its tools: names, groups, profiles, and their order of precedence. Pure.
 
-Laws: a tool that a rule denies is denied, whatever other rules say and in whatever order they
-stand; another ``deny`` never makes a tool callable; every ruling names the rule that made it.
+Laws: a tool that a rule denies is denied, whatever the other rules and their order; another
+``deny`` never makes a tool callable; every ruling names the rule that made it. A name is resolved
+in one way only, for lists and for calls. Patterns know ``*`` and nothing else.
 """
 
 from __future__ import annotations
@@ -27,18 +28,12 @@ from motet.protocols.policy import (
     ToolRules,
 )
 
-# Names in policies and in calls: what each stands for, and which of them nobody has. Pure.
-#
-# Invariant: a name is resolved in one way only, for lists and for calls. A pattern knows ``*`` and
-# nothing else.
-
-
 OWN = "group:own"
-"""The tools that a program or a file gives an agent, as far as they say no other group."""
+"""Tools that a program or a file gives an agent without naming a group."""
 BUILTIN = "group:builtin"
-"""All that come with motet."""
+"""All tools that come with motet."""
 RESULTS = "group:results"
-"""What reads results and errors of calls, or finds tools: only a ``deny`` takes these away."""
+"""Tools that read results and errors of calls, or find tools: only a ``deny`` removes these."""
 GROUP, MCP = "group:", "mcp:"
 
 ALIASES: Mapping[str, str] = MappingProxyType(
@@ -53,9 +48,9 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "web_fetch": "http_fetch",
     }
 )
-"""Names by which models call tools that have another one here."""
+"""Names that models use for tools with another name here."""
 PREFIXES = ("functions.", "default_api.")
-"""What some models put before the names of tools."""
+"""Prefixes that some models put before the names of tools."""
 _PLACE = "{tool_name}"
 
 
@@ -65,21 +60,21 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def fits(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns is, or stands for, the name."""
+    """Whether one of the patterns equals or matches the name."""
     return any(name == one or ("*" in one and pattern(one).fullmatch(name)) for one in patterns)
 
 
 def names(text: str, tool: ToolFacts) -> bool:
-    """Whether a name of a rule, group or pattern is about this tool."""
+    """Whether the text of a rule, a name, group or pattern, covers this tool."""
     if text.startswith((GROUP, MCP)):
         return any(fits(group, (text,)) for group in tool.groups)
     return any(fits(name, (text,)) for name in (tool.name, *tool.aliases))
 
 
 def stripped(template: str, name: str) -> str:
-    """The name without what a template has around it; as it was if it is not like that.
+    """The name without the text of a template around it; unchanged if it does not match.
 
-    A template without ``{tool_name}`` is a prefix; an underscore that joins it goes as well.
+    A template without ``{tool_name}`` is a prefix; an underscore after it is removed, too.
     """
     before, place, after = template.partition(_PLACE)
     if not name.startswith(before) or not name.endswith(after):
@@ -92,36 +87,36 @@ def stripped(template: str, name: str) -> str:
 
 @attrs.frozen
 class Names:
-    """How the tools of a host are called.
+    """Resolves the names that rules and models use for tools.
 
     Attributes:
         aliases: other names of tools.
-        prefixes: templates of what is put around names; see :func:`stripped`.
+        prefixes: templates of the text around names; see :func:`stripped`.
     """
 
     aliases: Mapping[str, str] = ALIASES
     prefixes: Sequence[str] = PREFIXES
 
     def facts(self, tool: Tool, others: Iterable[str]) -> ToolFacts:
-        """A tool of an agent; ``others``: the names of all its tools, which no alias can take."""
+        """The facts of a tool. ``others``: the agent's names of tools, which override aliases."""
         taken = frozenset(others)
         also = [a for a, name in self.aliases.items() if name == tool.name and a not in taken]
         groups = tool.groups or (_implied(tool.name),)
         return ToolFacts(tool.name, groups, tool.effects, tuple(also))
 
     def called(self, name: str, known: Iterable[str]) -> str:
-        """Which of the known tools a model means; the same name when none."""
+        """The known tool that a model means; the same name if there is none."""
         tools = frozenset(known)
-        for said in (name, *(stripped(template, name) for template in self.prefixes)):
-            for one in (said, self.aliases.get(said, said), self.aliases.get(said.lower(), said)):
+        for bare in (name, *(stripped(template, name) for template in self.prefixes)):
+            for one in (bare, self.aliases.get(bare, bare), self.aliases.get(bare.lower(), bare)):
                 if one in tools:
                     return one
         return name
 
     def check(self, text: str, tools: Iterable[str], groups: Iterable[str]) -> None:
-        """Raises ``UnknownName`` for a name that stands for nothing.
+        """Raises ``UnknownName`` for a name that matches nothing.
 
-        A pattern may be of tools that there will be, and a server has tools that nobody knows yet.
+        A pattern may match future tools, and the tools of a server are not known in advance.
         """
         known = (*tools, *self.aliases, *groups)
         future = "*" in text and not text.startswith(GROUP)
@@ -130,24 +125,18 @@ class Names:
 
 
 def _implied(name: str) -> str:
-    """The group of a tool that says none; ``mcp__git__status`` is one of the server git."""
+    """The group of a tool that names none; ``mcp__git__status`` is a tool of the server git."""
     front, _, rest = name.partition("__")
     server, tail, _ = rest.partition("__")
     return f"{MCP}{server}" if front == "mcp" and tail else OWN
 
 
 def grouped(tools: Mapping[str, Tool], groups: Mapping[str, Sequence[str]]) -> dict[str, Tool]:
-    """The built-in tools, which know their groups then."""
+    """The built-in tools with their groups set."""
     of = {
         name: tuple(group for group, members in groups.items() if name in members) for name in tools
     }
     return {name: attrs.evolve(tool, groups=(*of[name], BUILTIN)) for name, tool in tools.items()}
-
-
-# The profiles: which groups of tools each begins with. Pure data.
-#
-# A profile is a closed list: a tool of a group that it does not name is not in it, and no ``allow``
-# brings it back.
 
 
 _TALK = ("group:agents", "group:memory", "group:skills", "group:tasks", "group:web")
@@ -160,17 +149,18 @@ PROFILES: Mapping[Profile, tuple[str, ...]] = MappingProxyType(
         "full": ("*",),
     }
 )
+"""The groups of each profile. A closed list: no ``allow`` adds a tool of another group."""
 
 
 Layer: TypeAlias = Literal["global", "agent", "own", "group"]
 LAYERS: tuple[Layer, ...] = ("global", "agent", "own", "group")
-"""In this order; ``own`` is what the agent's definition says. Each can only take away."""
+"""In this order; ``own``: the rules in the agent's definition. Each layer can only restrict."""
 STRENGTH: Mapping[Effect, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 @attrs.frozen
 class Rule:
-    """A rule with its place: ``where`` is what people find it by."""
+    """A rule and its place in the configuration: ``where``, for messages."""
 
     layer: Layer
     effect: Effect
@@ -202,12 +192,12 @@ class Rule:
 
 
 def strictest(rulings: Iterable[Ruling]) -> Ruling:
-    """The strongest of them, the first of equals. There has to be one."""
+    """The strictest ruling, the first of equals. There must be one."""
     return max(rulings, key=lambda ruling: STRENGTH[ruling.effect])
 
 
 def configured(rules: Sequence[PolicyRule]) -> tuple[Rule, ...]:
-    """The rules of a host, each in the layer that its conditions put it in."""
+    """The rules of a host's configuration; the conditions of a rule choose its layer."""
     return tuple(
         Rule(_layer(rule), rule.effect, rule.tool, f"policy[{place}]", rule)
         for place, rule in enumerate(rules)
@@ -215,7 +205,7 @@ def configured(rules: Sequence[PolicyRule]) -> tuple[Rule, ...]:
 
 
 def own(agent: str, rules: ToolRules) -> tuple[Rule, ...]:
-    """What the definition of an agent says."""
+    """The rules in an agent's definition."""
     lists: tuple[tuple[Effect, tuple[str, ...]], ...] = (
         ("deny", rules.deny),
         ("ask", rules.ask),
@@ -236,8 +226,8 @@ class Rules:
     """A ``Policy``: the configured rules, and those of each agent's definition.
 
     Attributes:
-        profile: of agents that have none of their own.
-        agents: the rules of those whose definition has some.
+        profile: of agents without one of their own.
+        agents: the rules of agents whose definition has some.
     """
 
     rules: Sequence[Rule] = ()
@@ -247,10 +237,11 @@ class Rules:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has said anything, so that all is allowed."""
+        """Whether there are no rules, so that all is allowed."""
         return not self.rules and self.profile == "full" and not self.agents
 
     def decide(self, subject: Subject, tool: ToolFacts) -> Ruling:
+        # The order makes the laws: a deny first, then the closed lists, then an ask, then an allow.
         given = self.agents.get(subject.agent, ALL_TOOLS)
         rules = [rule for rule in self.rules if rule.holds(subject)]
         rules += own(subject.agent, given)
@@ -265,7 +256,7 @@ class Rules:
         )
 
     def _left_out(self, profile: Profile, rules: Sequence[Rule], tool: ToolFacts) -> Ruling | None:
-        """Whether a list of what is allowed, the profile's first, does not have it."""
+        """A deny if an allow list, the profile's first, does not have the tool."""
         if RESULTS in tool.groups:
             return None
         if not any(names(text, tool) for text in self.profiles[profile]):
@@ -277,7 +268,7 @@ class Rules:
         return None
 
     def _allowed(self, profile: Profile, about: Sequence[Rule]) -> Ruling:
-        """Which rule allows it: that of the innermost layer that does."""
+        """The ruling of the innermost layer that allows it."""
         by_layer = sorted(about, key=lambda rule: LAYERS.index(rule.layer))
         if by_layer:
             return by_layer[-1].ruling()
