@@ -23,7 +23,6 @@ from motet.actors.errors.describe import (
     error_object,
     error_text,
 )
-from motet.actors.errors.redact import redacted_head
 from motet.actors.errors.text import (
     first_line,
     members,
@@ -125,11 +124,6 @@ def classify(error: object, code: str = "") -> ErrorType:
     return status or _of_words(code or error_code(error), error_text(error))
 
 
-def suggestion(kind: ErrorType) -> str:
-    """What a model may try after an error of this kind; empty for ``unknown``."""
-    return SUGGESTIONS[kind]
-
-
 def _of_exception(error: BaseException, code: str) -> ErrorType:
     if several := members(error):
         kinds: set[ErrorType] = {_of_exception(sole(member), code) for member in several}
@@ -202,28 +196,13 @@ _NAME_LIMIT = 64
 _NO_TEXT = "(no message)"
 
 
-def compact_error(
-    tool: str, error: object, now: float, *, code: str = "", kind: ErrorType | None = None
-) -> CompactError:
-    """An exception, a text or an error object in short. ``now``: Unix seconds.
-
-    ``code`` is one its tool gave besides; ``kind`` one that is known better than by its words.
-    """
-    message, _ = redacted_head(error_text(error))
-    return _made(tool, kind or classify(error, code), message, now)
-
-
-def compact_summary(tool: str, kind: ErrorType, summary: str, now: float) -> CompactError:
-    """The same of an error that the channel has reported: its summary is the message."""
-    return _made(tool, kind, summary, now)
-
-
-def _made(tool: str, kind: ErrorType, message: str, now: float) -> CompactError:
+def compact_error(tool: str, kind: ErrorType, message: str, now: float) -> CompactError:
+    """A failed call in short. ``now``: Unix seconds."""
     return CompactError(
         tool_name=shorten(first_line(tool), _NAME_LIMIT),
         error_type=kind,
         message=shorten(first_line(message), MESSAGE_LIMIT),
-        suggestion=suggestion(kind),
+        suggestion=SUGGESTIONS[kind],
         timestamp=now,
     )
 

@@ -8,7 +8,7 @@ Every transition returns a new tracker. Source: seed 004, contradictions 35, 36,
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
@@ -18,7 +18,7 @@ from motet.actors.errors.classify import (
     MESSAGE_LIMIT,
     RepeatedCalls,
     classify,
-    compact_summary,
+    compact_error,
     error_block,
     parse_failure_text,
 )
@@ -26,7 +26,6 @@ from motet.protocols.chat import (
     AssistantMessage,
     Call,
     ChatMessage,
-    JsonObject,
     Outcome,
     ToolMessage,
 )
@@ -102,16 +101,6 @@ class Escalation(msgspec.Struct, frozen=True):
         """One line for a person: the reason, the count and the last message."""
         row = f" ({self.count} in a row)" if self.limit == "consecutive" else ""
         return f"{self.reason}{row}; the last one, {self.tool_name}: {self.last_error.message}"
-
-    def as_result(self) -> JsonObject:
-        """The end of the run as data, in the seed's keys."""
-        return {
-            "status": "escalated",
-            "reason": self.reason,
-            "cause": self.limit,
-            "last_error": self.last_error.message,
-            "error_history": [msgspec.to_builtins(error) for error in self.history],
-        }
 
 
 class ErrorTracker(msgspec.Struct, frozen=True):
@@ -200,7 +189,7 @@ class Failures(msgspec.Struct, frozen=True):
 def compacted_error(tool: str, text: str, kind: str = "", now: float = 0.0) -> CompactError:
     """The short form of a failed call, of the text that its result has in the transcript."""
     message, _ = parse_failure_text(text)
-    return compact_summary(tool, kind if _is_type(kind) else classify(message), message, now)
+    return compact_error(tool, kind if _is_type(kind) else classify(message), message, now)
 
 
 def failures_before(
@@ -260,25 +249,7 @@ class ErrorContext(msgspec.Struct, frozen=True):
         return ErrorContext((*self.open, OpenError(number, error, error_id)), number)
 
     def succeeded(self, tool: str) -> ErrorContext:
-        return self._without({e.number for e in self.open if e.error.tool_name == tool})
-
-    def resolved(self, numbers: Container[int]) -> ErrorContext:
-        """Without these errors, however they were resolved."""
-        return self._without(numbers)
-
-    def render(self, shown: int = SHOWN) -> str:
-        """The newest ``shown`` blocks after one line that counts the older ones; empty if none."""
-        kept = self.open[max(len(self.open) - max(shown, 0), 0) :]
-        hidden = len(self.open) - len(kept)
-        parts = [_older(hidden)] if hidden else []
-        return "\n\n".join([*parts, *(error_block(e.error, e.error_id) for e in kept)])
-
-    def _without(self, numbers: Container[int]) -> ErrorContext:
-        return replace(self, open=tuple(e for e in self.open if e.number not in numbers))
-
-
-def _older(number: int) -> str:
-    return f"<error_summary>\n{number} older errors hidden\n</error_summary>"
+        return replace(self, open=tuple(e for e in self.open if e.error.tool_name != tool))
 
 
 # The failed calls of a transcript as a model is sent them: each error once, the older ones short.

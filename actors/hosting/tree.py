@@ -39,7 +39,7 @@ from motet.actors.sessions.recovery import Recovery, start_recoverer
 from motet.actors.sessions.resumption import load_suspended, start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
 from motet.actors.storage.agents import StoredAgents
-from motet.actors.storage.gateway_stores import SqliteConversations, SqliteIdempotency
+from motet.actors.storage.idempotency import SqliteConversations, SqliteIdempotency
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.tokens import TokenBook

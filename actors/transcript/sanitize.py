@@ -219,12 +219,6 @@ def sanitize(text: str) -> str:
     return _fences(text)
 
 
-def sanitize_step(name: str, text: str) -> str:
-    """One step alone, by its name in :data:`STEPS`."""
-    bare, hidden = masked(text)
-    return unmasked(STEPS[name](bare), hidden)
-
-
 def _sanitized_once(text: str) -> str:
     bare, hidden = masked(text)
     for step in STEPS.values():

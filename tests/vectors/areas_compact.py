@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from motet.actors.agents.prompt import system_prompt
-from motet.actors.errors.classify import compact_error, compact_summary, error_block
+from motet.actors.errors.classify import compact_error, error_block
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
 from motet.actors.tools.breakers import Breaker, BreakerPolicy
@@ -19,6 +19,7 @@ from motet.protocols.errors import CompactError
 from tests.vectors.areas_compaction import compaction
 from tests.vectors.areas_host import failing_model
 from tests.vectors.cases import MAIN, Facts, Given, NotUnderstood
+from tests.vectors.error_forms import escalation_result, render, short_form, without
 
 NOW = 1732230214.0
 
@@ -27,7 +28,7 @@ NOW = 1732230214.0
 
 
 def compact(given: Given) -> Facts:
-    error = compact_error(given.text("tool", "t"), _raised(given), NOW, code=given.text("code"))
+    error = short_form(given.text("tool", "t"), _raised(given), NOW, code=given.text("code"))
     if "error_type" in given:  # an error that is compact already
         kind, tool = given.get("error_type"), given.text("tool_name", error.tool_name)
         suggestion = given.get("suggestion") or ""
@@ -124,7 +125,7 @@ def _escalation(state: ErrorTracker, given: Given) -> Facts:
         state = state.failed(_error(tool, message))
     if state.escalation is None:
         return {"status": "continues"}
-    result = state.escalation.as_result()
+    result = escalation_result(state.escalation)
     return {
         **result,
         "error_history": [error.message for error in state.escalation.history],
@@ -152,7 +153,7 @@ def _outcome(given: Given) -> Outcome:
 
 
 def _error(tool: str, message: str) -> CompactError:
-    return compact_summary(tool, "unknown", message, NOW)
+    return compact_error(tool, "unknown", message, NOW)
 
 
 # What a model still sees
@@ -161,7 +162,7 @@ def _error(tool: str, message: str) -> CompactError:
 def context(given: Given) -> Facts:
     if "error_events" in given:
         state = _failures([("t", f"m{n}") for n in range(given.number("error_events"))])
-        return {"error_blocks_in_prompt": state.render().count("<error>\n")}
+        return {"error_blocks_in_prompt": render(state).count("<error>\n")}
     if "compile" in given:
         prompts = {_prompt() for _ in range(given.number("compile"))}
         return {"equal": len(prompts) == 1}
@@ -174,8 +175,8 @@ def context(given: Given) -> Facts:
     if "success" in given:
         state = state.succeeded(given.text("success"))
     for text in resolved:
-        state = state.resolved(_first(state, text))
-    made = state.render(given.number("max_context_errors", 3))
+        state = without(state, _first(state, text))
+    made = render(state, given.number("max_context_errors", 3))
     return {MAIN: made, "shown": made.count("<error>\n")}
 
 
@@ -189,7 +190,7 @@ def _tool_and_text(error: object) -> tuple[str, str]:
 def _failures(errors: list[tuple[str, str]]) -> ErrorContext:
     state = ErrorContext()
     for tool, text in errors:
-        state = state.failed(compact_error(tool, text, NOW))
+        state = state.failed(short_form(tool, text, NOW))
     return state
 
 
@@ -208,13 +209,13 @@ def _described(text: str) -> list[tuple[str, str]]:
 def _described_context(errors: list[tuple[str, str]], resolved: list[str]) -> Facts:
     state = _failures(errors)
     if "the first" in resolved:
-        state = state.resolved({state.open[0].number})
-    return {MAIN: state.render(), "shown": state.render().count("<error>\n")}
+        state = without(state, {state.open[0].number})
+    return {MAIN: render(state), "shown": render(state).count("<error>\n")}
 
 
 def _prompt() -> str:
     state = _failures([("t", f"m{n}") for n in range(7)])
-    return system_prompt("Be brief.", date(2024, 11, 21)) + state.render()
+    return system_prompt("Be brief.", date(2024, 11, 21)) + render(state)
 
 
 # Breaker and redaction

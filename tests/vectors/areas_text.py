@@ -12,7 +12,7 @@ from motet.actors.errors.redact import redact_text
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
 from motet.actors.telemetry import spans as texts
 from motet.actors.transcript.input_guard import Finding, check, truncate_injected, truncate_message
-from motet.actors.transcript.sanitize import STEPS, sanitize, sanitize_step
+from motet.actors.transcript.sanitize import STEPS, masked, sanitize, unmasked
 from motet.actors.transcript.stream_filter import is_silent
 from motet.protocols.config import GuardAction, HostConfig, parse_config
 from motet.protocols.errors import ConfigError, InputValidation
@@ -53,7 +53,8 @@ def step(given: Given) -> Facts:
     name = max(STEPS, key=lambda name: len(words & set(name.lower().split())))
     if not words & set(name.lower().split()):
         raise NotUnderstood(given.text("step"))
-    return {MAIN: sanitize_step(name, given.text("text"))}
+    bare, hidden = masked(given.text("text"))
+    return {MAIN: unmasked(STEPS[name](bare), hidden)}
 
 
 def silence(given: Given) -> Facts:

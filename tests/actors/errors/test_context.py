@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from motet.actors.errors.classify import error_block
 from motet.actors.errors.tracker import ErrorContext
 from motet.protocols.errors import CompactError
+from tests.vectors.error_forms import render, without
 
 
 def error(message: str, tool: str = "t") -> CompactError:
@@ -22,7 +23,7 @@ def context(*messages: str) -> ErrorContext:
 
 
 def test_the_last_three_are_shown_and_the_others_counted() -> None:
-    assert context("m1", "m2", "m3", "m4").render() == (
+    assert render(context("m1", "m2", "m3", "m4")) == (
         "<error_summary>\n1 older errors hidden\n</error_summary>\n\n"
         "<error>\ntool: t\ntype: unknown\nmessage: m2\n</error>\n\n"
         "<error>\ntool: t\ntype: unknown\nmessage: m3\n</error>\n\n"
@@ -31,23 +32,23 @@ def test_the_last_three_are_shown_and_the_others_counted() -> None:
 
 
 def test_nothing_open_is_nothing_to_show() -> None:
-    assert ErrorContext().render() == ""
-    assert context("a", "b").succeeded("t").render() == ""
+    assert render(ErrorContext()) == ""
+    assert render(context("a", "b").succeeded("t")) == ""
 
 
 def test_a_limit_of_none_shows_only_their_number() -> None:
     only_number = "<error_summary>\n2 older errors hidden\n</error_summary>"
-    assert context("a", "b").render(0) == context("a", "b").render(-1) == only_number
+    assert render(context("a", "b"), 0) == render(context("a", "b"), -1) == only_number
 
 
 def test_a_success_resolves_its_own_tools_errors() -> None:
     both = ErrorContext().failed(error("x", "a")).failed(error("y", "b"), "err_1")
-    assert both.succeeded("a").render() == error_block(error("y", "b"), "err_1")
+    assert render(both.succeeded("a")) == error_block(error("y", "b"), "err_1")
 
 
 def test_equal_errors_are_resolved_one_by_one() -> None:
     twice = context("same", "same")
-    assert twice.resolved({twice.open[0].number}).render() == error_block(error("same"))
+    assert render(without(twice, {twice.open[0].number})) == error_block(error("same"))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("ab")), max_size=30), st.integers(-2, 6))
@@ -64,9 +65,9 @@ def test_what_is_shown_and_what_is_hidden_are_all_open_errors(
             assert state.last not in numbers
             numbers.add(state.last)
     assert [e.error.tool_name for e in state.open] == expected
-    text = state.render(shown)
+    text = render(state, shown)
     blocks = text.count("<error>\n")
     assert blocks == min(max(shown, 0), len(expected))
     hidden = int(text.split("\n")[1].split(" ")[0]) if text.startswith("<error_summary>") else 0
     assert blocks + hidden == len(expected)
-    assert text == state.render(shown)
+    assert text == render(state, shown)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from motet.actors.errors.tracker import ErrorLimits, ErrorTracker, counts_as
 from motet.protocols.errors import CompactError
+from tests.vectors.error_forms import escalation_result
 
 OPS = st.lists(st.tuples(st.booleans(), st.sampled_from("abc")), max_size=40)
 
@@ -45,7 +46,7 @@ def test_the_tenth_error_of_a_run_escalates_and_the_reason_says_so() -> None:
     tenth = nine.failed(error("j")).escalation
     assert tenth is not None
     assert (tenth.limit, tenth.reason) == ("total", "Too many errors in this run: 10")
-    assert tenth.as_result()["cause"] == "total"
+    assert escalation_result(tenth)["cause"] == "total"
 
 
 def test_rows_live_with_the_session_and_the_total_with_the_run() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motet.actors.gateway import conversations
 from motet.actors.gateway.conversations import MemoryConversations, state_digest
 from motet.actors.gateway.edges.run_events import SentTexts, TextWithdrawn
-from motet.actors.storage.gateway_stores import SqliteConversations
+from motet.actors.storage.idempotency import SqliteConversations
 from motet.actors.storage.location import Location
 from motet.protocols.gateway_stores import Conversations
 from tests.actors.storage.builders import open_database

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from motet.actors.transcript.sanitize import STEPS, masked, sanitize, sanitize_step, unmasked
+from motet.actors.transcript.sanitize import STEPS, masked, sanitize, unmasked
 from motet.actors.transcript.stream_filter import Segmenter, runs
 from tests.actors.runs.texts import CODE, FENCE, LINE, PLACES, REASONING, SOUP, cut_at
 
@@ -73,7 +73,7 @@ def test_an_answer_that_came_within_a_garbled_tag_stays() -> None:
 
 
 def test_leading_blank_lines_go_and_the_indent_stays() -> None:
-    assert sanitize_step("leading blank lines", "\n \t\n  a\n\nb\n") == "  a\n\nb\n"
+    assert STEPS["leading blank lines"]("\n \t\n  a\n\nb\n") == "  a\n\nb\n"
 
 
 def test_reasoning_that_talks_about_calls_and_code_does_not_swallow_the_answer() -> None:
