@@ -97,7 +97,7 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
         self._tree.registry.add(agent)
         self._suspended_runs.agent_added(agent.name)
-        self._tree.recovery.news.set()
+        self._tree.recovery.agents_changed.set()
 
     def agents(self) -> tuple[AgentInfo, ...]:
         return self._tree.registry.infos()
@@ -370,7 +370,7 @@ async def hosted(
         await check_policy(
             tree.services.toolkits.current.policy, tree.registry, tree.resolver, config
         )
-        tree.interrupted += await tree.recovery.sift()
+        tree.interrupted += await tree.recovery.interrupt_unfit()
         tree.suspended_runs.opened.set()
         tree.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()

@@ -343,12 +343,12 @@ async def _start_hooks(
 
 
 async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
-    store, republisher = recovery.store, recovery.republisher
-    interrupted = await store.ask(await recovery.look())
+    store, events = recovery.store, recovery.events
+    interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):
-        await republisher.end(end.session, end.run_id, end.event)
-    await republisher.of_unfinished(recovery.kept)
+        await events.end(end.session, end.run_id, end.event)
+    await events.of_unfinished(recovery.resumable)
     return interrupted
 
 

@@ -1,8 +1,8 @@
-"""Takes up what the last host left: queued inputs first come first, begun runs where they were.
+"""Resumes the unfinished runs of the last host: inputs in their order, begun runs where they were.
 
-What is left of a session is in its queue from the start, so that a stop finds it and new inputs
-come behind it; the session is held until all of its agents are known. Nothing goes on before the
-block of the host has had its first turn, so that its hooks are there.
+The unfinished runs of a session are in its queue from the start, so that a stop finds them and new
+inputs come after them; the session is held until all of its agents are known. No run resumes before
+the block of the host has had its first turn, so that its hooks are there.
 Guarantees: G14, G15.
 """
 
@@ -18,15 +18,14 @@ from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
+from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
-    Republisher,
-    completed,
     has_begun,
     has_started,
+    refusal,
     resumption,
-    unfit,
+    rows_of,
     unrepeatable,
-    whole,
 )
 from motet.actors.sessions.session import wake
 from motet.actors.storage import recovery as stored
@@ -55,8 +54,8 @@ Transact = Commit
 
 
 @attrs.frozen(eq=False)
-class _Kept:
-    """A run that may go on, and its place in the queue until it does."""
+class _Resumable:
+    """A run that may resume; it waits in the queue of its session."""
 
     run: Run
     left: LeftRun
@@ -65,11 +64,12 @@ class _Kept:
 
 @attrs.define(eq=False)
 class Recovery:
-    """Of one host. ``clock`` gives Unix seconds.
+    """Recovers the runs of one host. ``clock`` gives Unix seconds.
 
     Attributes:
-        resumed: the runs that were left to go on, oldest first, whether they do already or not.
-        opened: set when the block of the host begins; ``news``: when an agent has become known.
+        resumed: all runs that resume, oldest first, also those that have not begun to.
+        opened: set when the block of the host begins.
+        agents_changed: set when an agent has become known.
         waits: why sessions are held, by their keys.
     """
 
@@ -83,45 +83,48 @@ class Recovery:
     clock: Callable[[], float] = wall_time
     resumed: tuple[RunInfo, ...] = ()
     opened: trio.Event = attrs.field(factory=trio.Event)
-    news: trio.Event = attrs.field(factory=trio.Event)
+    agents_changed: trio.Event = attrs.field(factory=trio.Event)
     waits: dict[str, str] = attrs.field(factory=dict[str, str])
-    _kept: dict[str, list[_Kept]] = attrs.field(factory=dict[str, list[_Kept]])
+    _resumable: dict[str, list[_Resumable]] = attrs.field(factory=dict[str, list[_Resumable]])
 
-    # At the start, before anything can come in
+    # At the start, before the first input
 
-    async def look(self) -> RecoverRuns:
-        """Queue what may go on; the request that ends all the rest. Raises ``StorageError``."""
-        found = await self._left()
+    async def plan(self) -> RecoverRuns:
+        """Queue the runs that may resume. Raises ``StorageError``.
+
+        The request that is returned interrupts all others.
+        """
+        found = await self._read_left()
         reasons: dict[str, str] = {}
-        kept: list[_Kept] = []
-        aside = await self._put_aside(found)
+        kept: list[_Resumable] = []
+        aside = await self._quarantine(found)
         for left in found:
-            given, why = left.given, unfit(left, self.config, self.clock())
+            given, why = left.given, refusal(left, self.config, self.clock())
             if left.info.session in aside:
                 why = f"taking up its session has ended {left.tries} hosts in a row"
             if why or given is None:
                 reasons[left.info.run_id] = why
             else:
-                kept.append(_Kept(self._run(left, given), left, given))
+                kept.append(_Resumable(self._run(left, given), left, given))
         for one in kept:
             self.table.hold(one.run)
-            self._kept.setdefault(one.run.session, []).append(one)
+            self._resumable.setdefault(one.run.session, []).append(one)
         self.resumed = tuple(one.left.info for one in kept)
         return RecoverRuns(tuple(info.run_id for info in self.resumed), reasons)
 
     @property
-    def kept(self) -> list[LeftRun]:
-        """What was left and goes on."""
-        return [one.left for kept in self._kept.values() for one in kept]
+    def resumable(self) -> list[LeftRun]:
+        """The runs that resume."""
+        return [one.left for kept in self._resumable.values() for one in kept]
 
     @property
-    def republisher(self) -> Republisher:
-        """What the last host could not tell any more."""
+    def events(self) -> RecoveryEvents:
+        """Publishes the events that the last host could not."""
         suspended_runs = self.services.suspended_runs
         assert suspended_runs is not None
-        return Republisher(self.readers, suspended_runs.approvals, self.services.events.emit_to)
+        return RecoveryEvents(self.readers, suspended_runs.approvals, self.services.events.emit_to)
 
-    async def _left(self) -> list[LeftRun]:
+    async def _read_left(self) -> list[LeftRun]:
         infos = [stored.run_info(row) for row in await self.readers.read(stored.UNFINISHED)]
         if not infos:
             return []
@@ -141,20 +144,22 @@ class Recovery:
             heard,
             await read(stored.TRACE, (info.run_id,)),
         )
-        return completed(left, heard)
+        return with_missing_events(left, heard)
 
-    async def _put_aside(self, found: list[LeftRun]) -> set[str]:
-        """Quarantine sessions that have been tried too often; which."""
+    async def _quarantine(self, found: list[LeftRun]) -> set[str]:
+        """Quarantine the sessions that have ended too many hosts in a row; their keys."""
         most = self.config.quarantine_after
         tries = {
             left.info.session: left.tries
             for left in found
-            if left.tries >= most and not left.aside and not unfit(left, self.config, self.clock())
+            if left.tries >= most
+            and not left.aside
+            and not refusal(left, self.config, self.clock())
         }
         if tries:
             now = self.clock()
             aside = [Statement(stored.QUARANTINE, (key, now)) for key in tries]
-            # In one transaction: no host after this one would tell it.
+            # In one transaction: no later host would publish it.
             told = [
                 EventRecord(f"session:{key}", SessionQuarantined(count), now)
                 for key, count in tries.items()
@@ -187,13 +192,13 @@ class Recovery:
     def _resumption(
         self, left: LeftRun, given: Given, run: Run
     ) -> tuple[tuple[ChatMessage, ...], Resumption]:
-        journal = whole(left, run.limits)
+        journal = rows_of(left, run.limits)
         return journal, resumption(left, given, journal, run.limits)
 
-    async def sift(self) -> tuple[RunInfo, ...]:
-        """Interrupt what is known already not to go on, now that the first agents are there."""
+    async def interrupt_unfit(self) -> tuple[RunInfo, ...]:
+        """Interrupt the runs that cannot be repeated, as far as their agents are known already."""
         cut_off: list[RunInfo] = []
-        for session, kept in tuple(self._kept.items()):
+        for session, kept in tuple(self._resumable.items()):
             for one in tuple(kept):
                 agent = self.resolver.known(one.left.info.agent)
                 if agent is None:
@@ -203,7 +208,7 @@ class Recovery:
                     kept.remove(one)
                     cut_off += await self._interrupt(one, why)
             if not kept:
-                del self._kept[session]
+                del self._resumable[session]
                 self.table.held.discard(session)
         ids = {info.run_id for info in cut_off}
         self.resumed = tuple(one for one in self.resumed if one.run_id not in ids)
@@ -211,28 +216,28 @@ class Recovery:
 
     # When the host is open
 
-    async def attend(self) -> None:
-        """Let sessions go on as their agents become known, until it is too late for the rest."""
+    async def run(self) -> None:
+        """Start sessions as their agents become known; interrupt those that wait for too long."""
         await self.opened.wait()
         deadline = trio.current_time() + self.config.resume_within
         async with trio.open_nursery() as nursery:
             with trio.move_on_at(deadline):
-                while self._kept:
-                    self.news = trio.Event()
-                    known = [key for key in tuple(self._kept) if await self._is_known(key)]
-                    await self._release(known, nursery)
-                    if self._kept:
-                        await self.news.wait()
-            late = tuple(self._kept)
+                while self._resumable:
+                    self.agents_changed = trio.Event()
+                    known = [key for key in tuple(self._resumable) if await self._find_agents(key)]
+                    await self._start(known, nursery)
+                    if self._resumable:
+                        await self.agents_changed.wait()
+            late = tuple(self._resumable)
             for session in late:
                 why = f"the host ended during this run: {self.waits.get(session, '')}"
-                for one in self._kept[session]:
+                for one in self._resumable[session]:
                     await self._interrupt(one, why)
-            await self._release(late, nursery)
+            await self._start(late, nursery)
 
-    async def _is_known(self, session: str) -> bool:
-        """Whether all agents of a session are; else it says who is missing."""
-        for one in self._kept[session]:
+    async def _find_agents(self, session: str) -> bool:
+        """Whether all agents of a session are known; ``waits`` says which one is missing."""
+        for one in self._resumable[session]:
             try:
                 agent = await self.resolver.resolve(one.left.info.agent)
             except MotetError as error:
@@ -245,26 +250,29 @@ class Recovery:
         self.waits.pop(session, None)
         return True
 
-    async def _release(self, sessions: Iterable[str], nursery: trio.Nursery) -> None:
-        """Count the tries, interrupt what may not be repeated, and let the others begin."""
+    async def _start(self, sessions: Iterable[str], nursery: trio.Nursery) -> None:
+        """Interrupt the runs that cannot be repeated, count the try of the others, start them.
+
+        The try is on disk before a run begins: one that kills its host is counted.
+        """
         statements: list[Statement] = []
-        begins: dict[str, list[_Kept]] = {}
+        begins: dict[str, list[_Resumable]] = {}
         for session in sessions:
             fit = begins[session] = await self._fit(session)
             if fit:
-                statements += stored.replace_journals(map(self._refreshed, fit))
-            if fit and session not in self.table.suspended:  # what is behind a suspended run waits
+                statements += stored.replace_journals(map(self._rows_of, fit))
+            if fit and session not in self.table.suspended:  # its runs wait for the suspended one
                 statements.append(Statement(stored.TRY, (session,)))
-        await self._count(statements)
+        await self._count_tries(statements)
         for session, fit in begins.items():
             if fit:
                 nursery.start_soon(self._settle, session, [one.run for one in fit])
             self.table.held.discard(session)
             wake(self.table, session)
 
-    async def _fit(self, session: str) -> list[_Kept]:
-        fit: list[_Kept] = []
-        for one in self._kept.pop(session):
+    async def _fit(self, session: str) -> list[_Resumable]:
+        fit: list[_Resumable] = []
+        for one in self._resumable.pop(session):
             if one.run.state == "queued" and not one.run.stop_reason:
                 if why := self._unrepeatable(one):
                     await self._interrupt(one, why)
@@ -272,22 +280,22 @@ class Recovery:
                     fit.append(one)
         return fit
 
-    def _refreshed(self, one: _Kept) -> tuple[str, tuple[ChatMessage, ...]]:
-        """Its rows, if it has begun; where it goes on, now that its agent is known."""
+    def _rows_of(self, one: _Resumable) -> tuple[str, tuple[ChatMessage, ...]]:
+        """The id and rows of a begun run, whose state is made anew with its real agent."""
         if one.run.resumption is None:
             return one.run.id, ()
         journal, one.run.resumption = self._resumption(one.left, one.given, one.run)
         return one.run.id, journal
 
-    async def _count(self, statements: list[Statement]) -> None:
-        """A disk that does not take it must not keep what was promised from being done."""
+    async def _count_tries(self, statements: list[Statement]) -> None:
+        """Store the tries. A full disk must not keep accepted inputs from being answered."""
         try:
             if statements:
                 await self.transact(tuple(statements))
         except Exception as error:
             log.error("sessions are taken up uncounted", why=str(error))
 
-    def _unrepeatable(self, one: _Kept) -> str:
+    def _unrepeatable(self, one: _Resumable) -> str:
         agent, catalog = one.run.agent.name, self.services.toolkits.current.catalog
         tools = {tool.name: tool for tool in catalog.tools(agent)}
 
@@ -300,8 +308,8 @@ class Recovery:
         name = unrepeatable(one.left, is_repeatable)
         return f"the host ended while {name} was run: its effect may have happened" if name else ""
 
-    async def _interrupt(self, one: _Kept, why: str) -> tuple[RunInfo, ...]:
-        """It does not go on after all; its record."""
+    async def _interrupt(self, one: _Resumable, why: str) -> tuple[RunInfo, ...]:
+        """End a queued run as interrupted; its record."""
         run, ended = one.run, tuple[RunInfo, ...]()
         slot = self.table.slot(run.session)
         if run not in slot.queue:
@@ -311,21 +319,21 @@ class Recovery:
             ended = await self.store.ask(RecoverRuns((), {run.id: why}, only=(run.id,)))
             if ended:
                 await self.services.events.publisher.settle()
-                await self.republisher.end(run.session, run.id, RunInterrupted(why))
+                await self.events.end(run.session, run.id, RunInterrupted(why))
         except Exception as error:
             log.error("an input is not on record as interrupted", run=run.id, why=str(error))
         self.table.finish(run, run.ends_as("interrupted", why))
         return ended
 
     async def _settle(self, session: str, runs: list[Run]) -> None:
-        """Once one of them has ended, the next host that dies did not die of that."""
+        """Forget the try when the first of them has ended: the session has not killed this host."""
         async with trio.open_nursery() as nursery:
             for run in runs:
                 nursery.start_soon(_first, run, nursery.cancel_scope)
         await self.settled(Statement(stored.SETTLED, (session,)))
 
     async def settled(self, statement: Statement | None = None) -> None:
-        """No host has died of it; None: of anything, since this one ends in order."""
+        """Forget the tries of a session; None: all tries, since this host ends in order."""
         try:
             await self.transact((statement or Statement(stored.ALL_SETTLED),))
         except Exception as error:
@@ -334,7 +342,7 @@ class Recovery:
     # Quarantine
 
     async def quarantined(self, owner: str | None) -> tuple[Quarantined, ...]:
-        """Oldest first; of one owner, or of all."""
+        """The quarantined sessions of one owner, or of all, oldest first."""
         found = [stored.quarantined(row) for row in await self.readers.read(stored.QUARANTINED)]
         return tuple(one for one in found if owner in (None, one.owner))
 
@@ -352,21 +360,18 @@ async def _first(run: Run, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-# Starts what takes up the runs of the last host, and settles when this one ends in order.
-
-
 class HeldSessions(Request[dict[str, str]], frozen=True, tag="recovery.held"):
-    """Sessions that wait for an agent, and why."""
+    """The sessions that wait for an agent, each with the reason."""
 
 
 class Recoverer(Actor[HeldSessions]):
-    """Its task lets sessions go on."""
+    """Has the task of a :class:`Recovery`, and forgets the tries when the host ends in order."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
 
     async def on_start(self) -> None:
-        self.start_soon(self._recovery.attend)
+        self.start_soon(self._recovery.run)
 
     @handles(HeldSessions)
     async def held(self, _: HeldSessions) -> dict[str, str]:

@@ -53,13 +53,13 @@ def _claim_keys_first() -> list[Patch]:
 
 def _forget_keys() -> list[Patch]:
     """A host that starts does not know the keys of the last one."""
-    look = Recovery.look
+    plan = Recovery.plan
 
     async def look_and_forget(recovery: Recovery) -> RecoverRuns:
         await recovery.transact((Statement("DELETE FROM idempotency"),))
-        return await look(recovery)
+        return await plan(recovery)
 
-    return [(Recovery, "look", look_and_forget)]
+    return [(Recovery, "plan", look_and_forget)]
 
 
 def _forget_the_queue() -> list[Patch]:
@@ -70,12 +70,12 @@ def _forget_the_queue() -> list[Patch]:
 
 def _end_what_goes_on() -> list[Patch]:
     """What is taken up again is listed as interrupted as well."""
-    look = Recovery.look
+    plan = Recovery.plan
 
     async def look_and_keep_none(recovery: Recovery) -> RecoverRuns:
-        return replace(await look(recovery), keep=())
+        return replace(await plan(recovery), keep=())
 
-    return [(Recovery, "look", look_and_keep_none)]
+    return [(Recovery, "plan", look_and_keep_none)]
 
 
 def _take_up_what_ended() -> list[Patch]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from motet.actors.sessions import recovery as recovering
 from motet.actors.sessions.recovery import Recovery
-from motet.actors.sessions.recovery_plan import unfit
+from motet.actors.sessions.recovery_plan import refusal
 from motet.actors.storage import recovery as rows
 from motet.actors.storage.recovery import LeftRun
 from motet.protocols.events import EventRecord
@@ -24,13 +24,13 @@ __all__ = ["MUTANTS"]
 
 def _count_anew() -> list[Patch]:
     """Each host begins to count with itself."""
-    look = Recovery.look
+    plan = Recovery.plan
 
     async def look_afresh(recovery: Recovery) -> RecoverRuns:
         await recovery.settled()
-        return await look(recovery)
+        return await plan(recovery)
 
-    return [(Recovery, "look", look_afresh)]
+    return [(Recovery, "plan", look_afresh)]
 
 
 def _count_in_memory() -> list[Patch]:
@@ -41,30 +41,30 @@ def _count_in_memory() -> list[Patch]:
         if others:
             await recovery.transact(others)
 
-    return [(Recovery, "_count", count)]
+    return [(Recovery, "_count_tries", count)]
 
 
 def _put_another_aside() -> list[Patch]:
     """It is the oldest unfinished session that pays."""
-    put_aside = Recovery._put_aside
+    quarantine = Recovery._quarantine
 
     async def put_oldest_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
-        aside = await put_aside(recovery, found)
+        aside = await quarantine(recovery, found)
         innocent = [one.info.session for one in found if one.info.session not in aside]
         return set(innocent[:1]) if aside and innocent else aside
 
-    return [(Recovery, "_put_aside", put_oldest_aside)]
+    return [(Recovery, "_quarantine", put_oldest_aside)]
 
 
 def _put_all_aside() -> list[Patch]:
     """With the session that kills hosts all others are put aside."""
-    put_aside = Recovery._put_aside
+    quarantine = Recovery._quarantine
 
     async def put_all_aside(recovery: Recovery, found: list[LeftRun]) -> set[str]:
-        aside = await put_aside(recovery, found)
+        aside = await quarantine(recovery, found)
         return {one.info.session for one in found} if aside else aside
 
-    return [(Recovery, "_put_aside", put_all_aside)]
+    return [(Recovery, "_quarantine", put_all_aside)]
 
 
 def _say_nothing() -> list[Patch]:
@@ -80,26 +80,26 @@ def _forget_who_is_aside() -> list[Patch]:
     """A session that is aside is taken up by the next host but one."""
 
     def unfit_but_aside(left: LeftRun, config: RecoveryConfig, now: float) -> str:
-        why = unfit(left, config, now)
+        why = refusal(left, config, now)
         return "" if left.aside and left.given is not None else why
 
-    return [(recovering, "unfit", unfit_but_aside)]
+    return [(recovering, "refusal", unfit_but_aside)]
 
 
 def _lose_patience() -> list[Patch]:
     """One death less is enough."""
-    put_aside = Recovery._put_aside
+    quarantine = Recovery._quarantine
 
     async def put_aside_early(recovery: Recovery, found: list[LeftRun]) -> set[str]:
         config = recovery.config
         fewer = max(1, config.quarantine_after - 1)
         recovery.config = RecoveryConfig(quarantine_after=fewer)
         try:
-            return await put_aside(recovery, found)
+            return await quarantine(recovery, found)
         finally:
             recovery.config = config
 
-    return [(Recovery, "_put_aside", put_aside_early)]
+    return [(Recovery, "_quarantine", put_aside_early)]
 
 
 MUTANTS = (

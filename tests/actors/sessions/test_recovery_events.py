@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motet
-from motet.actors.sessions.recovery_plan import heard, untold
+from motet.actors.sessions.recovery_events import missing_events, published
 from motet.protocols import events as ev
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.sessions import RunInfo
@@ -54,18 +54,18 @@ def test_what_was_told_and_what_is_told_again_are_all_there_is(
     rows: list[ChatMessage], data: st.DataObject
 ) -> None:
     """Law: wherever the journal was cut off, the rest follows, in its order and numbers."""
-    whole = list(untold(INFO, rows, heard(())))
+    whole = list(missing_events(INFO, rows, published(())))
     cut = data.draw(st.integers(0, len(whole)))
-    assert list(untold(INFO, rows, heard(as_rows(whole[:cut])))) == whole[cut:]
+    assert list(missing_events(INFO, rows, published(as_rows(whole[:cut])))) == whole[cut:]
     numbers = [one.i for one in whole if isinstance(one, ev.MessageAdded)]
     assert numbers == list(range(len(numbers)))
 
 
 def test_what_was_withdrawn_is_told_again() -> None:
     rows: list[ChatMessage] = [UserMessage("go"), AssistantMessage("well")]
-    user, answer = untold(INFO, rows, heard(()))
-    known = heard(as_rows([user, answer, ev.RunResumed(1)]))
-    assert list(untold(INFO, rows, known)) == [answer]
+    user, answer = missing_events(INFO, rows, published(()))
+    known = published(as_rows([user, answer, ev.RunResumed(1)]))
+    assert list(missing_events(INFO, rows, known)) == [answer]
 
 
 @contextmanager

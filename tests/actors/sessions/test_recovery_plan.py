@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.actors.sessions.recovery_plan import has_begun, resumption, unfit, unrepeatable, whole
+from motet.actors.sessions.recovery_plan import (
+    has_begun,
+    refusal,
+    resumption,
+    rows_of,
+    unrepeatable,
+)
 from motet.actors.storage.recovery import LeftRun
 from motet.actors.transcript.grammar import close_calls, violations
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
@@ -72,12 +78,12 @@ def test_what_goes_on_repeats_exactly_the_calls_without_a_result(
     """Law: the calls that are run again are those that have no result, and all of them may be."""
     rows, lost = run
     one = left(*rows)
-    assert unfit(one, CONFIG, now=120.0) == ""
+    assert refusal(one, CONFIG, now=120.0) == ""
     assert unrepeatable(one, is_read) == ("write" if "write" in lost else "")
     if not has_begun(one):
         assert lost == []
         return
-    journal = whole(one, LIMITS)
+    journal = rows_of(one, LIMITS)
     assert violations(close_calls(journal, "unknown")) == ()
     going = resumption(one, OPERATOR, journal, LIMITS)
     last = going.suspended.rows[-1]
@@ -102,14 +108,14 @@ def test_a_journal_without_an_answer_whose_results_it_has_is_not_gone_on_from(
     ]
     if answers:
         del rows[data.draw(st.sampled_from(answers))]
-        assert unfit(left(*rows), CONFIG, now=120.0) == (
+        assert refusal(left(*rows), CONFIG, now=120.0) == (
             "the host ended during this run, whose journal has gaps"
         )
 
 
 def test_a_message_that_came_in_is_where_the_model_is_asked_next() -> None:
     one = left(asks("read"), got("read"), UserMessage("and hurry", note="injected"))
-    journal = whole(one, LIMITS)
+    journal = rows_of(one, LIMITS)
     going = resumption(one, OPERATOR, journal, LIMITS)
     assert going.suspended.rows[-1] == UserMessage("and hurry", note="injected")
     assert going.results == ()
@@ -117,11 +123,11 @@ def test_a_message_that_came_in_is_where_the_model_is_asked_next() -> None:
 
 def test_a_transfer_is_repeated_until_the_other_has_taken_over() -> None:
     rows = (asks("transfer_to_b"), got("transfer_to_b"))
-    assert not [row for row in whole(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
+    assert not [row for row in rows_of(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
     assert unrepeatable(left(*rows), is_read) == ""
     info = RunInfo("run_1", "s", "b", "alice", "running", "do it", created=100.0, updated=101.0)
     taken_over = LeftRun(info, OPERATOR, 110.0, rows=rows)
-    assert [row for row in whole(taken_over, LIMITS) if isinstance(row, ToolMessage)]
+    assert [row for row in rows_of(taken_over, LIMITS) if isinstance(row, ToolMessage)]
 
 
 def test_an_outcome_that_is_not_known_is_no_result() -> None:
@@ -140,13 +146,13 @@ def test_an_outcome_that_is_not_known_is_no_result() -> None:
     ],
 )
 def test_why_a_run_does_not_go_on(one: LeftRun, why: str) -> None:
-    assert why in unfit(one, CONFIG, now=120.0)
+    assert why in refusal(one, CONFIG, now=120.0)
 
 
 def test_calls_of_which_everybody_has_heard_are_not_told_again() -> None:
     told = (("tool.call", "c0_0"), ("tool.result", "c0_0"), ("tool.call", "c0_1"), ("message", ""))
     one = LeftRun(INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), heard=told)
-    going = resumption(one, OPERATOR, whole(one, LIMITS), LIMITS)
+    going = resumption(one, OPERATOR, rows_of(one, LIMITS), LIMITS)
     assert (set(going.announced), set(going.told)) == ({"c0_0", "c0_1"}, {"c0_0"})
     assert going.suspended.messages == 1
 
@@ -156,6 +162,6 @@ def _kinds(rows: Sequence[ChatMessage]) -> list[str]:
 
 
 def test_an_input_that_was_not_journalled_is_the_first_row() -> None:
-    journal = whole(left(asks("read")), Limits(message_chars=2))
+    journal = rows_of(left(asks("read")), Limits(message_chars=2))
     assert _kinds(journal) == ["UserMessage", "AssistantMessage"]
     assert journal[0].text.startswith("do\n[Message cut")
