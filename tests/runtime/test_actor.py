@@ -1,4 +1,4 @@
-"""Actors, their children, their system, and what can be seen of them."""
+"""Actors, children, systems, snapshots and streams."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_names_are_unique_among_living_siblings() -> None:
             await system.start(Person, name="a/b")
 
 
-async def test_a_crash_ends_the_children_and_the_reference_stays_good() -> None:
+async def test_a_crash_ends_the_children_and_keeps_the_reference_valid() -> None:
     async with open_system() as system:
         anna = await system.start(Person, name="anna")
         await anna.ask(Spawn("ben"))
@@ -139,7 +139,7 @@ async def test_a_background_tasks_crash_is_the_actors_crash() -> None:
         assert len(system.dead_letters) == 0
 
 
-async def test_a_temporary_actor_is_gone_after_its_crash() -> None:
+async def test_a_temporary_actor_is_not_restarted() -> None:
     async with open_system() as system:
         anna = await system.start(Person, name="anna", restart="temporary")
 
@@ -151,8 +151,8 @@ async def test_a_temporary_actor_is_gone_after_its_crash() -> None:
             await anna.ask(Names())
 
 
-async def test_an_actor_that_has_ended_is_freed_at_once() -> None:
-    """It leaves no cycle that the collector would have to find."""
+async def test_an_ended_actor_is_freed_without_the_garbage_collector() -> None:
+    """Law: the end of an actor leaves no reference cycle."""
 
     class Busy(Person):
         async def on_start(self) -> None:
@@ -208,7 +208,7 @@ async def test_an_actor_that_was_not_started_says_so() -> None:
         _ = Person().ref
 
 
-async def test_a_factory_has_to_make_a_new_actor_each_time() -> None:
+async def test_a_factory_must_return_a_new_actor_each_time() -> None:
     person = Person()
     async with open_system() as system:
         await system.start(lambda: person, name="one")
@@ -217,7 +217,7 @@ async def test_a_factory_has_to_make_a_new_actor_each_time() -> None:
             await system.start(lambda: person, name="two")
 
 
-async def test_two_systems_in_one_process_do_not_see_each_other() -> None:
+async def test_two_systems_in_one_process_are_independent() -> None:
     async with open_system("one") as one, open_system("two") as two:
         left = await one.start(Person, name="anna")
         right = await two.start(Person, name="anna")
@@ -258,7 +258,7 @@ async def test_a_snapshot_shows_what_each_actor_waits_for(autojump_clock: MockCl
             assert system.snapshot()[1].waiting_on == "clean-up of /s/leaf, 2.0 s"
 
 
-async def test_a_stream_is_read_to_its_end_and_then_has_a_result() -> None:
+async def test_a_stream_has_a_result_after_its_last_item() -> None:
     async with open_system() as system:
         anna = await system.start(Person, name="anna")
 
@@ -285,7 +285,7 @@ async def test_a_streams_error_comes_after_the_items_before_it() -> None:
         assert anna.statistics().restarts == 0
 
 
-async def test_an_error_that_no_reader_saw_is_raised_when_the_block_is_left() -> None:
+async def test_an_unseen_error_of_a_stream_is_raised_at_the_end_of_its_block() -> None:
     async with open_system() as system:
         anna = await system.start(Person, name="anna")
 
@@ -300,7 +300,7 @@ async def test_an_error_that_no_reader_saw_is_raised_when_the_block_is_left() ->
         assert "handler failed too" in caught.value.__notes__[0]
 
 
-async def test_a_stream_request_that_is_asked_gives_its_answer_alone() -> None:
+async def test_asking_a_stream_request_returns_only_the_answer() -> None:
     async with open_system() as system:
         anna = await system.start(Person, name="anna")
 

@@ -111,10 +111,10 @@ _CALLS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12)
 
 
 @given(calls=_CALLS, limit=st.integers(1, 6), in_turn=st.booleans())
-def test_the_results_are_those_of_one_ask_after_the_other(
+def test_results_are_those_of_sequential_asks(
     calls: list[tuple[int, bool]], limit: int, in_turn: bool
 ) -> None:
-    """Whatever ends first and whatever fails: entry i is that of request i, at most k run."""
+    """Law: entry i is the outcome of request i in any order of ends, and at most k run."""
     kind = Slowly if in_turn else Square
     requests = [kind(index, seconds, fails) for index, (seconds, fails) in enumerate(calls)]
 
@@ -139,7 +139,7 @@ def test_the_results_are_those_of_one_ask_after_the_other(
     assert log.started == list(range(len(calls)))
 
 
-async def test_outcomes_come_as_they_end_and_more_can_be_asked_meanwhile(
+async def test_outcomes_come_in_the_order_of_their_ends_and_more_asks_may_begin_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     log, given_first = Log(), list[tuple[int, Settled[int]]]()
@@ -158,7 +158,7 @@ async def test_outcomes_come_as_they_end_and_more_can_be_asked_meanwhile(
     assert asks.results == [Done(0), Done(1), Done(4), Done(81)]
 
 
-async def test_the_asker_is_resumed_once_for_all_that_end_at_a_time() -> None:
+async def test_the_asker_is_resumed_once_for_outcomes_of_the_same_step() -> None:
     class Steps(trio.abc.Instrument):
         count = tasks = 0
 
@@ -180,7 +180,7 @@ async def test_the_asker_is_resumed_once_for_all_that_end_at_a_time() -> None:
     assert steps.tasks == 0
 
 
-async def test_leaving_the_block_early_cuts_what_is_under_way(autojump_clock: MockClock) -> None:
+async def test_leaving_the_block_early_cuts_the_asks_under_way(autojump_clock: MockClock) -> None:
     log = Log()
     async with open_system() as system:
         ref = await system.start(lambda: Squarer(log, []), name="squarer")
@@ -200,7 +200,7 @@ async def test_leaving_the_block_early_cuts_what_is_under_way(autojump_clock: Mo
         assert asks.results == [Done(0), Cut(True), Done(4), Cut(True), Cut(False)]
 
 
-async def test_what_ended_unseen_can_be_had_after_the_block(autojump_clock: MockClock) -> None:
+async def test_unseen_outcomes_can_be_read_after_the_block(autojump_clock: MockClock) -> None:
     log = Log()
     seen: list[tuple[int, Settled[int]]] = []
     async with open_system() as system:
@@ -221,7 +221,7 @@ async def test_what_ended_unseen_can_be_had_after_the_block(autojump_clock: Mock
     assert len(asks) == 0
 
 
-async def test_the_iteration_can_be_paused_from_outside(autojump_clock: MockClock) -> None:
+async def test_another_task_can_pause_the_iteration(autojump_clock: MockClock) -> None:
     rounds: list[list[int]] = []
     async with open_system() as system, trio.open_nursery() as nursery:
         ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
@@ -241,7 +241,7 @@ async def test_the_iteration_can_be_paused_from_outside(autojump_clock: MockCloc
     assert rounds == [[], [0], [1]]
 
 
-async def test_a_deadline_cuts_what_runs_and_what_waits(autojump_clock: MockClock) -> None:
+async def test_a_deadline_cuts_running_and_waiting_asks(autojump_clock: MockClock) -> None:
     log = Log()
     requests = [Slowly(0, 1), Slowly(1, 2, stubborn=True), Slowly(2, 1), Slowly(3, 1)]
     async with open_system() as system:
@@ -272,7 +272,7 @@ async def test_a_cancelled_asker_leaves_nothing_under_way(autojump_clock: MockCl
         assert (counted.queued, counted.withdrawn, counted.handled) == (0, 2, 2)
 
 
-async def test_every_way_to_be_refused_is_an_outcome_of_its_own() -> None:
+async def test_each_kind_of_refusal_is_an_outcome() -> None:
     async with open_system() as system:
         gone = await system.start(lambda: Squarer(Log(), []), name="gone")
         ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
@@ -291,7 +291,9 @@ async def test_every_way_to_be_refused_is_an_outcome_of_its_own() -> None:
         assert isinstance(asks.results[0].error, ActorDead)
 
 
-async def test_an_actor_that_ends_gives_every_ask_its_error(autojump_clock: MockClock) -> None:
+async def test_the_end_of_an_actor_settles_every_ask_with_an_error(
+    autojump_clock: MockClock,
+) -> None:
     async with open_system() as system, trio.open_nursery() as nursery:
         ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
         nursery.start_soon(lambda: ref.stop(grace=0))
@@ -301,7 +303,7 @@ async def test_an_actor_that_ends_gives_every_ask_its_error(autojump_clock: Mock
     assert [type(result) for result in results] == [Failed] * 3
 
 
-async def test_a_circle_is_refused() -> None:
+async def test_a_cycle_is_refused() -> None:
     below: list[Ref] = []
     async with open_system() as system:
         below.append(await system.start(lambda: Squarer(Log(), below), name="squarer"))
@@ -309,8 +311,8 @@ async def test_a_circle_is_refused() -> None:
         assert [AskCycle.__name__ in text for text in await below[0].ask(Each(2))] == [True] * 2
 
 
-async def test_what_a_handler_asks_has_its_deadline(autojump_clock: MockClock) -> None:
-    """Given two asks of which one waits in the mailbox when the asker's own time is over."""
+async def test_asks_of_a_handler_inherit_its_deadline(autojump_clock: MockClock) -> None:
+    """Given two asks, one of which waits in the mailbox when the asker's deadline passes."""
     log, below = Log(), list[Ref]()
     async with open_system() as system:
         below.append(await system.start(lambda: Squarer(log, []), name="below"))
@@ -323,8 +325,8 @@ async def test_what_a_handler_asks_has_its_deadline(autojump_clock: MockClock) -
         assert (log.started, log.running) == ([0], 0)
 
 
-async def test_a_deadline_that_was_moved_in_time_is_not_over(mock_clock: MockClock) -> None:
-    """Given a handler that lets the clock run beyond it, and an asker who then is given more."""
+async def test_a_deadline_that_was_moved_in_time_has_not_passed(mock_clock: MockClock) -> None:
+    """Given a handler that lets the clock pass it, and an asker whose deadline is moved then."""
 
     class Clock(Actor[Slowly]):
         @handles(Slowly)
@@ -343,7 +345,7 @@ async def test_a_deadline_that_was_moved_in_time_is_not_over(mock_clock: MockClo
     assert results[1:] == [Done(1), Done(1)]
 
 
-async def test_a_snapshot_shows_what_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_snapshot_shows_the_asks_under_way(autojump_clock: MockClock) -> None:
     below: list[Ref] = []
     async with open_system("s") as system, trio.open_nursery() as nursery:
         below.append(await system.start(lambda: Squarer(Log(), []), name="below"))
@@ -387,7 +389,7 @@ async def test_a_limit_below_one_is_refused() -> None:
 
 
 async def test_a_paused_iteration_ends_and_another_goes_on(autojump_clock: MockClock) -> None:
-    """Who iterates may be told by another task that there is more to begin."""
+    """Another task has more to begin while this one iterates."""
     del autojump_clock
     async with open_system() as system, trio.open_nursery() as nursery:
         ref = await system.start(lambda: Squarer(Log(), []), name="squarer")
@@ -439,7 +441,7 @@ class Worker(Actor[Work | Aside]):
 
 
 async def fan(sim: Simulation) -> None:
-    """One asks eight times, of which some wait before the mailbox, some in it, and some run."""
+    """Eight asks: some wait before the mailbox, some in it, and some run."""
     requests = [(Work, Aside)[number % 2](number % 3) for number in range(8)]
     async with open_system() as system:
         sim.watch(system)
@@ -448,8 +450,8 @@ async def fan(sim: Simulation) -> None:
             assert await ask_each(ref, requests, limit=6) == [Done(None)] * 8
 
 
-def test_an_asker_of_many_is_cancelled_at_every_step() -> None:
-    """Law: whenever it is cancelled, nobody works for it when it resumes, and nobody will (G1)."""
+def test_cancelling_the_asker_of_many_at_every_step() -> None:
+    """Law: at whatever step it is cancelled, no handler works for it after it has resumed (G1)."""
     report = sweep(fan, "cancel", seeds=range(2))
 
     report.check()
@@ -457,8 +459,8 @@ def test_an_asker_of_many_is_cancelled_at_every_step() -> None:
 
 
 @pytest.mark.parametrize("fault", ["crash", "kill", "stop"])
-def test_an_actor_is_hit_at_every_step_while_it_is_asked(fault: FaultKind) -> None:
-    """Law: every ask has its outcome then, too, and the asker goes on (G3)."""
+def test_a_fault_of_the_asked_actor_at_every_step(fault: FaultKind) -> None:
+    """Law: every ask still has its outcome, and the asker continues (G3)."""
 
     async def world(sim: Simulation) -> None:
         async with open_system(supervision=Supervision(intensity=1000)) as system:

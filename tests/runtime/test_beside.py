@@ -1,4 +1,4 @@
-"""Tasks beside a turn and children that were spawned, with a fault at every step."""
+"""Tasks beside the turn and spawned children, with a fault at every step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Ref = ActorRef[Begin | Turn | Aside]
 
 
 class Busy(Actor[Begin | Turn | Aside]):
-    """Has tasks of all kinds; each takes some time for its clean-up, and begins another there."""
+    """Has tasks of all kinds; each takes some time for its clean-up, and starts another there."""
 
     supervision = Supervision(intensity=1000)
 
@@ -83,7 +83,7 @@ class Busy(Actor[Begin | Turn | Aside]):
 
 
 async def beside(sim: Simulation) -> None:
-    """Two tasks send an actor all it can do, a third one has it spawn children."""
+    """Two tasks send an actor all kinds of messages; a third has it spawn children."""
     there: list[str] = []
     parents: list[Busy] = []
     async with open_system(supervision=Supervision(intensity=1000)) as system:
@@ -130,7 +130,9 @@ async def _spawn(sim: Simulation, parents: list[Busy]) -> None:
 
 @pytest.mark.parametrize("fault", ["cancel", "crash", "kill", "stop", "delay"])
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.sweep)])
-def test_no_task_outlives_its_life_and_every_ask_is_settled(fault: FaultKind, every: int) -> None:
+def test_no_task_outlives_its_incarnation_and_every_ask_is_settled(
+    fault: FaultKind, every: int
+) -> None:
     # Whom a cancellation may hit are many more.
     sweep(beside, fault, seeds=(1,), every=5 * every if fault == "cancel" else every).check()
 

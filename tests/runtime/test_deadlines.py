@@ -1,4 +1,4 @@
-"""The deadline of a request is that of whatever is asked while it is handled."""
+"""Deadlines: asks of a handler inherit the deadline of the request it handles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from motet.runtime import (
 
 
 class Deadline(Request[float], frozen=True, tag="deadline.deadline"):
-    """What the last of the line sees; each asks the next with this limit."""
+    """Returns the deadline that the last actor reads; each asks the next with this limit."""
 
     limit: float | None = None
 
@@ -126,7 +126,7 @@ async def _line(system: System, log: list[float]) -> tuple[Ref, Ref]:
     return first, last
 
 
-async def test_a_handler_knows_when_its_asker_will_give_up(autojump_clock: MockClock) -> None:
+async def test_a_handler_can_read_the_deadline_of_its_asker(autojump_clock: MockClock) -> None:
     async with open_system() as system:
         _, last = await _line(system, [])
         assert await last.ask(Deadline()) == math.inf
@@ -137,7 +137,7 @@ async def test_a_handler_knows_when_its_asker_will_give_up(autojump_clock: MockC
         assert current_deadline() == math.inf
 
 
-async def test_what_a_handler_asks_has_the_earliest_of_all_deadlines(
+async def test_an_ask_of_a_handler_has_the_earliest_of_all_deadlines(
     autojump_clock: MockClock,
 ) -> None:
     log: list[float] = []
@@ -177,7 +177,7 @@ async def test_a_clean_up_asks_with_its_own_deadline_only(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("how", ["ask", "asks"])
-async def test_an_asker_that_moves_its_deadline_is_not_held_to_the_old_one(
+async def test_an_asker_that_moves_its_deadline_is_asked_again_after_the_old_one(
     how: str, autojump_clock: MockClock
 ) -> None:
     async with open_system() as system, trio.open_nursery() as nursery:
@@ -202,7 +202,7 @@ class Below(Request[float], frozen=True, tag="deadline.below"):
 
 
 class LateFlow(StreamRequest[float, str], frozen=True, tag="deadline.late-flow"):
-    """Asks the one below after six seconds, and says what it got."""
+    """Asks the next actor after six seconds, and returns the outcome."""
 
 
 class LateAsk(Request[str], frozen=True, tag="deadline.late-ask"):
@@ -242,10 +242,10 @@ class Latecomer(Actor[LateFlow | LateAsk]):
 
 
 @pytest.mark.parametrize("how", ["stream", "asks"])
-async def test_nothing_begins_for_an_asker_that_has_not_noticed_its_deadline(
+async def test_no_handler_begins_for_an_asker_that_has_not_noticed_its_deadline(
     how: str, autojump_clock: MockClock
 ) -> None:
-    """Given one that is busy, behind a shield, while what it asked for goes on."""
+    """Given an asker that is busy behind a shield while its stream goes on."""
     begun = Begun()
     latecomers: list[Latecomer] = []
 

@@ -1,4 +1,4 @@
-"""The tables of the kernel as Markdown: complete, and put between their markers only."""
+"""The tables of the kernel as Markdown: complete, and written only between their markers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_the_life_cycle_shows_every_transition() -> None:
     }
 
 
-def test_restarts_and_strategies_say_what_the_table_decides() -> None:
+def test_restarts_and_strategies_match_the_decisions_of_the_table() -> None:
     assert "| transient | gone | started again |" in restarts()
     assert "| rest_for_one | c | b, c |" in strategies()
 
 
-def test_what_stands_between_markers_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+def test_only_text_between_markers_is_replaced(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(STALE)
 

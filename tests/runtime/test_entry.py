@@ -80,7 +80,7 @@ def program(seconds: float, grace: float) -> Generator[subprocess.Popen[str]]:
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Send a first signal, and wait until the program has heeded it."""
+    """Send a first signal, and wait until the program has handled it."""
     process.send_signal(number)
     assert process.stdout is not None
     assert process.stdout.readline() == f"{number.name}: stopping; once more to stop at once\n"
@@ -104,7 +104,7 @@ def test_the_second_signal_cancels_at_once_and_cleans_up() -> None:
     assert (process.returncode, err) == (128 + signal.SIGTERM, "")
 
 
-def test_the_grace_ends_what_does_not_end_by_itself() -> None:
+def test_the_grace_ends_a_handler_that_does_not_end_by_itself() -> None:
     with program(1000, grace=0.1) as process:
         stop(process, signal.SIGINT)
         out, err = process.communicate(timeout=20)
@@ -130,7 +130,7 @@ class Ponger(Actor[Ping]):
         type(self).stopped = True
 
 
-def test_what_main_returns_is_returned_after_the_system_was_stopped() -> None:
+def test_the_value_of_main_is_returned_after_the_system_was_stopped() -> None:
     async def main(system: System) -> int:
         ref = await system.start(Ponger, name="ponger")
         return await ref.ask(Ping())
@@ -142,7 +142,7 @@ def test_what_main_returns_is_returned_after_the_system_was_stopped() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-def test_what_main_raises_is_raised() -> None:
+def test_an_error_of_main_is_raised() -> None:
     async def main(system: System) -> None:
         raise LookupError("nothing")
 
@@ -160,7 +160,7 @@ def test_a_system_that_gives_up_ends_the_program() -> None:
         run_system(main, name="s", supervision=Supervision(intensity=0))
 
 
-def test_what_a_stop_had_to_leave_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_leftovers_of_a_stop_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Ponger):
         cleanup_budget = 0.01
 
@@ -175,7 +175,7 @@ def test_what_a_stop_had_to_leave_is_logged(caplog: pytest.LogCaptureFixture) ->
     assert "left by the stop: /system/slow" in caplog.text
 
 
-def test_it_wants_the_main_thread() -> None:
+def test_run_system_needs_the_main_thread() -> None:
     errors: list[BaseException] = []
 
     async def main(system: System) -> None: ...

@@ -1,4 +1,4 @@
-"""Ordered, isolated fan-out (G8)."""
+"""Calls at once: ordered, isolated, limited (G8)."""
 
 from __future__ import annotations
 
@@ -49,10 +49,8 @@ _CALLS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12)
 
 
 @given(calls=_CALLS, limit=st.integers(1, 6))
-def test_the_results_are_those_of_one_call_after_the_other(
-    calls: list[tuple[int, bool]], limit: int
-) -> None:
-    """Whatever ends first and whatever fails: entry i is that of call i, and at most k run."""
+def test_results_are_those_of_sequential_calls(calls: list[tuple[int, bool]], limit: int) -> None:
+    """Law: entry i is the outcome of call i in any order of ends, and at most k run."""
 
     async def main() -> tuple[list[str], list[str], Bench]:
         alone, together = Bench(), Bench()
@@ -73,10 +71,10 @@ def test_the_results_are_those_of_one_call_after_the_other(
 
 
 @given(calls=_CALLS, limit=st.integers(1, 6), deadline=st.floats(0, 12))
-def test_a_deadline_cuts_what_it_must_and_changes_nothing_else(
+def test_a_deadline_cuts_only_the_calls_that_have_not_ended(
     calls: list[tuple[int, bool]], limit: int, deadline: float
 ) -> None:
-    """A call is cut if and only if it had not ended at the deadline, and nothing runs on."""
+    """Law: a call is cut if and only if it had not ended at the deadline, and none runs on."""
 
     async def main() -> tuple[list[Settled[int]], Bench]:
         bench = Bench()
@@ -125,7 +123,7 @@ async def test_a_call_that_finishes_at_the_deadline_keeps_its_value() -> None:
     assert called == []
 
 
-async def test_all_or_nothing_cancels_the_rest_and_raises_the_first_error(
+async def test_without_isolation_the_first_error_cancels_the_rest_and_is_raised(
     autojump_clock: MockClock,
 ) -> None:
     bench = Bench()
@@ -136,7 +134,7 @@ async def test_all_or_nothing_cancels_the_rest_and_raises_the_first_error(
     assert bench.running == 0
 
 
-async def test_cancelling_the_fan_out_ends_every_call(autojump_clock: MockClock) -> None:
+async def test_a_cancellation_ends_every_call(autojump_clock: MockClock) -> None:
     bench = Bench()
     with trio.move_on_after(1) as scope:
         await gather_ordered([bench.call(i, 5) for i in range(4)], limit=2)
@@ -144,7 +142,7 @@ async def test_cancelling_the_fan_out_ends_every_call(autojump_clock: MockClock)
     assert sorted(bench.started) == sorted(bench.ended) == [0, 1]
 
 
-async def test_an_error_beside_a_cancellation_is_that_calls_result(
+async def test_an_error_beside_a_cancellation_is_the_result_of_its_call(
     autojump_clock: MockClock,
 ) -> None:
     async def torn() -> int:

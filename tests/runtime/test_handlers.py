@@ -44,7 +44,7 @@ async def test_a_subclass_replaces_a_handler_by_overriding_its_method() -> None:
         assert await ref.ask(Count()) == 2
 
 
-async def test_a_request_may_be_told_and_its_answer_is_dropped() -> None:
+async def test_the_answer_to_a_told_request_is_discarded() -> None:
     async with open_system() as system:
         ref = await system.start(Base, name="base")
         await ref.tell(Count())
@@ -52,7 +52,7 @@ async def test_a_request_may_be_told_and_its_answer_is_dropped() -> None:
         assert ref.statistics().handled == 2
 
 
-async def test_a_foreign_message_is_refused_at_the_sender_with_what_would_be_accepted() -> None:
+async def test_a_foreign_message_is_refused_at_the_sender_with_the_accepted_types() -> None:
     async with open_system() as system:
         ref = await system.start(Base, name="base")
 
@@ -64,7 +64,7 @@ async def test_a_foreign_message_is_refused_at_the_sender_with_what_would_be_acc
         assert ref.statistics().accepted == 0
 
 
-def test_a_protocol_without_its_handler_is_an_error_in_the_class() -> None:
+def test_a_missing_handler_is_an_error_in_the_class() -> None:
     with pytest.raises(TypeError, match="Half has no handler for Count of its protocol"):
 
         class Half(Actor[Ping | Count]):  # pyright: ignore[reportUnusedClass]

@@ -1,4 +1,4 @@
-"""The life cycle is a table: complete, closed, and strict about what is not in it."""
+"""The life cycle is a table: complete, closed, and strict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES: tuple[LifeState, ...] = get_args(LifeState)
 EVENTS: tuple[LifeEvent, ...] = get_args(LifeEvent)
 
 
-def test_every_state_has_a_row_and_every_row_leads_to_a_state() -> None:
+def test_every_state_has_a_row_and_every_transition_leads_to_a_state() -> None:
     assert set(TRANSITIONS) == set(STATES)
     for row in TRANSITIONS.values():
         assert set(row) <= set(EVENTS)
@@ -22,8 +22,10 @@ def test_every_state_has_a_row_and_every_row_leads_to_a_state() -> None:
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=30))
-def test_death_is_final_and_mail_is_refused_for_ever_once_it_was(events: list[LifeEvent]) -> None:
-    """Law: along every path, dead stays dead and nothing that refuses mail accepts it again."""
+def test_death_is_final_and_mail_once_refused_is_never_accepted_again(
+    events: list[LifeEvent],
+) -> None:
+    """Law: along every path, dead stays dead, and refused mail is never accepted again."""
     state: LifeState = "new"
     for event in events:
         before = state
@@ -35,6 +37,6 @@ def test_death_is_final_and_mail_is_refused_for_ever_once_it_was(events: list[Li
             assert not is_alive(state)
 
 
-def test_an_impossible_change_names_the_actor_its_state_and_what_may_happen() -> None:
+def test_an_impossible_transition_names_the_actor_its_state_and_the_possible_events() -> None:
     with pytest.raises(RuntimeError, match=r"/s/a: 'ready' cannot happen in state 'new'.*begin"):
         next_state("new", "ready", "/s/a")

@@ -87,7 +87,7 @@ async def test_a_watcher_gets_one_message_when_the_actor_has_ended_for_ever() ->
         assert seen == [Terminated("/s/child", "it was stopped")]
 
 
-async def test_who_watches_a_dead_actor_learns_it_at_once() -> None:
+async def test_watching_a_dead_actor_is_reported_at_once() -> None:
     seen: list[Terminated] = []
     async with open_system("s") as system:
         child = await system.start(Child, name="child", restart="temporary")
@@ -109,7 +109,7 @@ async def test_waiting_for_the_end_can_be_cancelled(autojump_clock: MockClock) -
         assert child.is_alive
 
 
-async def test_the_notice_overtakes_mail_and_needs_no_room(autojump_clock: MockClock) -> None:
+async def test_terminated_overtakes_mail_and_takes_no_room(autojump_clock: MockClock) -> None:
     seen: list[Terminated] = []
     async with open_system() as system, trio.open_nursery() as nursery:
         child = await system.start(Child, name="child")
@@ -125,7 +125,7 @@ async def test_the_notice_overtakes_mail_and_needs_no_room(autojump_clock: MockC
         assert statistics.accepted == statistics.handled + statistics.running + statistics.queued
 
 
-async def test_no_notice_after_unwatch() -> None:
+async def test_no_terminated_after_unwatch() -> None:
     seen: list[Terminated] = []
 
     class Fickle(Watcher):
@@ -192,7 +192,7 @@ async def test_the_end_of_significant_children_ends_their_parent(
         assert system.snapshot() == ()
 
 
-async def test_a_crash_of_a_significant_child_is_restarted_and_ends_nobody() -> None:
+async def test_a_significant_child_that_crashes_is_restarted_and_does_not_end_its_parent() -> None:
     class Declared(Parent):
         supervision = Supervision(auto_shutdown="any")
 
@@ -219,7 +219,9 @@ async def test_a_significant_actor_ends_the_system_without_an_error(
 
 
 @pytest.mark.parametrize("restart", ["permanent", "temporary"])
-async def test_significance_that_could_mean_nothing_is_refused(restart: Restart) -> None:
+async def test_a_significant_child_that_could_never_end_its_parent_is_refused(
+    restart: Restart,
+) -> None:
     policy: AutoShutdown = "any" if restart == "permanent" else "never"
     async with open_system("s", supervision=Supervision(auto_shutdown=policy)) as system:
         with pytest.raises(ValueError, match="significant"):
@@ -230,7 +232,7 @@ async def test_significance_that_could_mean_nothing_is_refused(restart: Restart)
 # ---------------------------------------------------------------------- how many
 
 
-async def test_there_are_no_more_children_than_declared() -> None:
+async def test_more_children_than_declared_are_refused() -> None:
     async with open_system("s", supervision=Supervision(max_children=2)) as system:
         first = await system.start(Child, name="a")
         await system.start(Child, name="b")

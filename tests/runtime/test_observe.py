@@ -1,4 +1,4 @@
-"""Traces, telemetry, and dead letters as a stream."""
+"""Traces, telemetry, and the feed of dead letters."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_a_trace_shows_messages_asks_failures_and_restarts(
         assert _read(inner) == []
 
 
-async def test_a_trace_that_is_not_read_stops_nobody_and_counts_what_it_missed() -> None:
+async def test_an_unread_trace_blocks_no_actor_and_counts_missed_events() -> None:
     async with open_system("s") as system:
         counter = await system.start(Counter, name="counter")
         with system.trace("/s/counter", buffer=3) as events:
@@ -129,7 +129,7 @@ async def test_a_trace_that_is_not_read_stops_nobody_and_counts_what_it_missed()
         assert counter.statistics().handled == 5
 
 
-async def test_a_trace_may_begin_before_its_actor_and_ends_its_iteration() -> None:
+async def test_a_trace_may_begin_before_its_actor_and_ends_with_its_block() -> None:
     async with open_system("s") as system:
         with system.trace("/s/counter") as events:
             counter = await system.start(Counter, name="counter")
@@ -138,7 +138,7 @@ async def test_a_trace_may_begin_before_its_actor_and_ends_its_iteration() -> No
         assert [event.kind async for event in events] == ["received", "handled"]
 
 
-async def test_a_cancelled_handler_is_traced_as_such(autojump_clock: MockClock) -> None:
+async def test_a_trace_shows_that_a_handler_was_cancelled(autojump_clock: MockClock) -> None:
     async with open_system("s") as system:
         counter = await system.start(Counter, name="counter")
         with system.trace("/s/counter") as events:
@@ -164,7 +164,7 @@ _current: ContextVar[str | None] = ContextVar("current", default=None)
 
 
 class Meters:
-    """The half of a telemetry that has no spans."""
+    """A meter without spans."""
 
     def __init__(self) -> None:
         self.counts: list[str] = []

@@ -1,4 +1,4 @@
-"""Of any output the beginning and the end are kept, in bounded memory."""
+"""The kept output of a program: its beginning and its end, in bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,9 @@ def kept(pieces: list[bytes], room: int) -> HeadTail:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=12), st.integers(2, 60))
-def test_what_fits_is_whole_and_what_does_not_has_both_ends(pieces: list[bytes], room: int) -> None:
+def test_a_short_output_is_kept_whole_and_a_long_one_at_both_ends(
+    pieces: list[bytes], room: int
+) -> None:
     """Law: however an output is cut in pieces, its text depends on the bytes and the room only."""
     whole = b"".join(pieces)
     text = kept(pieces, room).text()
@@ -31,7 +33,7 @@ def test_a_cut_leaves_no_broken_character(text: str, room: int) -> None:
     assert "\ufffd" not in kept([text.encode()], room).text()
 
 
-def test_the_ends_of_a_long_output_are_its_own() -> None:
+def test_a_long_output_keeps_its_first_and_last_bytes() -> None:
     text = kept([b"begin"] + [b"x" * 1000] * 100 + [b"end"], 100).text()
     assert text.startswith("begin")
     assert text.endswith("xend")

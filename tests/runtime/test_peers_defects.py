@@ -95,7 +95,7 @@ async def test_an_ask_out_of_time_ends_its_handler(autojump_clock: MockClock) ->
         assert ref.statistics().running == 0
 
 
-async def test_a_caller_waits_for_the_whole_clean_up_of_whom_it_called(
+async def test_an_asker_waits_for_the_whole_clean_up_of_the_handler(
     autojump_clock: MockClock,
 ) -> None:
     """In tractor the wait is bounded: with three seconds of clean-up it resumed 2.4 s early."""
@@ -172,7 +172,7 @@ async def test_a_stop_does_not_wait_behind_the_queue(autojump_clock: MockClock) 
         assert system.dead_letters.count == 4
 
 
-async def test_a_dropped_message_keeps_nobody_waiting(autojump_clock: MockClock) -> None:
+async def test_no_sender_waits_for_a_dropped_message(autojump_clock: MockClock) -> None:
     """In AutoGen a message dropped by an intervention handler stays unfinished, and waiting until
     the runtime is idle never returns."""
 

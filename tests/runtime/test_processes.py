@@ -1,4 +1,4 @@
-"""A program beside the host: three streams, an end, and nothing left of it."""
+"""Child processes: three streams, an end, and no process left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def all_of(stream: trio.abc.ReceiveStream) -> bytes:
 
 
 async def none_left(mark: str) -> None:
-    """With a guard at once; without one the kernel may still be ending what was killed."""
+    """At once with a guard; without one the kernel may still be ending the killed processes."""
     if not processes.GUARDED:
         with trio.fail_after(5):
             while alive(mark):
@@ -52,7 +52,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("both_ways")
 class TestBothWays:
-    async def test_what_is_written_is_read_and_errors_are_apart(self) -> None:
+    async def test_stdin_stdout_and_stderr_are_separate_streams(self) -> None:
         async with open_child(["sh", "-c", "cat; echo oops >&2; exit 3"]) as child:
             await child.stdin.send_all(b"hello")
             await child.stdin.aclose()
@@ -60,28 +60,28 @@ class TestBothWays:
             assert await all_of(child.stderr) == b"oops\n"
             assert await child.wait() == child.returncode == 3
 
-    async def test_a_program_killed_by_a_signal_has_128_and_its_number(self) -> None:
+    async def test_a_program_killed_by_a_signal_returns_128_plus_its_number(self) -> None:
         async with open_child(["sh", "-c", "kill -TERM $$"]) as child:
             assert await child.wait() == 128 + signal.SIGTERM
 
-    async def test_it_gets_the_environment_and_the_folder_it_is_given(self, tmp_path: Path) -> None:
+    async def test_a_program_gets_the_given_environment_and_folder(self, tmp_path: Path) -> None:
         env = {"PATH": os.environ["PATH"], "ONLY": "this"}
         async with open_child(["sh", "-c", "pwd; echo $ONLY$HOME"], cwd=tmp_path, env=env) as child:
             assert await all_of(child.stdout) == f"{tmp_path}\nthis\n".encode()
 
     @pytest.mark.parametrize("program", ["no-such-program", "./none", "/no/such/program"])
-    async def test_a_program_that_is_not_there_is_named(self, program: str) -> None:
+    async def test_a_missing_program_is_named_in_the_error(self, program: str) -> None:
         with pytest.raises(FileNotFoundError, match=program):
             async with open_child([program]):
                 pass
 
-    async def test_leaving_the_block_ends_it_and_its_children(self) -> None:
+    async def test_leaving_the_block_ends_the_program_and_its_children(self) -> None:
         mark = marked()
         async with open_child(["sh", "-c", f"sleep {mark} & sleep {mark}"]):
             await wait_alive(mark, 2)
         await none_left(mark)
 
-    async def test_cancelling_ends_one_that_ignores_being_asked(self) -> None:
+    async def test_a_cancellation_ends_a_program_that_ignores_sigterm(self) -> None:
         mark = marked()
         with trio.CancelScope() as scope:
             async with open_child(["sh", "-c", f"trap '' TERM; sleep {mark}; :"]):
@@ -90,13 +90,13 @@ class TestBothWays:
                 await trio.sleep_forever()
         await none_left(mark)
 
-    async def test_writing_to_one_that_has_gone_is_an_error(self) -> None:
+    async def test_writing_to_an_ended_program_is_an_error(self) -> None:
         async with open_child(["true"]) as child:
             await child.wait()
             with pytest.raises(trio.BrokenResourceError):
                 await child.stdin.send_all(b"x")
 
-    async def test_ending_it_twice_does_nothing_more(self) -> None:
+    async def test_ending_a_program_twice_does_nothing(self) -> None:
         async with open_child(["sleep", marked()]) as child:
             await child.end()
             code = child.returncode
@@ -104,8 +104,8 @@ class TestBothWays:
         assert code == child.returncode == 128 + signal.SIGTERM
 
 
-async def test_one_that_left_its_session_is_ended_too() -> None:
-    """G2: neither a double fork nor a session of its own gets out of reach."""
+async def test_a_program_in_a_session_of_its_own_is_ended_too() -> None:
+    """G2: neither a double fork nor a session of its own escapes the guard."""
     mark = marked()
     async with open_child(["sh", "-c", f"(setsid sleep {mark} &) ; sleep {mark}"]):
         await wait_alive(mark, 2)
@@ -113,8 +113,8 @@ async def test_one_that_left_its_session_is_ended_too() -> None:
 
 
 @pytest.mark.parametrize("killed", ["host", "guard"])
-async def test_none_is_left_when_it_is_killed_hard(killed: str) -> None:
-    """Of what the program has started only the guard knows: its own death is the program's."""
+async def test_no_process_is_left_after_a_kill(killed: str) -> None:
+    """Only the guard knows the descendants of the program: its death kills only the program."""
     mark = marked()
     command = ["sleep", mark] if killed == "guard" else ["sh", "-c", f"sleep {mark} & sleep {mark}"]
     host = subprocess.Popen([sys.executable, "-c", HOST, *command])
@@ -142,12 +142,12 @@ async def _guard(mark: str) -> int:
         await trio.sleep(0.01)
 
 
-async def test_limits_hold_for_the_program() -> None:
+async def test_resource_limits_apply_to_the_program() -> None:
     async with open_child(["sh", "-c", "ulimit -f"], limits={"RLIMIT_FSIZE": 512}) as child:
         assert (await all_of(child.stdout)).strip() == b"1"
 
 
-async def test_its_repr_says_which_it_is() -> None:
+async def test_the_repr_names_the_process() -> None:
     async with open_child(["true"]) as child:
         assert isinstance(child, Child)
         assert child.pid > 0

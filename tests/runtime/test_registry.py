@@ -1,4 +1,4 @@
-"""Names, and identities that are live only while there is something to do."""
+"""Names, and identities whose actors live only while they have work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Say(Message, frozen=True, tag="say"):
 
 
 class Life(Request[int], frozen=True, tag="life"):
-    """Which life of its actor answers."""
+    """Returns the number of the incarnation that answers."""
 
 
 class Sleep(Request[None], frozen=True, tag="sleep"):
@@ -52,7 +52,7 @@ class Lives(StreamRequest[int, int], frozen=True, tag="lives"):
 
 
 class World:
-    """What all actors of a test have in common."""
+    """The data that all actors of a test share."""
 
     def __init__(self, clean_up: float = 0) -> None:
         self.clean_up = clean_up
@@ -112,7 +112,7 @@ async def _sessions(
     return await system.registry.kind("session", world.session, idle_after=idle_after, limit=limit)
 
 
-async def test_an_identity_is_made_on_its_first_message_and_gone_when_idle(
+async def test_an_identity_is_made_on_its_first_message_and_passivated_when_idle(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -133,7 +133,7 @@ async def test_an_identity_is_made_on_its_first_message_and_gone_when_idle(
         assert await alice.ask(Life()) == 2
 
 
-async def test_all_ways_to_send_make_it(autojump_clock: MockClock) -> None:
+async def test_every_way_to_send_makes_the_actor_of_an_identity(autojump_clock: MockClock) -> None:
     world = World()
     async with open_system() as system:
         sessions = await _sessions(system, world)
@@ -147,7 +147,7 @@ async def test_all_ways_to_send_make_it(autojump_clock: MockClock) -> None:
         assert system.registry.ref("session", "a") == sessions.ref("a")
 
 
-async def test_mail_that_meets_a_passivating_identity_waits_for_the_next_life(
+async def test_mail_for_a_passivating_identity_waits_for_its_successor(
     autojump_clock: MockClock,
 ) -> None:
     world = World(clean_up=3)
@@ -169,7 +169,7 @@ async def test_mail_that_meets_a_passivating_identity_waits_for_the_next_life(
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_no_message_is_lost_whenever_identities_come_and_go(seed: int) -> None:
+def test_no_message_is_lost_by_passivation(seed: int) -> None:
     """Whatever the times of sending, idling and cleaning up: each message is handled once, in its
     sender's order, and no identity has two lives at a time."""
 
@@ -198,7 +198,7 @@ def test_no_message_is_lost_whenever_identities_come_and_go(seed: int) -> None:
     assert world.most_there == 1
 
 
-async def test_who_has_something_to_do_is_not_idle(autojump_clock: MockClock) -> None:
+async def test_an_actor_with_work_is_not_idle(autojump_clock: MockClock) -> None:
     world = World()
     async with open_system() as system:
         sessions = await _sessions(system, world, idle_after=1)
@@ -212,7 +212,7 @@ async def test_who_has_something_to_do_is_not_idle(autojump_clock: MockClock) ->
         assert sessions.live == 0
 
 
-async def test_workers_that_rest_keep_nobody_awake(autojump_clock: MockClock) -> None:
+async def test_idle_workers_do_not_prevent_passivation(autojump_clock: MockClock) -> None:
     class Reader(Actor[Sleep]):
         @handles(Sleep, concurrent=2)
         async def sleep(self, request: Sleep) -> None:
@@ -225,7 +225,7 @@ async def test_workers_that_rest_keep_nobody_awake(autojump_clock: MockClock) ->
         assert readers.live == 0
 
 
-async def test_a_limit_passivates_who_is_idle_and_refuses_if_nobody_is(
+async def test_a_limit_passivates_an_idle_actor_and_refuses_if_there_is_none(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -272,7 +272,7 @@ async def test_mail_waits_while_the_whole_kind_is_restarted(autojump_clock: Mock
         assert await alice.ask(Life()) == 2
 
 
-async def test_a_kind_that_has_ended_says_so() -> None:
+async def test_an_ended_kind_refuses_mail_with_the_reason() -> None:
     world = World()
     async with open_system("s") as system:
         alice = (await _sessions(system, world)).ref("alice")
@@ -285,7 +285,7 @@ async def test_a_kind_that_has_ended_says_so() -> None:
         assert (await alice.stop()).complete
 
 
-async def test_stopping_the_system_settles_mail_that_waits_for_the_next_life(
+async def test_stopping_the_system_settles_mail_for_a_successor(
     autojump_clock: MockClock,
 ) -> None:
     world = World(clean_up=3)
@@ -300,7 +300,7 @@ async def test_stopping_the_system_settles_mail_that_waits_for_the_next_life(
         assert [letter.message for letter in system.dead_letters] == [Say(1)]
 
 
-async def test_a_wrong_message_a_wrong_kind_and_a_wrong_factory_are_told_to_the_sender() -> None:
+async def test_a_wrong_message_kind_or_factory_is_an_error_at_the_sender() -> None:
     class Foreign(Message, frozen=True, tag="foreign"):
         pass
 
@@ -323,7 +323,7 @@ async def test_a_wrong_message_a_wrong_kind_and_a_wrong_factory_are_told_to_the_
         assert failing.live == 0
 
 
-async def test_names_stand_for_actors_until_these_have_ended() -> None:
+async def test_a_name_is_valid_until_its_actor_has_ended() -> None:
     world = World()
     async with open_system() as system:
         one = await system.start(lambda: world.session("one"), name="one")

@@ -65,7 +65,7 @@ class Clockwork(Actor[Tick | Crash | Pending]):
         return len(self.timers)
 
 
-async def test_once_fires_once_and_every_until_it_is_cancelled(mock_clock: MockClock) -> None:
+async def test_once_fires_once_and_every_fires_until_it_is_cancelled(mock_clock: MockClock) -> None:
     mock_clock.autojump_threshold = 0
     log: list[str] = []
     began = trio.current_time()
@@ -79,7 +79,7 @@ async def test_once_fires_once_and_every_until_it_is_cancelled(mock_clock: MockC
         assert len(system.timers) == 0
 
 
-async def test_timers_die_with_their_incarnation(mock_clock: MockClock) -> None:
+async def test_timers_end_with_their_incarnation(mock_clock: MockClock) -> None:
     mock_clock.autojump_threshold = 0
     log: list[str] = []
     async with open_system() as system:
@@ -94,7 +94,7 @@ async def test_timers_die_with_their_incarnation(mock_clock: MockClock) -> None:
         assert len(system.dead_letters) == 1
 
 
-async def test_a_timer_that_finds_the_mailbox_full_is_a_dead_letter(
+async def test_a_timer_message_that_finds_the_mailbox_full_becomes_a_dead_letter(
     mock_clock: MockClock,
 ) -> None:
     mock_clock.autojump_threshold = 0
@@ -107,7 +107,7 @@ async def test_a_timer_that_finds_the_mailbox_full_is_a_dead_letter(
         await ref.stop(grace=0)
 
 
-async def test_beats_that_a_blocked_program_missed_are_left_out(mock_clock: MockClock) -> None:
+async def test_periods_that_a_blocked_program_missed_are_left_out(mock_clock: MockClock) -> None:
     log: list[str] = []
     async with open_system() as system:
         await system.start(lambda: Clockwork(log), name="clockwork")
@@ -119,7 +119,7 @@ async def test_beats_that_a_blocked_program_missed_are_left_out(mock_clock: Mock
         assert log == ["beat 9", "once 9", "beat 10"]
 
 
-async def test_a_timer_refuses_at_once_what_could_never_work() -> None:
+async def test_an_impossible_timer_is_refused_at_once() -> None:
     class Careless(Actor[Tick]):
         def __init__(self) -> None:
             with pytest.raises(MotetRuntimeError, match="not in a system"):

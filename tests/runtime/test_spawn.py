@@ -1,4 +1,4 @@
-"""Children that nobody waits for: the reference is good before the start, whatever comes of it."""
+"""Spawned children: the reference is valid before the start, even if the start fails."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def _owner(system: System, begin: Callable[[Owner], None] | None = None) -
     return owners[0]
 
 
-async def test_the_reference_is_good_at_once_and_mail_waits_for_the_start(
+async def test_the_reference_is_valid_at_once_and_mail_waits_for_the_start(
     autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []
@@ -103,7 +103,7 @@ async def test_the_reference_is_good_at_once_and_mail_waits_for_the_start(
     assert log == ["child starts", "second starts", "second stops", "child stops"]
 
 
-async def test_a_child_has_the_context_of_its_owner_and_not_of_who_called() -> None:
+async def test_a_child_has_the_context_of_its_parent_and_not_of_the_caller() -> None:
     async with open_system() as system:
         owner = await _owner(system)
         whose.set("caller")
@@ -118,7 +118,7 @@ async def test_a_child_has_the_context_of_its_owner_and_not_of_who_called() -> N
         assert second.statistics().restarts == 1
 
 
-async def test_an_owner_can_spawn_in_its_own_start() -> None:
+async def test_an_actor_can_spawn_in_its_own_on_start() -> None:
     log: list[str] = []
     refs: list[ActorRef[Any]] = []
 
@@ -134,7 +134,7 @@ async def test_an_owner_can_spawn_in_its_own_start() -> None:
     assert log[2:] == ["b stops", "a stops"]
 
 
-async def test_what_cannot_be_a_child_is_refused_as_ever() -> None:
+async def test_an_impossible_child_is_refused_as_by_start_child() -> None:
     async with open_system() as system:
         owner = await _owner(system)
         owner.spawn_child(lambda: Child([]), name="a")
@@ -187,7 +187,7 @@ async def test_a_child_that_is_stopped_before_its_first_step_never_starts() -> N
     assert log == []
 
 
-async def test_a_stop_of_the_owner_right_after_settles_the_mail_of_what_was_spawned() -> None:
+async def test_a_stop_of_the_parent_right_after_spawn_settles_the_mail_of_the_child() -> None:
     answers: list[str] = []
 
     async def asker(child: ActorRef[Who | Crash]) -> None:
@@ -203,7 +203,7 @@ async def test_a_stop_of_the_owner_right_after_settles_the_mail_of_what_was_spaw
     assert answers == ["/system/owner/child"]
 
 
-async def test_children_whose_end_nobody_waits_for_end_side_by_side(
+async def test_children_stopped_without_waiting_end_concurrently(
     autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []
@@ -232,7 +232,7 @@ async def test_children_whose_end_nobody_waits_for_end_side_by_side(
         owner.spawn_child(lambda: Child(log), name="a")
 
 
-async def test_an_owner_is_told_when_a_child_has_ended_for_ever_and_can_replace_it() -> None:
+async def test_a_parent_is_told_of_the_final_end_of_a_child_and_can_replace_it() -> None:
     told: list[tuple[str, str]] = []
 
     class Parent(Owner):
@@ -258,7 +258,7 @@ async def test_an_owner_is_told_when_a_child_has_ended_for_ever_and_can_replace_
     assert len(told) == 2  # what its own end ends is no news
 
 
-async def test_an_owner_that_fails_at_the_end_of_a_child_has_crashed() -> None:
+async def test_an_error_in_on_child_end_is_a_crash_of_the_parent() -> None:
     class Parent(Owner):
         def on_child_end(self, name: str, error: Exception | None) -> None:
             raise LookupError(name)
@@ -273,7 +273,7 @@ async def test_an_owner_that_fails_at_the_end_of_a_child_has_crashed() -> None:
         assert ref.statistics().restarts == 1
 
 
-async def test_only_the_living_object_starts_children() -> None:
+async def test_only_the_current_incarnation_starts_children() -> None:
     async with open_system() as system:
         owners: list[Owner] = []
         ref = await system.start(lambda: Owner(owners), name="owner")

@@ -1,4 +1,4 @@
-"""Putting messages aside, handling them again after a crash, and suspending an actor."""
+"""Stash, retries, and suspension."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Crash(Message, frozen=True, tag="crash"):
 
 
 class Door(Actor[Say | Spell | Open | Crash]):
-    """Puts everything aside until it is opened."""
+    """Stashes all messages until it is opened."""
 
     mailbox = MailboxSpec(capacity=4, overflow="fail")
 
@@ -134,7 +134,7 @@ async def test_a_stashed_request_is_withdrawn_when_its_asker_is_cancelled() -> N
         assert _balanced(door)
 
 
-async def test_a_stash_takes_room_but_never_the_last() -> None:
+async def test_a_stash_takes_room_but_never_the_last_place() -> None:
     log: list[str] = []
     async with open_system() as system:
         door = await system.start(lambda: Door(log), name="door")
@@ -167,7 +167,7 @@ async def test_the_stash_survives_a_restart() -> None:
         assert _balanced(door)
 
 
-async def test_stopping_settles_what_is_stashed() -> None:
+async def test_stopping_settles_stashed_messages() -> None:
     async with open_system() as system, trio.open_nursery() as nursery:
         door = await system.start(lambda: Door([]), name="door")
         await door.tell(Say("told"))
@@ -208,7 +208,7 @@ class StashAndFail(Actor[Say]):
         raise RuntimeError(message.word)
 
 
-async def test_a_handler_that_fails_after_stash_loses_its_message_as_any_other() -> None:
+async def test_a_message_whose_handler_fails_after_stash_is_not_stashed() -> None:
     async with open_system() as system:
         actor = await system.start(StashAndFail, name="actor")
         await actor.tell(Say("x"))
@@ -304,7 +304,9 @@ class Slow(Actor[Say | Spell]):
         return "-".join(request.word)
 
 
-async def test_a_suspended_actor_ends_its_turn_and_begins_none(autojump_clock: MockClock) -> None:
+async def test_a_suspended_actor_ends_its_turn_and_begins_no_other(
+    autojump_clock: MockClock,
+) -> None:
     log: list[str] = []
     async with open_system() as system:
         slow = await system.start(lambda: Slow(log), name="slow")
@@ -367,7 +369,7 @@ async def test_a_suspended_actor_can_be_stopped_at_once(autojump_clock: MockCloc
         assert trio.current_time() == began
 
 
-async def test_statistics_say_what_was_declared_and_who_is_in_the_turn(
+async def test_statistics_have_the_declared_limits_and_the_handler_in_the_turn(
     autojump_clock: MockClock,
 ) -> None:
     async with open_system() as system:
@@ -382,7 +384,7 @@ async def test_statistics_say_what_was_declared_and_who_is_in_the_turn(
 
 
 class Moody(Actor[Say | Spell | Open | Crash]):
-    """Puts aside, fails and recovers as the words say; remembers every word it has handled."""
+    """Stashes, fails and recovers as the words say; remembers every word it has handled."""
 
     mailbox = MailboxSpec(capacity=3)
 
@@ -432,7 +434,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(steps=_STEPS)
-def test_whatever_is_stashed_retried_or_suspended_all_mail_is_accounted_for(
+def test_all_mail_is_counted_with_stash_retries_and_suspension(
     steps: list[tuple[str, str]],
 ) -> None:
     """At every look accepted = handled + withdrawn + dead-lettered + stashed + queued + running

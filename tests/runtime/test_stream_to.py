@@ -1,4 +1,4 @@
-"""A stream whose items are taken by a call: one wait for the asker, whatever is sent (G1, G3)."""
+"""Streams to a function: the asker waits once for any number of items (G1, G3)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def failing_at(letter: str, into: list[str]) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_each_item_is_given_in_order_before_the_answer(at_once: bool) -> None:
+async def test_take_gets_each_item_in_order_before_the_answer(at_once: bool) -> None:
     async with open_system() as system:
         speller = await system.start(Speller, name="speller")
         taken: list[str] = []
@@ -105,7 +105,7 @@ async def test_items_are_taken_in_the_handlers_task() -> None:
     assert contexts == ["the speller"]
 
 
-async def test_the_asker_is_resumed_once_however_many_items_come() -> None:
+async def test_the_asker_is_resumed_once_for_any_number_of_items() -> None:
     class Steps(trio.abc.Instrument):
         count = 0
 
@@ -180,8 +180,8 @@ async def test_an_error_of_take_is_the_outcome_whatever_the_handler_does(
         assert speller.statistics().restarts == 0
 
 
-async def test_a_failed_take_ends_a_handler_that_goes_on() -> None:
-    """Given a handler that hears nothing of it: the item was sent from a task of its own."""
+async def test_a_failed_take_ends_a_handler_that_would_continue() -> None:
+    """Given a handler that does not see the error, since a task of its own sent the item."""
 
     class Deaf(Actor[Spell]):
         @handles(Spell)
@@ -200,7 +200,7 @@ async def test_a_failed_take_ends_a_handler_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1.0, None])
-async def test_no_item_is_given_after_the_asker_has_left(
+async def test_take_gets_no_item_after_the_asker_has_left(
     seconds: float | None, autojump_clock: MockClock
 ) -> None:
     taken: list[str] = []
@@ -230,7 +230,7 @@ async def test_a_queued_request_is_withdrawn(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_circle_is_refused() -> None:
+async def test_a_cycle_is_refused() -> None:
     below: list[ActorRef[Spell | Ask]] = []
     async with open_system() as system:
         below.append(await system.start(lambda: Speller(below), name="speller"))
@@ -250,7 +250,7 @@ async def test_an_identity_streams_to_a_function_too() -> None:
 
 
 async def streaming(sim: Simulation) -> None:
-    """Three at once take the words of a chain of two spellers, and each may be cancelled."""
+    """Three askers at once take the words of a chain of two spellers; each may be cancelled."""
 
     async def asker(name: str) -> None:
         over = False
@@ -276,8 +276,8 @@ async def streaming(sim: Simulation) -> None:
                 await trio.lowlevel.checkpoint()
 
 
-def test_an_asker_is_cancelled_at_every_step() -> None:
-    """Law: at whatever step it is cancelled, no item is given when the asker has resumed."""
+def test_cancelling_the_asker_of_a_stream_at_every_step() -> None:
+    """Law: at whatever step it is cancelled, take gets no item after the asker has resumed."""
     report = sweep(streaming, "cancel", seeds=range(2))
 
     report.check()

@@ -1,4 +1,4 @@
-"""Timers: every limit is noticed in time, and answered asks leave nothing behind."""
+"""Timers: every limit is noticed in time, and answered asks leave no entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_timer_fires_at_its_time_unless_it_was_stopped(
     assert fired == sorted(expected)
 
 
-async def test_stopped_timers_do_not_pile_up() -> None:
+async def test_stopped_timers_are_removed() -> None:
     timers = Timers()
     held: list[Timer] = []
     for number in range(10_000):

@@ -83,14 +83,14 @@ async def test_a_cycle_fails_at_once_and_names_its_chain(
 
 
 @pytest.mark.parametrize("route", [("b", "c"), ("a!",), ("b", "a!"), ("b!", "c", "b")])
-async def test_what_ends_is_not_taken_for_a_cycle(route: tuple[str, ...]) -> None:
+async def test_a_chain_without_a_cycle_is_not_refused(route: tuple[str, ...]) -> None:
     async with open_system("s") as system:
         refs = {name: await system.start(Relay, name=name) for name in "abc"}
 
         assert await refs["a"].ask(Forward(route)) == "end"
 
 
-async def test_two_turns_that_ask_each_other_at_the_same_time_do_not_hang() -> None:
+async def test_two_actors_that_ask_each_other_at_the_same_time_do_not_deadlock() -> None:
     outcomes: list[str] = []
 
     async def ask(ref: ActorRef[Forward], other: str) -> None:
@@ -137,7 +137,7 @@ async def test_a_child_that_asks_its_starting_parent_fails_to_start() -> None:
     assert isinstance(child_failed.__cause__, AskCycle)
 
 
-def test_a_long_line_of_waiting_works_is_searched_to_its_end() -> None:
+def test_a_long_chain_of_waits_is_searched_to_its_end() -> None:
     class Edge:
         def __init__(self, target: Work) -> None:
             self.target = target

@@ -1,4 +1,4 @@
-"""The tasks of an actor beside its turn: made when needed, ended before the actor is."""
+"""The tasks of an actor beside its turn: started when needed, ended before the actor."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_patient_stop_lets_handlers_end_then_cancels_tasks_then_cleans_u
     assert log == ["turn ended", "aside ended", "a of a ended", "clean-up"]
 
 
-async def test_the_crash_of_a_task_ends_the_turn_and_all_beside_it(
+async def test_the_crash_of_a_task_ends_the_turn_and_all_other_tasks(
     autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []
@@ -127,7 +127,7 @@ async def test_the_crash_of_a_task_ends_the_turn_and_all_beside_it(
     assert log[-1] == "clean-up"
 
 
-async def test_a_task_that_ignores_cancellation_is_named_and_its_waiting_actor_is_not(
+async def test_a_report_names_the_task_that_ignores_cancellation_and_not_the_actor_that_waits(
     autojump_clock: MockClock,
 ) -> None:
     async with open_system() as system:
@@ -165,7 +165,7 @@ class Torn(Actor[Watch | Aside]):
 
 
 @pytest.mark.parametrize("grace", [0, 2])
-async def test_a_clean_up_that_fails_among_cancelled_tasks_is_the_actors_own_failure(
+async def test_a_clean_up_that_fails_among_cancelled_tasks_is_a_crash_of_the_actor(
     grace: float, autojump_clock: MockClock
 ) -> None:
     async with open_system() as system, trio.open_nursery() as nursery:
@@ -186,7 +186,7 @@ async def _fails_as_its_handler(torn: ActorRef[Watch | Aside]) -> None:
         await torn.ask(Aside())
 
 
-async def test_a_task_begun_while_others_are_cancelled_is_cancelled_and_awaited(
+async def test_a_task_started_while_others_are_cancelled_is_cancelled_and_awaited(
     autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []
@@ -216,7 +216,7 @@ async def test_a_task_begun_while_others_are_cancelled_is_cancelled_and_awaited(
     assert log[-1] == "clean-up"
 
 
-async def test_the_next_incarnation_meets_no_task_of_the_last_one(
+async def test_no_task_overlaps_with_the_next_incarnation(
     autojump_clock: MockClock,
 ) -> None:
     alive: list[str] = []
@@ -260,7 +260,7 @@ async def test_the_next_incarnation_meets_no_task_of_the_last_one(
         assert trio.current_time() >= len("background")
 
 
-async def test_a_task_begun_while_the_actor_ends_is_cancelled_with_the_others(
+async def test_a_task_started_while_the_actor_ends_is_cancelled_with_the_others(
     autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []

@@ -140,7 +140,7 @@ async def test_threads_are_started_and_reached_through_two_names_of_one_module()
     assert called == threading.get_ident(), ADVICE
 
 
-def test_everything_is_as_before_after_a_run_and_after_a_failing_one() -> None:
+def test_a_run_restores_all_names_also_after_an_error() -> None:
     def names() -> list[object]:
         return [
             _run._r,

@@ -80,7 +80,7 @@ async def starts_a_popen() -> None:
         (starts_a_popen, "process"),
     ],
 )
-def test_what_is_real_is_refused_and_names_its_line(
+def test_real_resources_are_refused_with_the_line_that_used_them(
     mistake: Callable[[], Awaitable[None]], guard: str
 ) -> None:
     trio.run(uses_a_trio_thread)  # a thread of Trio's is idle now, and would be used again
@@ -104,7 +104,7 @@ def test_a_refusal_that_the_world_swallows_is_still_the_error_of_the_run() -> No
     assert isinstance(run(world).error, NotSimulated)
 
 
-def test_clocks_are_refused_on_demand_and_only_to_code_that_is_no_librarys() -> None:
+def test_clocks_are_refused_on_demand_and_not_to_libraries() -> None:
     async def world(sim: Simulation) -> float:
         sim.note("the log asks for the time")
         return time.time()
@@ -126,7 +126,7 @@ def test_clocks_are_refused_on_demand_and_only_to_code_that_is_no_librarys() -> 
         (lambda: date.today(), "date.today"),
     ],
 )
-def test_the_time_of_day_is_refused_however_it_is_asked_for(
+def test_every_way_to_read_the_time_of_day_is_refused(
     read: Callable[[], object], shown: str
 ) -> None:
     async def world(sim: Simulation) -> None:
@@ -142,7 +142,7 @@ def test_the_time_of_day_is_refused_however_it_is_asked_for(
     assert by_name() > 1.7e9
 
 
-def test_actors_need_none_of_it() -> None:
+def test_actors_use_no_real_resource() -> None:
     async def world(sim: Simulation) -> None:
         async with open_system() as system:
             await system.start(lambda: Node(sim, None), name="node")
@@ -150,7 +150,7 @@ def test_actors_need_none_of_it() -> None:
     run(world, guards={"socket", "thread", "process", "clock"}).check()
 
 
-def test_other_threads_are_left_alone_meanwhile() -> None:
+def test_other_threads_are_not_affected() -> None:
     begin, done = threading.Event(), threading.Event()
     opened: list[socket.socket] = []
 
@@ -171,7 +171,7 @@ def test_other_threads_are_left_alone_meanwhile() -> None:
     opened[0].close()
 
 
-def test_everything_real_works_again_afterwards() -> None:
+def test_real_resources_work_again_after_the_run() -> None:
     run(uses_nothing)
     socket.socket().close()
     trio.run(uses_a_trio_thread)

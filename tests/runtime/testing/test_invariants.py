@@ -1,4 +1,4 @@
-"""The laws find what they are for: in numbers made up, and in kernels with a planted defect."""
+"""The laws find violations, in made-up numbers and in kernels with a planted defect."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ counts = st.fixed_dictionaries({name: st.integers(0, 5) for name in TERMS})
 
 
 @given(counts, st.integers(-3, 3))
-def test_mail_is_conserved_or_the_law_says_so(terms: dict[str, int], lost: int) -> None:
-    """Law: G4 is broken exactly when accepted is not the sum of what became of it."""
+def test_the_law_of_conservation_finds_each_missing_message(
+    terms: dict[str, int], lost: int
+) -> None:
+    """Law: G4 is broken exactly when accepted is not the sum of the other counters."""
     seen = msgspec.structs.replace(IDLE, **terms, accepted=sum(terms.values()) + lost)
     conserved = not any(f.startswith("G4: accepted") for f in broken(seen))
     assert conserved == (lost == 0)
@@ -56,7 +58,7 @@ def test_mail_is_conserved_or_the_law_says_so(terms: dict[str, int], lost: int) 
 def test_more_mail_than_room_or_handlers_than_declared_is_found(
     terms: dict[str, int], earlier: dict[str, int]
 ) -> None:
-    """Law: G5 and G13 are broken exactly when a number exceeds what was declared."""
+    """Law: G5 and G13 are broken exactly when a number exceeds the declared limit."""
     seen = msgspec.structs.replace(IDLE, **terms, accepted=sum(terms.values()))
     found = broken(seen)
     assert any(f.startswith("G13") for f in found) == (seen.queued + seen.stashed > 3)

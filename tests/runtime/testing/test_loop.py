@@ -1,4 +1,4 @@
-"""A world that synchronous code drives: what happens in it, and that nothing happens beside it."""
+"""Simulated loops: worlds that synchronous code drives, and that stand still in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motet.runtime.testing.loop import EPOCH, SimulatedLoop
 
 
 async def drawn(count: int) -> list[str]:
-    """Who is scheduled when, of five tasks; and what chance and ids have given."""
+    """Returns the schedule of five tasks, random numbers and ids."""
     seen: list[str] = []
 
     async def task(name: str) -> None:
@@ -32,7 +32,7 @@ async def drawn(count: int) -> list[str]:
     return [*seen, str(random.random()), outside.fresh_hex(4)]
 
 
-def test_a_call_gives_what_its_function_returns_and_raises_what_it_raises() -> None:
+def test_a_call_returns_the_value_and_raises_the_error_of_its_function() -> None:
     async def fails() -> None:
         raise KeyError("mine")
 
@@ -75,7 +75,7 @@ def test_choices_of_zero_are_first_in_first_out() -> None:
         assert loop.call(drawn, 2)[:10] == list("abcdeabcde")
 
 
-def test_the_world_can_be_held_after_any_number_of_steps() -> None:
+def test_the_world_can_be_paused_after_any_number_of_steps() -> None:
     ticks: list[int] = []
 
     async def ticking() -> None:
@@ -90,12 +90,12 @@ def test_the_world_can_be_held_after_any_number_of_steps() -> None:
             assert len(ticks) == held - 1
 
 
-def test_a_world_in_which_nothing_can_run_says_who_waits_where() -> None:
+def test_a_deadlocked_world_names_its_tasks_and_where_they_wait() -> None:
     with SimulatedLoop() as loop, pytest.raises(Stuck, match=r"sleep_forever|driver"):
         loop.call(trio.sleep_forever)
 
 
-def test_a_call_that_never_comes_to_its_end_is_given_up_and_the_world_goes_on() -> None:
+def test_a_call_that_never_ends_fails_and_the_world_continues() -> None:
     async def busy() -> None:
         while True:
             await trio.lowlevel.checkpoint()
@@ -116,7 +116,7 @@ async def _stubborn(log: list[str]) -> None:
                 await trio.sleep(1000)
 
 
-def test_a_job_is_ended_without_being_given_time() -> None:
+def test_a_job_is_ended_in_no_time() -> None:
     log: list[str] = []
     with SimulatedLoop() as loop:
         job = loop.start(_stubborn, log)
@@ -128,7 +128,7 @@ def test_a_job_is_ended_without_being_given_time() -> None:
         assert loop.now == before
 
 
-def test_a_job_that_swallows_its_cancellation_is_ended_all_the_same() -> None:
+def test_a_job_that_swallows_its_cancellation_is_ended_too() -> None:
     async def swallows() -> None:
         while True:
             with suppress(trio.Cancelled):  # what no program may do
@@ -151,7 +151,7 @@ def test_a_job_that_swallows_its_cancellation_is_ended_all_the_same() -> None:
     ],
     ids=["socket", "process", "sleep", "clock"],
 )
-def test_something_real_is_refused_in_the_world_by_its_line_and_allowed_beside_it(
+def test_real_resources_are_refused_in_the_world_and_allowed_outside(
     real: object,
 ) -> None:
     assert callable(real)
@@ -191,7 +191,7 @@ def test_there_is_one_world_at_a_time_and_a_world_ends_with_its_block() -> None:
         pass
 
 
-def test_something_real_used_while_the_world_ends_is_refused_too() -> None:
+def test_real_resources_are_refused_while_the_world_ends() -> None:
     async def tidies() -> None:
         try:
             await trio.sleep_forever()

@@ -29,7 +29,9 @@ def test_a_choice_is_one_of_the_ready_and_decided_by_the_seed(
 
 
 @given(st.integers(0, 9), st.integers(1, 40), st.integers(0, 99))
-def test_delays_are_as_many_as_declared(delays: int, horizon: int, seed: int) -> None:
+def test_a_delay_bounded_policy_makes_the_declared_number_of_delays(
+    delays: int, horizon: int, seed: int
+) -> None:
     """Law: over its horizon the choices add up to the bound, if enough tasks are ready."""
     choose = DelayBounded(delays, horizon).start(seed)
     assert sum(choose(range(100)) for _ in range(horizon)) == delays
@@ -47,7 +49,7 @@ def test_a_task_that_never_stops_running_does_not_starve_the_others() -> None:
 
 
 @given(st.lists(st.integers(0, 50)))
-def test_played_choices_go_on_with_zeros(choices: list[int]) -> None:
+def test_played_choices_continue_with_zeros(choices: list[int]) -> None:
     """Law: after the last choice all are 0."""
     choose = played(choices)
     assert [choose("abc") for _ in choices] == [choice % 3 for choice in choices]

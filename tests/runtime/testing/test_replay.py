@@ -1,4 +1,4 @@
-"""A run comes back from its file; a difference is named by its first line; a trace is readable."""
+"""Replay files, the first difference of two runs, and reports of traces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_saved_run_is_replayed(tmp_path: Path) -> None:
     assert record["hash"] == outcome.hash
 
 
-def test_a_run_that_was_ended_is_ended_at_the_same_step(tmp_path: Path) -> None:
+def test_the_replay_of_a_run_that_was_ended_ends_at_the_same_step(tmp_path: Path) -> None:
     outcome = run(graph, seed=1, max_steps=60)
     assert outcome.error is not None
     again = replay(save(tmp_path / "case.json", graph, outcome))
@@ -65,7 +65,7 @@ def test_a_world_that_has_become_shorter_differs_where_it_ends(tmp_path: Path) -
         replay(path)
 
 
-def test_what_cannot_be_replayed_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_an_impossible_replay_is_refused_with_the_reason(tmp_path: Path) -> None:
     async def local(sim: Simulation) -> None: ...
 
     with pytest.raises(ValueError, match="at the top of an importable module"):

@@ -1,4 +1,4 @@
-"""A run is decided by its seed or its choices, byte for byte; and it always ends."""
+"""Runs: the same seed or choices give the same bytes, and every run ends."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_simultaneous_cancellations_do_not_depend_on_addresses() -> None:
 
 
 @pytest.mark.parametrize("policy", [Uniform(), DelayBounded(5, 60), Pct(3, 60)])
-def test_the_choices_of_a_run_repeat_it_whatever_policy_made_them(policy: Policy) -> None:
+def test_the_choices_of_a_run_repeat_it_without_its_policy(policy: Policy) -> None:
     """Law: run(seed, policy) and run(seed, its choices) have one trace."""
     for seed in range(10):
         outcome = run(graph, seed=seed, policy=policy)
@@ -137,7 +137,7 @@ def test_three_tasks_of_two_steps_have_ninety_interleavings() -> None:
     assert len(seen) == len(set(seen)) == 90
 
 
-def test_an_exploration_that_is_not_exhaustive_says_so() -> None:
+def test_an_exploration_that_is_not_exhaustive_is_an_error() -> None:
     with pytest.raises(SimulationError, match="more than 5 schedules"):
         list(explore(counting(2, 2, lambda _: None), limit=5))
 
@@ -193,7 +193,7 @@ async def _fails() -> None:
     raise LookupError("of the world")
 
 
-def test_a_deadlock_is_ended_and_names_who_waits_and_where() -> None:
+def test_a_deadlock_is_ended_and_names_the_tasks_and_where_they_wait() -> None:
     outcome = run(deadlocked)
     assert isinstance(outcome.error, Stuck)
     assert len(outcome.error.tasks) == 2
@@ -276,7 +276,7 @@ def test_a_simulation_in_a_simulation_is_refused() -> None:
     assert "one after the other" in str(run(world).error)
 
 
-def test_the_log_goes_into_the_trace_and_garbage_collection_comes_back(
+def test_the_log_goes_into_the_trace_and_garbage_collection_is_restored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def world(sim: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""A fault at every step finds a defect of its kind, and nothing in actors that have none."""
+"""Sweeps find planted defects, and nothing in actors without defects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Book(Message, frozen=True, tag="bank.book"):
 
 
 class Vault:
-    """What is outside of the actors, and has to stay whole: two accounts and a lease."""
+    """The state outside of the actors that must stay consistent: two accounts and a lease."""
 
     def __init__(self) -> None:
         self.left = 10
@@ -36,7 +36,7 @@ class Vault:
 
 
 class Careful(Actor[Move | Book]):
-    """Has none of the defects: all that belongs together happens in one step."""
+    """Has none of the defects: its changes happen in one step."""
 
     def __init__(self, vault: Vault) -> None:
         self.vault = vault
@@ -70,7 +70,7 @@ class TornByCancel(Careful):
 
 
 class TornByCrash(Careful):
-    """The same, but only for what it is told; a told message is cancelled by a crash alone."""
+    """The same, but only for told messages, which only a crash cancels."""
 
     @handles(Book)
     async def book(self, message: Book) -> None:
@@ -80,14 +80,14 @@ class TornByCrash(Careful):
 
 
 class LeaksByStop(Careful):
-    """Gives its lease back in a handler's end instead of in on_stop."""
+    """Returns its lease at the end of a handler instead of in on_stop."""
 
     async def on_stop(self) -> None:
         """Nothing, which is the defect."""
 
 
 class Hurried(Careful):
-    """Believes that what it started has run after three checkpoints."""
+    """Assumes that a task has run three checkpoints after its start."""
 
     @handles(Move)
     async def move(self, request: Move) -> None:
@@ -105,7 +105,7 @@ class Hurried(Careful):
 
 
 def bank(actor: type[Careful]) -> World[None]:
-    """A world in which ``actor`` is asked once and told once, and may be hit by anything."""
+    """A world in which ``actor`` is asked once and told once, and any fault may hit it."""
 
     async def world(sim: Simulation) -> None:
         vault = Vault()
@@ -128,7 +128,7 @@ def bank(actor: type[Careful]) -> World[None]:
 
 
 def may_not_start(world: World[None]) -> World[None]:
-    """A start that a fault undid raises StartFailed, as it must: that is no finding."""
+    """A start that a fault undid raises StartFailed, which is correct and no finding."""
 
     async def tolerant(sim: Simulation) -> None:
         try:
@@ -215,7 +215,7 @@ def test_a_sweep_hits_every_step_until_it_passes_the_end() -> None:
 
 @pytest.mark.parametrize("kind", ["cancel", "crash", "kill", "stop", "delay"])
 def test_a_clean_kernel_survives_every_fault_at_every_step(kind: FaultKind) -> None:
-    """Law: whatever fails at whatever step, G1 to G6 and G13 hold after each step."""
+    """Law: with any fault at any step, G1 to G6 and G13 hold after each step."""
     report = sweep(small, kind, seeds=range(2))
     report.check()
     assert report.struck > 10
@@ -241,7 +241,7 @@ def test_a_broken_world_is_a_finding_without_any_fault() -> None:
     assert report.findings[0].fault is None
 
 
-def test_faults_say_what_they_need() -> None:
+def test_an_incomplete_fault_is_refused() -> None:
     with pytest.raises(ValueError, match="a crash needs a target"):
         Fault("crash", 1)
     with pytest.raises(ValueError, match="no step 0"):

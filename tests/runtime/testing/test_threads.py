@@ -1,4 +1,4 @@
-"""Functions of threads inside a simulation: where they are, one at a time, in no time."""
+"""Inline threads: in a simulation, functions for threads run in Trio's thread, in no time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from motet.runtime.testing.threads import WouldBlock, inline_threads
 HERE = Path(__file__).name
 
 
-async def test_a_function_runs_in_trios_own_thread_and_gives_what_it_returned() -> None:
+async def test_a_function_runs_in_trios_own_thread_and_its_value_is_returned() -> None:
     with inline_threads():
         assert await trio.to_thread.run_sync(threading.get_ident) == threading.get_ident()
         with pytest.raises(ZeroDivisionError):
@@ -27,7 +27,7 @@ async def test_a_function_runs_in_trios_own_thread_and_gives_what_it_returned() 
     assert await trio.to_thread.run_sync(threading.get_ident) != threading.get_ident()
 
 
-async def test_other_threads_keep_theirs() -> None:
+async def test_other_threads_start_real_threads() -> None:
     async def elsewhere() -> tuple[int, int]:
         return threading.get_ident(), await trio.to_thread.run_sync(threading.get_ident)
 
@@ -76,7 +76,7 @@ async def test_a_cancelled_task_starts_none_and_one_that_ran_is_delivered() -> N
     assert ran == ["done all the same"]
 
 
-async def test_it_sees_the_context_and_can_look_whether_it_is_cancelled() -> None:
+async def test_a_function_has_the_context_and_can_check_for_cancellation() -> None:
     name: ContextVar[str] = ContextVar("name")
     name.set("ann")
 
@@ -88,7 +88,7 @@ async def test_it_sees_the_context_and_can_look_whether_it_is_cancelled() -> Non
         assert await trio.to_thread.run_sync(look) == "ann"
 
 
-async def test_waiting_for_trio_is_refused_with_the_line_that_does() -> None:
+async def test_waiting_for_trio_is_refused_with_the_line() -> None:
     seen: list[NotSimulated] = []
 
     def waits() -> None:
@@ -101,7 +101,7 @@ async def test_waiting_for_trio_is_refused_with_the_line_that_does() -> None:
     assert "async function" in str(refused.value)
 
 
-def test_the_guards_stand_in_it_too_and_name_the_line() -> None:
+def test_the_guards_hold_in_a_threads_function_too() -> None:
     def naps() -> None:
         time.sleep(60)
 
@@ -114,7 +114,7 @@ def test_the_guards_stand_in_it_too_and_name_the_line() -> None:
     assert f"{HERE}:{naps.__code__.co_firstlineno + 1} (in naps)" in error.line
 
 
-def test_threads_started_in_other_ways_are_refused_as_ever() -> None:
+def test_threads_started_in_other_ways_are_refused() -> None:
     async def world(_: Simulation) -> None:
         with inline_threads():
             threading.Thread(target=int).start()
@@ -122,7 +122,7 @@ def test_threads_started_in_other_ways_are_refused_as_ever() -> None:
     assert isinstance(run(world).error, NotSimulated)
 
 
-def test_the_same_seed_gives_the_same_trace_with_them() -> None:
+def test_the_same_seed_gives_the_same_trace_with_threads() -> None:
     async def world(sim: Simulation) -> None:
         async def job(number: int) -> None:
             await trio.to_thread.run_sync(int)

@@ -32,7 +32,7 @@ class Total(Request[int], frozen=True, tag="worlds.total"):
 
 
 class Node(Actor[Add | Total]):
-    """Adds what it is told; asks the next node, if there is one, before it answers."""
+    """Adds the told numbers; asks the next node, if there is one, before it answers."""
 
     mailbox = MailboxSpec(capacity=3)
     cleanup_budget = 1.0
@@ -152,7 +152,7 @@ def counting(steps: int, tasks: int, seen: Callable[[tuple[int, ...]], None]) ->
 
 
 async def deadlocked(sim: Simulation) -> None:
-    """Two tasks, each of which waits for the other to come first."""
+    """Two tasks that wait for each other."""
     mine, yours = trio.Event(), trio.Event()
 
     async def waits_for_yours() -> None:
@@ -165,7 +165,7 @@ async def deadlocked(sim: Simulation) -> None:
 
 
 async def simultaneous(sim: Simulation) -> str:
-    """Twenty waiters with one deadline, and twenty under one scope: in which order do they go?"""
+    """The order in which twenty tasks with one deadline, and twenty in one scope, resume."""
     gone: list[str] = []
     parked: dict[int, trio.lowlevel.Task] = {}
 
