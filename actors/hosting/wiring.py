@@ -39,7 +39,7 @@ from motet.actors.storage.writer import Database, Writer, through
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.event_bus import EventBus, Fanout, Publisher
 from motet.actors.telemetry.tracer import Tracer
-from motet.actors.tools.builtin import GROUPS, builtin_tools
+from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.mcp.directory import McpDirectory

@@ -1,9 +1,9 @@
-"""Writing and editing files: a reader sees the old content or the new one, never a part.
+"""Writing and editing files, atomically: a reader sees the old content or the new one.
 
 Invariants:
     - New content is written beside the file, made durable and then renamed over it.
-    - Mode and owner of a replaced file stay; a new one belongs to the owner of the workspace.
-    - An edit touches the bytes it was asked to replace and no others.
+    - A replaced file keeps its mode and owner; a new one belongs to the owner of the workspace.
+    - An edit changes the bytes it was asked to replace and no others.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_text(root: Path, path: str, content: str) -> str:
-    """Make ``content`` the whole of a file, its folders created; says what was done.
+    """Create or replace a file, and its folders; returns a report for the model.
 
-    Blocking; for a Trio worker thread. Cancelled between chunks, it leaves the old content.
+    Blocking, for a Trio worker thread. Cancelled between chunks, it leaves the old content.
     """
     data = encoded(content, "content")
     existed = replace(root, path, data)
@@ -47,10 +47,10 @@ def write_text(root: Path, path: str, content: str) -> str:
 
 
 def edit_text(root: Path, path: str, old: str, new: str, everywhere: bool) -> str:
-    """Replace ``old`` by ``new`` where it stands exactly; says where.
+    """Replace exact occurrences of ``old`` by ``new``; returns a report for the model.
 
     Raises:
-        ToolFailure: no such place, or several without ``everywhere``; the file stays as it is.
+        ToolFailure: no occurrence, or several without ``everywhere``; nothing is changed.
     """
     if not old or old == new:
         problem = "old is empty; write_file makes a new file" if not old else "old and new are same"
@@ -98,7 +98,7 @@ def encoded(text: str, name: str) -> bytes:
 
 
 def positions(data: bytes, wanted: bytes) -> list[int]:
-    """Where ``wanted`` begins in ``data``; overlapping ones count, each is a possible meaning."""
+    """The places of ``wanted`` in ``data``, overlapping ones too: each may be the one meant."""
     found: list[int] = []
     at = data.find(wanted)
     while at >= 0:
@@ -108,12 +108,12 @@ def positions(data: bytes, wanted: bytes) -> list[int]:
 
 
 def line_of(data: bytes, position: int) -> int:
-    """The number of the line, from 1, that a byte stands in."""
+    """The line number of a byte, from 1."""
     return data.count(b"\n", 0, position) + 1
 
 
 def no_match(path: str, data: bytes, old: str) -> str:
-    """Why an edit found nothing: the place that differs in white space only, if there is one."""
+    """The reason of an edit without a match: the lines that differ in white space only, if any."""
     text = data.decode("utf-8", "replace")
     lines, wanted = text.split("\n"), [_squeezed(line) for line in old.strip().split("\n")]
     squeezed = [_squeezed(line) for line in lines]

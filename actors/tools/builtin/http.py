@@ -1,4 +1,4 @@
-"""One page of the public internet, as text to read."""
+"""A page of the public internet as readable text: its title, words, and links with addresses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from motet.actors.tools.builtin.http_client import Method, WebClient, decode
 from motet.actors.tools.tool import ToolFailure
 from motet.protocols.config import HttpConfig
 
-# HTML as text to read: the title, the words, and where links lead.
-
-
 _SILENT = frozenset({"script", "style", "template", "svg", "iframe", "object"})
 # fmt: off
 _BLOCKS = frozenset({
@@ -31,9 +28,9 @@ _BLOCKS = frozenset({
 # fmt: on
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 MAX_HTML = 1_000_000
-"""How much of a document is read, in characters."""
+"""Characters of a document that are read."""
 
-# Stands for a space of preformatted text until the others have been joined.
+# Replaces a space of preformatted text until the other spaces have been joined.
 _KEPT_SPACE = "\0"
 _SPACES = re.compile(r"[ \t\r\f\v\xa0]+")
 _GAPS = re.compile(r"\n\s*\n+")
@@ -47,14 +44,14 @@ def declared_charset(body: bytes) -> str | None:
 
 
 def readable(html: str, base: str) -> tuple[str, str]:
-    """The title and the text of a document; links are kept as ``text <address>``.
+    """The title and the text of a document; links become ``text <address>``. Never raises.
 
-    Never raises, whatever the document. ``base`` is what relative links are relative to.
+    ``base``: the address for relative links.
     """
     reader = _Reader(base)
-    # Not close(): it takes what is incomplete at the end apart in quadratic time. A tag of our own
-    # flushes the last words instead.
-    with suppress(AssertionError):  # how the parser of some Python versions gives up
+    # Not close(): it parses an incomplete end in quadratic time. A tag of our own flushes the last
+    # words instead.
+    with suppress(AssertionError):  # some versions of Python's parser fail like this
         reader.feed(html[:MAX_HTML] + "<br>")
     return reader.title(), reader.text()
 
@@ -72,7 +69,7 @@ class _Reader(HTMLParser):
         self._verbatim = 0
 
     def parse_html_declaration(self, i: int) -> int:
-        """Take ``<![...>`` as the comment that browsers take it for; the parser may refuse it."""
+        """Read ``<![...>`` as a comment, as browsers do; the parser may refuse it."""
         if self.rawdata.startswith("<![", i):
             return self.parse_bogus_comment(i)
         return super().parse_html_declaration(i)
@@ -131,7 +128,7 @@ class _Reader(HTMLParser):
 
 
 PAGE_CHARS = 15_000
-"""How much of a text one call gives; the rest is there at a later ``offset``."""
+"""Characters of a text in one result; a later ``offset`` gives the rest."""
 
 ERROR_CHARS = 4_000
 
@@ -163,11 +160,11 @@ _KINDS = {
 
 
 Fetch: TypeAlias = Callable[[str, Method, int], Awaitable[str]]
-"""Of a URL, a method and an offset, as :func:`fetch` makes it."""
+"""Takes a URL, a method and an offset; see :func:`fetch`."""
 
 
 def fetcher(config: HttpConfig) -> Fetch:
-    """Fetches as configured."""
+    """A :data:`Fetch` with the limits of a configuration."""
     client = WebClient(config.max_bytes, config.allow_private, refuse_unreadable)
     return partial(fetch, client, config.timeout)
 
@@ -175,7 +172,7 @@ def fetcher(config: HttpConfig) -> Fetch:
 async def fetch(
     client: WebClient, timeout: float, url: str, method: Method = "GET", offset: int = 0
 ) -> str:
-    """The text at ``url`` from a character on, with a line about where it came from.
+    """The text at ``url`` from ``offset`` on, below a line with its source.
 
     Raises:
         ToolFailure: refused, unreachable, too slow (``timeout``), or an HTTP error status.
@@ -184,7 +181,7 @@ async def fetch(
         response = await client.fetch(url, method)
         if method == "HEAD":
             return _heading(response) + "\n" + _header_lines(response)
-        # Parsing a large page takes longer than other tasks should wait.
+        # In a thread: parsing a large page would block other tasks.
         text = await trio.to_thread.run_sync(_text, response)
         if response.status >= 400:
             raise _error(response, text)
@@ -193,7 +190,7 @@ async def fetch(
 
 
 def page(text: str, offset: int) -> str:
-    """A part of ``text`` that fits a result, and how to get the next one."""
+    """The part of ``text`` that fits a result, with a note on how to read on."""
     if offset < 0 or offset > len(text):
         message = f"offset is 0 to {len(text)} for this page, not {offset}"
         raise ToolFailure(message, kind="validation")
@@ -205,7 +202,7 @@ def page(text: str, offset: int) -> str:
 
 
 def refuse_unreadable(response: Response) -> None:
-    """Raise if the headers say that the body is no text; an error status may have any body."""
+    """Raise if the headers declare a body other than text; an error status may have any."""
     kind = response.content_type
     if response.status < 400 and kind and not _is_text(kind):
         size = response.headers.get("content-length")

@@ -1,11 +1,13 @@
-"""Containment: what a tool may open is decided by the resolved path, and then opened as decided.
+"""Paths of tools: contained in the workspace, opened safely, owned by the workspace's owner.
 
 Invariants:
     - A path is resolved first, symbolic links included, and must then lie in the workspace.
     - It is opened component by component from the workspace down, and no component may be a link:
       the resolved path has none, so that a link found now was put there after the check.
-    - Only regular files and folders are ever opened: a pipe cannot hang a tool, and opening a
-      device has no effect, since it is never done.
+    - Only regular files and folders are ever opened: a pipe cannot hang a tool, and no device is
+      opened.
+    - Existing files keep their owner. Only an empty workspace, which holds nobody's work, is given
+      to the unprivileged user that commands run as.
 """
 
 from __future__ import annotations
@@ -13,50 +15,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from motet.actors.tools.context import Context
-from motet.actors.tools.tool import Tool, ToolFailure, ToolRetry, tool
-from motet.protocols.chat import JsonObject
-
-# The tool that gives a model the whole of an error it has seen the summary of.
-
-
-Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
-"""A whole error of the session by its id: ``success`` with ``data``, or without and ``error``."""
-
-_DESCRIPTION = (
-    "Get the complete details of an error by the id that stands in a failed tool result, such as "
-    "err_20250131_093000_a1b2c3. Only errors of this session are found."
-)
-
-
-def error_detail_tools(lookup: Lookup) -> list[Tool]:
-    """``get_error_detail`` and its alias ``get_error_details``, bound to the caller's session.
-
-    An answer without success fails the call, and is not stored as an error in its turn.
-    """
-
-    async def get_error_detail(ctx: Context[object], error_id: str) -> JsonObject:
-        answer = await lookup(ctx, error_id)
-        if answer.get("success") is False:
-            raise ToolRetry(msgspec.json.encode(answer).decode())
-        return answer
-
-    names = ("get_error_detail", "get_error_details")
-    return [tool(get_error_detail, name=name, description=_DESCRIPTION) for name in names]
-
-
-# Whom a workspace belongs to, for a host that runs as root.
-#
-# Invariant: nothing that existed before changes its owner. Only a workspace that is empty, and so
-# holds nobody's work, is handed over to the unprivileged user that commands run as.
-
+from motet.actors.tools.tool import ToolFailure
 
 NOBODY = 65534
 """The user and group that commands run as when a workspace belongs to root."""
@@ -70,10 +36,10 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(workspace: Path) -> Owner | None:
-    """Who is to own what tools make in ``workspace``; None: whoever the host runs as.
+    """The owner of new files in ``workspace``; None: the user of the host.
 
-    A host that is root acts for the owner of the workspace, so that the file tools and the shell
-    can change each other's files. An empty workspace of root's is handed to :data:`NOBODY`.
+    A host that runs as root acts for the owner of the workspace, so that the file tools and the
+    shell can change each other's files. An empty workspace of root's is given to :data:`NOBODY`.
     """
     if os.geteuid() != 0:
         return None
@@ -87,7 +53,7 @@ def owner_of(workspace: Path) -> Owner | None:
 
 
 def give(fd: int, owner: Owner | None) -> None:
-    """Give an open file or folder to ``owner``; a file system without owners is left as it is."""
+    """Give an open file or folder to ``owner``; ignored by file systems without owners."""
     if owner is not None:
         with suppress(PermissionError):
             os.fchown(fd, owner.uid, owner.gid)
@@ -99,7 +65,7 @@ Parts: TypeAlias = tuple[str, ...]
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_PATH = 4000
-"""The longest absolute path in bytes: what is deeper, ordinary programs cannot remove again."""
+"""The longest absolute path in bytes: ordinary programs cannot remove deeper ones."""
 
 _ALLOWED = "allowed are paths inside the workspace {root}, such as 'notes/plan.md'"
 
@@ -128,12 +94,10 @@ _REASONS: dict[int, tuple[str, str]] = {
 
 
 def locate(root: Path, path: str) -> Parts:
-    """Where ``path`` leads to, as parts below ``root``.
-
-    Relative paths start at ``root``. The place need not exist.
+    """The place of ``path``, as parts below ``root``. It need not exist.
 
     Raises:
-        ToolFailure: it leads out of the workspace, or cannot be a path at all.
+        ToolFailure: it leads out of the workspace, or is no valid path.
     """
     allowed = _ALLOWED.format(root=root)
     if not path or "\0" in path:
@@ -169,7 +133,7 @@ def _encoded(path: str) -> bytes:
 
 @contextmanager
 def explained(path: str) -> Generator[None]:
-    """Turn an OSError of the block into a failure that the model can act on."""
+    """Turn an OSError of the block into a failure that a model can act on."""
     try:
         yield
     except OSError as error:
@@ -189,7 +153,7 @@ def open_folder(
     """A descriptor of the folder at ``parts``, opened link-free from ``root`` down.
 
     Args:
-        make: create what is missing, and give it to ``owner``.
+        make: create missing folders, and give them to ``owner``.
     """
     fd = os.open(os.path.realpath(root), _DIRECTORY)
     try:
@@ -243,7 +207,7 @@ def _open_regular(folder: int, parts: Parts, path: str) -> int:
     if not stat.S_ISREG(before.st_mode):
         raise not_regular(path, before.st_mode)
     fd = os.open(parts[-1], _FILE, dir_fd=folder)
-    # It may have been replaced since: only the descriptor says what was opened.
+    # It may have been replaced since the check: the descriptor is what was opened.
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
@@ -252,7 +216,7 @@ def _open_regular(folder: int, parts: Parts, path: str) -> int:
 
 
 def not_regular(path: str, mode: int) -> ToolFailure:
-    """The refusal of something that is no regular file."""
+    """The failure for anything but a regular file."""
     what = _KINDS.get(stat.S_IFMT(mode), "something else")
     hint = "; list_files shows what is in it" if stat.S_ISDIR(mode) else ""
     return ToolFailure(
@@ -261,7 +225,7 @@ def not_regular(path: str, mode: int) -> ToolFailure:
 
 
 def missing(root: Path, path: str, parts: Parts) -> ToolFailure:
-    """The failure for a place that does not exist, with the names most like it that do."""
+    """The failure for a missing file, with the names nearest to it."""
     present: Parts = ()
     for depth in range(len(parts)):
         present = parts[:depth]

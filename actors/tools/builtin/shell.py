@@ -1,7 +1,7 @@
 """The shell tool: a command in the workspace, confined by bubblewrap.
 
-Invariant: in mode ``sandbox`` a command runs confined or not at all. Whether bubblewrap works on
-this machine is tried out before the first command, since user namespaces may be switched off.
+Invariant: in mode ``sandbox`` a command runs confined or not at all. Bubblewrap is tested before
+the first command, since user namespaces may be switched off.
 """
 
 from __future__ import annotations
@@ -27,21 +27,17 @@ from motet.runtime import processes
 from motet.runtime.process_guard import FAILED
 from motet.runtime.processes import Finished, environment, run_command
 
-# The command line that confines a command, built from plain data.
-#
-# What bubblewrap is asked for, and why:
-#     - ``/usr`` read-only and nothing of ``/etc`` but the two files programs are found by: what is
-#       not there cannot be read, whatever the modes say.
-#     - Namespaces of its own for processes, network, IPC and host name: no other process can be
-#       seen or signalled, no service of the host reached.
-#     - When the host is root, bubblewrap sets the mounts up as root and ``setpriv`` drops to an
+# The command line of bubblewrap is built from plain data. Its parts, with their reasons:
+#     - ``/usr`` is read-only, and of ``/etc`` only two entries are there, for finding programs: a
+#       file that is absent cannot be read, whatever its mode.
+#     - Own namespaces for processes, network, IPC and host name: no other process can be seen or
+#       signalled, no service of the host reached.
+#     - When the host is root, bubblewrap sets up the mounts as root and ``setpriv`` drops to an
 #       ordinary user inside. ``bwrap --uid`` would only rename root, who still reads every file;
-#       and dropping before bubblewrap could not reach a workspace below ``/root``.
-#     - The last steps make ``/`` and ``/dev`` read-only: only the workspace, ``/tmp`` and
+#       dropping before bubblewrap would make a workspace below ``/root`` unreachable.
+#     - The last options make ``/`` and ``/dev`` read-only: only the workspace, ``/tmp`` and
 #       ``/dev/shm`` can be written, the latter two in memory and bounded.
-#
 # A size limit holds for each process, not for their sum.
-
 
 FILE_MB = 1024
 SCRATCH_MB = 512
@@ -63,9 +59,9 @@ _UNFIT = frozenset({"/", "/tmp", "/home", "/root", "/var", "/opt", "/srv", "/mnt
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the command line depends on besides the call: the programs and folders there are.
+    """The programs and folders of a machine that the command line depends on.
 
-    ``links`` and ``folders`` are the entries of ``/`` such as ``lib64``, the former with targets.
+    ``links``, with their targets, and ``folders``: entries of ``/`` such as ``lib64``.
     """
 
     bwrap: str | None
@@ -78,7 +74,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def inspect_machine() -> Machine:
-    """Look at this machine."""
+    """The machine that the host runs on."""
     paths = [(name, f"/{name}") for name in _TOP]
     return Machine(
         bwrap=shutil.which("bwrap"),
@@ -94,7 +90,7 @@ def inspect_machine() -> Machine:
 
 
 def unfit(workspace: str) -> bool:
-    """Whether a resolved folder is a part of the system, which no sandbox may hand over."""
+    """Whether a resolved folder is a part of the system, which a sandbox must not share."""
     return workspace in _UNFIT or any(
         workspace == name or workspace.startswith(f"{name}/") for name in _SYSTEM
     )
@@ -103,7 +99,7 @@ def unfit(workspace: str) -> bool:
 def sandbox_argv(
     machine: Machine, config: ShellConfig, workspace: str, owner: Owner, command: str
 ) -> list[str]:
-    """The confined command. ``workspace`` is absolute and resolved; ``owner`` is for root only."""
+    """The confined command. ``workspace``: absolute and resolved; ``owner``: used by root only."""
     assert machine.bwrap is not None
     return [
         machine.bwrap,
@@ -120,15 +116,15 @@ def sandbox_argv(
 
 
 def unsafe_argv(machine: Machine, command: str) -> list[str]:
-    """The command as it is."""
+    """The command without a sandbox."""
     return [machine.shell, "-c", command]
 
 
 def limits(config: ShellConfig) -> dict[str, int]:
-    """What each process of a command may use."""
+    """The resource limits of each process of a command."""
     return {
         "RLIMIT_CPU": math.ceil(config.timeout) * (os.cpu_count() or 1) + 1,
-        # Not RLIMIT_AS: address space that is only reserved, as node and Go do, costs nothing.
+        # Not RLIMIT_AS: node and Go reserve address space that they never use.
         "RLIMIT_DATA": config.memory_mb << 20,
         "RLIMIT_FSIZE": FILE_MB << 20,
     }
@@ -143,8 +139,8 @@ def _namespaces(machine: Machine, config: ShellConfig) -> list[str]:
     options = [f"--unshare-{kind}" for kind in kinds]
     options += ["--die-with-parent", "--new-session"]
     if machine.root:
-        # What setpriv needs to become somebody else, and bwrap to enter a workspace that only its
-        # owner may enter; setpriv leaves none of them.
+        # setpriv needs these to change its user, and bwrap to enter a workspace that is closed to
+        # others; setpriv drops all of them.
         needed = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
         options += ["--cap-drop", "ALL"]
         options += [word for cap in needed for word in ("--cap-add", cap)]
@@ -168,7 +164,7 @@ def _mounts(machine: Machine, config: ShellConfig, workspace: str) -> list[str]:
 
 
 def _bind(option: str, path: str) -> list[str]:
-    """Mount ``path`` at its own place, in folders that everybody may enter."""
+    """Mount ``path`` at the same path, below folders that everybody may enter."""
     folders = [str(folder) for folder in reversed(PurePosixPath(path).parents)][1:]
     return [*(word for folder in folders for word in ("--dir", folder)), option, path, path]
 
@@ -191,7 +187,7 @@ def _drop(machine: Machine, owner: Owner) -> list[str]:
 
 
 def _process_limit(machine: Machine) -> list[str]:
-    """Set inside, where only the sandbox's processes are counted, not all of the user's."""
+    """Set inside the sandbox, where only its processes count, not all of the user's."""
     if machine.prlimit is None:
         return []
     return [machine.prlimit, f"--nproc={PROCESSES}", "--"]
@@ -202,7 +198,7 @@ MAX_COMMAND = 100_000
 
 PROBE_TIMEOUT = 10.0
 MARGIN = 10.0
-"""Seconds that the tool's own time-out is longer than the command's, which ends it better."""
+"""Seconds that the tool's time-out exceeds the command's, whose message says more."""
 
 _UNSAFE_HINT = "or configure shell mode 'unsafe' to run commands unconfined, as the host's own user"
 _MEMORY_WORDS = re.compile(
@@ -215,13 +211,13 @@ class Shell:
     """Runs commands as configured; one per host, shared by all sessions."""
 
     config: ShellConfig
-    look: Callable[[], Machine] = inspect_machine
+    inspect: Callable[[], Machine] = inspect_machine
     _proven: Machine | None = attrs.field(default=None, init=False)
 
     async def run(self, workspace: Path, command: str, timeout: float | None = None) -> str:
-        """Run ``command`` by the shell in ``workspace``; its output.
+        """Run ``command`` by the shell in ``workspace``, and return its output.
 
-        Cancellation ends every process of the command before it goes on.
+        A cancellation first ends every process of the command.
 
         Raises:
             ToolFailure: it could not be run, timed out (``timeout``) or failed (``exit``).
@@ -231,13 +227,13 @@ class Shell:
         if self.config.mode == "off":
             raise ToolFailure("the shell is switched off (shell mode 'off')", kind="permission")
         folder = os.path.realpath(workspace)
-        if processes.simulated():  # then nothing of this machine counts, nor is harmed
+        if processes.simulated():  # no command reaches this machine
             argv = ["sh", "-c", command]
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
         if sys.platform != "linux":
             raise ToolFailure("the shell tool needs Linux", code="NO_SANDBOX", kind="permission")
         if self.config.mode == "unsafe":
-            argv = unsafe_argv(self.look(), command)
+            argv = unsafe_argv(self.inspect(), command)
             return _result(await self._start(argv, folder, seconds), seconds, self.config, "")
         machine, owner, note = await self._sandbox(folder)
         argv = sandbox_argv(machine, self.config, folder, owner, command)
@@ -273,8 +269,8 @@ class Shell:
         return machine, owner or Owner(os.geteuid(), os.getegid()), ""
 
     async def _prove(self, folder: str) -> Machine:
-        """Try the sandbox out. Only success is remembered: a failure may pass."""
-        machine = self.look()
+        """Test the sandbox. Only success is remembered: a failure may be temporary."""
+        machine = self.inspect()
         needed = {"bubblewrap": machine.bwrap}
         if machine.root:
             needed["setpriv (util-linux)"] = machine.setpriv
@@ -284,8 +280,8 @@ class Shell:
         argv = sandbox_argv(machine, self.config, folder, Owner(NOBODY, NOBODY), "exit 0")
         tried = await self._start(argv, folder, PROBE_TIMEOUT)
         if tried.code or tried.timed_out:
-            said = tried.output.strip().splitlines()
-            raise _no_sandbox(f"bubblewrap does not work here ({said[-1] if said else 'silent'})")
+            lines = tried.output.strip().splitlines()
+            raise _no_sandbox(f"bubblewrap does not work here ({lines[-1] if lines else 'silent'})")
         self._proven = machine
         return machine
 

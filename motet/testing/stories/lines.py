@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.models.dialects import json_object
 from motet.actors.models.schema_values import filled
-from motet.actors.tools.builtin import GROUPS, builtin_tools
+from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import JsonObject
 from motet.testing.steps import Answer, RawCall, Step, call, cut, fail, say, slow

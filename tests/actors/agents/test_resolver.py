@@ -12,7 +12,7 @@ from motet.actors.agents.registry import TTL, AgentRegistry, Resolver, model_nam
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Agent
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.tools.builtin import GROUPS, builtin_tools
+from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog
 from motet.protocols.agents import AgentProfile, AgentRecord, Team
 from motet.protocols.errors import ConfigError, UnknownName

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from motet.actors.tools.builtin import GROUPS, builtin_tools, error_detail_tools
+from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools, error_detail_tools
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import ToolRetry
 from motet.protocols.chat import JsonObject

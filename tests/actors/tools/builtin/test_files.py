@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from motet.actors.tools.builtin import file_write
 from motet.actors.tools.builtin.file_write import line_of, no_match, positions
-from motet.actors.tools.builtin.files import MAX_CHARS_of_file_read as MAX_CHARS
-from motet.actors.tools.builtin.files import file_tools, matches, printable
+from motet.actors.tools.builtin.files import MAX_CHARS, file_tools, matches, printable
 from motet.actors.tools.builtin.paths import NOBODY, owner_of
 from motet.actors.tools.tool import ToolFailure
 

@@ -15,9 +15,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.actors.tools.builtin.all_tools import http_tool
 from motet.actors.tools.builtin.http import PAGE_CHARS, fetch, refuse_unreadable
 from motet.actors.tools.builtin.http_client import WebClient, parse, redirected
-from motet.actors.tools.builtin.web import http_tool
 from motet.actors.tools.tool import Tool, ToolFailure
 from motet.protocols.config import HttpConfig
 

@@ -1,0 +1,92 @@
+"""The tools that come with motet: files, shell, web, and details of stored errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from motet.actors.tools.builtin.files import file_tools
+from motet.actors.tools.builtin.shell import shell_tool
+from motet.actors.tools.context import Context
+from motet.actors.tools.tool import Tool, ToolRetry, tool
+from motet.protocols.chat import JsonObject
+from motet.protocols.config import HttpConfig, ShellConfig
+
+if TYPE_CHECKING:
+    from motet.actors.tools.builtin.http import Fetch
+
+GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "group:fs": ("read_file", "write_file", "edit_file", "list_files"),
+        "group:shell": ("shell",),
+        "group:web": ("http_fetch",),
+    }
+)
+"""The groups that a configuration can name."""
+FETCH_MARGIN = 5.0
+"""Seconds that the time-out of ``http_fetch`` exceeds that of its request."""
+
+Lookup: TypeAlias = Callable[[Context[object], object], Awaitable[JsonObject]]
+"""Reads an error of the session by its id: ``success`` with ``data``, or with ``error``."""
+
+_ERROR_DETAIL = (
+    "Get the complete details of an error by the id that stands in a failed tool result, such as "
+    "err_20250131_093000_a1b2c3. Only errors of this session are found."
+)
+
+
+def builtin_tools(
+    shell: ShellConfig | None = None,
+    http: HttpConfig | None = None,
+    lookup: Lookup | None = None,
+) -> dict[str, Tool]:
+    """Every built-in tool by its name, in a stable order.
+
+    A shell that is switched off is included, and says so. ``lookup`` adds the tools that read
+    stored errors.
+    """
+    tools = [*file_tools(), shell_tool(shell or ShellConfig()), http_tool(http or HttpConfig())]
+    if lookup is not None:
+        tools += error_detail_tools(lookup)
+    return {tool.name: tool for tool in tools}
+
+
+def error_detail_tools(lookup: Lookup) -> list[Tool]:
+    """``get_error_detail`` and its alias ``get_error_details``, bound to the caller's session.
+
+    An answer without success fails the call, and is not stored as another error.
+    """
+
+    async def get_error_detail(ctx: Context[object], error_id: str) -> JsonObject:
+        answer = await lookup(ctx, error_id)
+        if answer.get("success") is False:
+            raise ToolRetry(msgspec.json.encode(answer).decode())
+        return answer
+
+    names = ("get_error_detail", "get_error_details")
+    return [tool(get_error_detail, name=name, description=_ERROR_DETAIL) for name in names]
+
+
+def http_tool(config: HttpConfig) -> Tool:
+    """The ``http_fetch`` tool. The HTTP client is imported by its first call."""
+
+    @cache
+    def fetch() -> Fetch:
+        from motet.actors.tools.builtin.http import fetcher
+
+        return fetcher(config)
+
+    async def http_fetch(url: str, method: Literal["GET", "HEAD"] = "GET", offset: int = 0) -> str:
+        return await fetch()(url, method, offset)
+
+    return tool(
+        http_fetch,
+        description="Fetch a web page or file by its http or https address. HTML is given as "
+        "readable text with its links, JSON and other text as it is. HEAD gives the headers only. "
+        "A long text comes in pages: offset is the character to begin with.",
+        timeout=config.timeout + FETCH_MARGIN,
+    )
