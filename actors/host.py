@@ -1,7 +1,9 @@
-"""The host: agents, sessions and stores as one supervised tree, and the calls that reach them.
+"""The public face of a host: :class:`Host` and :func:`open_host`.
 
-Two hosts in one process do not see each other: there are no globals. Leaving ``open_host``, in
-whatever way, ends all runs, stores their transcripts and closes the database.
+A host is a supervised tree of actors (see :mod:`motet.actors.hosting.tree`); this file holds the
+calls that reach it, each a line that names the part which does the work. There are no globals: two
+hosts in one process do not see each other. Leaving ``open_host``, in whatever way, ends all runs,
+stores their transcripts and closes the database.
 """
 
 from __future__ import annotations
@@ -9,113 +11,85 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
-import trio
-
-from motet.actors.agents.spec import AgentSpec, AnyAgent, D_contra, O_co
+from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.hooks.programs import add_command
 from motet.actors.hooks.registry import HookOptions, On
-from motet.actors.hosting.config import Origin
-from motet.actors.hosting.inputs import Receiving, Serving
-from motet.actors.hosting.reload import Reloading, check_policy
+from motet.actors.hosting.config import ConfigSource
+from motet.actors.hosting.records import Records
+from motet.actors.hosting.reload import Reloads, check_policy
 from motet.actors.hosting.run_stream import RunStream
-from motet.actors.hosting.stop import Durable, Stopping
-from motet.actors.hosting.tree import Tree, grow
+from motet.actors.hosting.tree import Parts, open_tree
 from motet.actors.rooms.api import RoomApi
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.opening import OpenRoom, RoomParts
+from motet.actors.rooms.opening import OpenRoom
 from motet.actors.sessions.router import Retire
 from motet.actors.storage.location import Location
 from motet.actors.telemetry.subscription import subscribe
 from motet.protocols.agents import AgentRecord
-from motet.protocols.approvals import ApprovalsConfig
+from motet.protocols.approvals import ApprovalDecision, ApprovalInfo
 from motet.protocols.config import GatewayConfig, HostConfig
+from motet.protocols.escalations import Answer, EscalationInfo
 from motet.protocols.events import SessionCompacted
 from motet.protocols.hooks import Point
-from motet.protocols.host import AgentInfo, HostStatus, Journal
-from motet.protocols.mcp import McpServer, McpStatus
+from motet.protocols.host import Expected, Journal
+from motet.protocols.mcp import McpServer
 from motet.protocols.memory import Memory
-from motet.protocols.policy import Judged, Policy, Subject
-from motet.protocols.run import Bounds, RunOptions, RunResult
-from motet.protocols.sessions import LOCAL, DeleteSession, Principal
+from motet.protocols.policy import Policy
+from motet.protocols.queueing import QueueMode
+from motet.protocols.reload import Reloaded
+from motet.protocols.run import RunOptions, RunResult
+from motet.protocols.sessions import (
+    LOCAL,
+    Ack,
+    DeleteSession,
+    Principal,
+    RunInfo,
+    StopReport,
+)
 from motet.protocols.traces import FlushTraces
 from motet.runtime import System
-from motet.runtime.loops import refuse_in_loop
 
 D = TypeVar("D")
 Out = TypeVar("Out")
 
 
-class Host(Serving, Receiving, Reloading, Stopping, Durable):
+class Host(Records):
     """A running host, made by :func:`open_host`. All calls are for the task that has it open.
 
     Everything that waits is a checkpoint and may be cancelled; a cancelled :meth:`run` or
     :meth:`stream` has ended its run, tools and child processes before it returns (G1).
     """
 
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree)
-        self.on = On(tree.hooks)
+    def __init__(self, parts: Parts, interrupted: tuple[RunInfo, ...]) -> None:
+        super().__init__(parts, interrupted)
+        self.on = On(parts.hooks)
         """Register a hook: ``@host.on("before_tool")``; see :class:`On`."""
         self.log = logger("motet.host")
-        """For the embedding program and its hooks; secrets are left out, as everywhere."""
-        self._rooms = RoomApi(
-            RoomParts(
-                table=tree.places,
-                actor=tree.rooms,
-                store=tree.rooms_store,
-                sessions=tree.store,
-                journal=tree.journal,
-                publisher=tree.publisher,
-                services=tree.services,
-                resolver=tree.resolver,
-                intake=self._intake,
-                closing=tree.table.draining,
-                config=lambda: tree.config,
-                add=self.add,
-            )
-        )
+        """For the embedding program and its hooks; secrets are redacted, as everywhere."""
+        self._reloads = Reloads(parts)
 
     def __repr__(self) -> str:
-        return f"<Host {self._tree.location.name} {self._tree.table!r}>"
+        return f"<Host {self._parts.location.name} {self._parts.table!r}>"
 
     @property
     def events(self) -> Journal:
         """Events of all streams: ``session:<key>``."""
-        return self._tree.journal
+        return self._parts.journal
 
     @property
     def system(self) -> System:
-        """The actors underneath: what each does and waits for, dead letters, statistics."""
-        return self._tree.system
+        """The actors: what each does and waits for, dead letters, statistics."""
+        return self._parts.system
+
+    # Agents and hooks
 
     def add(self, agent: AnyAgent) -> None:
         """Make an agent known by name. Raises ``ConfigError``, ``UnknownName``."""
-        self._tree.registry.add(agent)
-        self._suspended_runs.agent_added(agent.name)
-        self._tree.recovery.agents_changed.set()
-
-    def agents(self) -> tuple[AgentInfo, ...]:
-        return self._tree.registry.infos()
-
-    async def tools(
-        self, agent: str, *, session: str = "", principal: Principal = LOCAL
-    ) -> tuple[Judged, ...]:
-        """The tools of an agent by name, and what the policy says of each for the principal.
-
-        ``session``: as in this one. Raises ``UnknownName``.
-        """
-        known = await self._tree.resolver.resolve(agent)
-        subject = Subject(known.name, principal.user, principal.role, session)
-        return self._tree.services.toolkits.current.policy.judged((subject,))
-
-    async def mcp_servers(self) -> tuple[McpStatus, ...]:
-        """How each MCP server is, in the order they were configured; starts none."""
-        return await self._tree.services.toolkits.current.mcp.statuses()
+        self._parts.add(agent)
 
     async def put_agent(self, record: AgentRecord) -> None:
         """Store an agent, or replace the stored one of its name, from the next run on.
@@ -123,18 +97,11 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         Raises ``ConfigError``, ``UnknownName`` for one that could never run, or whose name an
         agent of the program or its configuration has.
         """
-        await self._tree.resolver.put(record)
+        await self._parts.resolver.put(record)
 
     async def remove_agent(self, name: str) -> bool:
         """Forget a stored agent; its live runs go on. False: there was none."""
-        return await self._tree.resolver.remove(name)
-
-    async def stored_agents(self) -> tuple[AgentRecord, ...]:
-        """The stored agents, by name."""
-        return await self._tree.resolver.records()
-
-    def status(self) -> HostStatus:
-        return self._tree.status()
+        return await self._parts.resolver.remove(name)
 
     def on_command(
         self,
@@ -146,15 +113,14 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
     ) -> None:
         """Register a program as a hook: JSON on stdin in the field names of Claude Code.
 
-        Exit 0 goes on, exit 2 blocks with stderr as the reason, all else is a failure; ``env``
-        names the variables it gets to know. It runs in the current directory, and must not lie
-        in the workspace. Raises ``ConfigError``.
+        Exit 0 goes on, exit 2 blocks with stderr as the reason, anything else is a failure; ``env``
+        names the variables that are passed to it. It runs in the current directory, and must not
+        lie in the workspace. Raises ``ConfigError``.
         """
-        add_command(
-            self._tree.hooks, point, argv, workspace=self._tree.workspace, env=env, **options
-        )
+        parts = self._parts
+        add_command(parts.hooks, point, argv, workspace=parts.workspace, env=env, **options)
 
-    # Running
+    # Runs
 
     @overload
     async def run(
@@ -205,8 +171,8 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         :meth:`RunResult.check` does; always ``UnknownName``, ``QueueFull``, ``KeyConflict``,
         ``NotFound`` (a foreign session) and ``StorageError`` when the input could not be accepted.
         """
-        run = await self._intake.new_run(agent, text, deps=deps, **options)
-        run = await self._intake.answered(run)
+        run = await self._parts.intake.new_run(agent, text, deps=deps, **options)
+        run = await self._parts.intake.answered(run)
         assert run.result is not None
         return run.result.check() if check else run.result
 
@@ -244,61 +210,297 @@ class Host(Serving, Receiving, Reloading, Stopping, Durable):
         Leaving the block early cancels the run and waits until all it started has ended.
         Raises as :meth:`run` does without ``check``.
         """
-        run = await self._intake.new_run(agent, text, deps=deps, **options)
+        run = await self._parts.intake.new_run(agent, text, deps=deps, **options)
         stream = f"session:{run.session}"
-        async with subscribe(self.events, stream) as events, self._intake.owned(run) as ack:
+        async with subscribe(self.events, stream) as events, self._parts.intake.owned(run) as ack:
             if ack.status == "duplicate":
-                run = await self._intake.twin(ack.run_id, run)
+                run = await self._parts.intake.twin(ack.run_id, run)
             yield RunStream(run, events)
+
+    async def submit(
+        self,
+        text: str,
+        *,
+        session: str,
+        agent: str | None = None,
+        mode: QueueMode | None = None,
+        sender: str = "",
+        debounce: float | None = None,
+        principal: Principal = LOCAL,
+        key: str | None = None,
+        expected: Expected | None = None,
+    ) -> Ack:
+        """Make an input durable and have it answered; the answer comes as events.
+
+        Args:
+            agent: None: the session's own, else the host's only or first agent.
+            mode: how the input is queued if the session is at work; see :data:`QueueMode`. None: as
+                :meth:`set_queue` says, else as chats of channels have it, else ``followup``.
+            sender: who said it, in a group whose session the principal keeps: the model reads it
+                in front of the text, and one sender's inputs keep their order. It gives no rights.
+            debounce: seconds for which the input is held, on disk, to be joined with the sender's
+                next one; None: in chats of channels as the host is configured, else 0.
+            expected: the note that :meth:`expect` has made of it.
+
+        Cancelling does not take back an input that is on its way to disk. Raises ``UnknownName``,
+        ``InputValidation``, ``NotFound``, ``QueueFull``, ``SessionBusy`` (mode ``reject``) and
+        ``KeyConflict``.
+        """
+        return await self._parts.inputs.submit(
+            text, session, agent, mode, principal, key, sender, debounce, expected
+        )
+
+    def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
+        """Note an input that is to be submitted, so that a stop covers it from now on (G2).
+
+        For callers that read several inputs at once, or look something up first. The note counts
+        as long as it is held.
+        """
+        return self._parts.inputs.expect(session, sender, principal)
+
+    async def send(
+        self,
+        text: str,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        mode: QueueMode = "steer",
+        principal: Principal = LOCAL,
+        key: str | None = None,
+    ) -> Ack:
+        """Give a text to the run ``run_id``, or to the active run of ``session``.
+
+        ``steer``: it enters the run before its next model request; if the model has just given
+        its last answer, it is asked once more. ``followup``: it is answered after the run. On disk
+        when this returns. ``Ack.status`` is ``steered`` for a text that is to enter the run; else
+        the text becomes a run of its own, as happens when no run is active any more, or when it
+        ends before it has taken the text. A run that is stopped drops the texts that were to enter.
+
+        Raises ``UnknownName`` for another mode, ``NotFound`` for a run or session that is not
+        there or not the principal's, and what :meth:`submit` raises.
+        """
+        return await self._parts.inputs.send(text, run_id, session, mode, principal, key)
+
+    async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
+        """Send the input of an interrupted or dropped run again, as a new run of its session.
+
+        Once: the second time is a duplicate of the first. Anything the run had done before it was
+        cut off stays done, and its transcript says so. Raises ``NotFound``, ``InputValidation`` for
+        a run that ended otherwise, ``UnknownName``, ``QueueFull``.
+        """
+        return await self._parts.inputs.resubmit(run_id, principal)
+
+    async def stop(
+        self,
+        *,
+        run_id: str | None = None,
+        session: str | None = None,
+        room: str | None = None,
+        everything: bool = False,
+        newest: bool = False,
+        sender: str = "",
+        principal: Principal = LOCAL,
+        grace: float = 5.0,
+    ) -> StopReport:
+        """Cancel runs, drop inputs, and wait at most ``grace`` seconds for the clean-up.
+
+        Give one of ``run_id``, ``session``, ``room`` and ``everything``: all sessions and rooms of
+        the principal, of all users for an admin. ``session`` with ``newest``: only the principal's
+        newest active run there, or else the newest input that waits; with ``sender``: of a group,
+        only the inputs of this sender. Waiting inputs are dropped wherever they are, also when the
+        run table does not know of them yet; sub-agents end with their caller, and a task of a team
+        that a run had claimed is open again.
+
+        Needs neither the session's actor nor the database, so it works while both are stuck.
+        Of many stops of one run the first reports it as stopped, the others as already stopping.
+        Raises ``NotFound`` for a run or a room that is not there or not the principal's.
+        """
+        return await self._parts.stops.stop(
+            run_id=run_id,
+            session=session,
+            room=room,
+            everything=everything,
+            newest=newest,
+            sender=sender,
+            principal=principal,
+            grace=grace,
+        )
+
+    # Answers of people
+
+    async def approve(
+        self,
+        approval: str,
+        decision: ApprovalDecision,
+        *,
+        by: str | None = None,
+        note: str = "",
+        deps: object = None,
+        principal: Principal = LOCAL,
+    ) -> ApprovalInfo:
+        """Answer an approval; its run goes on, also one that waited when its host was killed.
+
+        ``allow-always`` allows this tool of this agent for this user from now on, whatever the
+        arguments; :meth:`grants` lists that. ``by``: who decides, for the record; the principal if
+        absent. ``note``: with a denial, the model reads it. ``deps``: for a run that an earlier
+        process left, if its agent has them. ``blocked`` says what keeps an answered run from
+        going on.
+
+        The same answer given again changes nothing, but resumes a run that could not go on before.
+        Cancelling does not take back an answer that is on its way to disk. Raises ``NotFound``
+        (also for a foreign one), and ``ApprovalAnswered`` when there is another answer, or it is
+        too late.
+        """
+        return await self._parts.answers.approve(approval, decision, by, note, deps, principal)
+
+    async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None:
+        """Have people asked again. Calls that were begun go on. Raises ``NotFound``."""
+        await self._parts.answers.revoke(grant, principal)
+
+    async def resolve(
+        self,
+        escalation: str,
+        decision: Answer,
+        *,
+        note: str = "",
+        deps: object = None,
+        principal: Principal = LOCAL,
+    ) -> EscalationInfo:
+        """Answer an escalation; ``retry`` and ``advice`` start a run of its session.
+
+        The same answer given again changes nothing, but starts the run if that was prevented.
+        Raises ``NotFound`` (also for a foreign one), ``EscalationAnswered`` when there is another
+        answer, ``InputValidation`` for advice without a note, ``QueueFull`` and ``UnknownName``.
+        """
+        return await self._parts.answers.resolve(escalation, decision, note, deps, principal)
+
+    # Sessions
+
+    async def set_queue(
+        self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set how inputs are queued that come while a session is at work; None: the default.
+
+        It is stored, and holds from the next input on. Raises ``UnknownName``, ``NotFound``.
+        """
+        await self._parts.inputs.set_queue(session, mode, principal)
+
+    async def set_model(
+        self, session: str, model: str | None, *, principal: Principal = LOCAL
+    ) -> None:
+        """Set the model of a session; None: its agent's own again.
+
+        It is stored, and holds from the next run on. Raises ``UnknownName`` for one that is not
+        among :meth:`models`, and ``NotFound``.
+        """
+        await self._parts.inputs.set_model(session, model, principal)
+
+    async def inject(
+        self,
+        text: str,
+        *,
+        session: str,
+        role: Literal["user", "assistant"] = "user",
+        key: str,
+        principal: Principal = LOCAL,
+    ) -> Ack:
+        """Put a row at the end of a session's transcript; no run comes of it.
+
+        With it goes a row of the other side, which people are not shown, so that the transcript
+        stays valid (G7). A model is shown both from the next run on. On disk when this returns,
+        once per ``key``. Raises ``NotFound``, ``KeyConflict``, and ``InputValidation`` for an empty
+        text or one that the guard blocks.
+        """
+        return await self._parts.inputs.inject(text, session, role, key, principal)
 
     async def compact(
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
-        """Summarise a session now; which rows the summary stands for, None: it was too short.
+        """Summarise a session now; the rows that the summary replaces, None: it was too short.
 
         Nothing stored is deleted. Raises ``NotFound``, and ``UnknownName`` when its agent is gone.
         """
         info = await self.session(session, principal=principal)
-        agent = await self._tree.resolver.resolve(info.agent)
-        return await self._intake.compact(agent, session, principal)
+        agent = await self._parts.resolver.resolve(info.agent)
+        return await self._parts.intake.compact(agent, session, principal)
 
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
-        """Delete a session with all that is stored of it; returns how many rows it had.
+        """Delete a session and everything stored of it; returns how many rows it had.
 
         Its runs are stopped first, and waited for. Raises ``NotFound``, and ``SessionBusy`` when
         another input arrived meanwhile: then nothing was deleted.
         """
+        parts = self._parts
         await self.session(session, principal=principal)
         await self.stop(session=session, principal=principal, grace=math.inf)
-        await self._tree.router.ask(Retire(session))
-        await self._tree.journal.settle()
-        await self._tree.traces.ask(FlushTraces())  # or they would be written afterwards
-        self._tree.table.modes.pop(session, None)
-        self._tree.table.models.pop(session, None)
-        return await self._tree.store.ask(DeleteSession(session))
+        await parts.router.ask(Retire(session))
+        await parts.journal.settle()
+        await parts.stores.traces.ask(FlushTraces())  # or they would be written afterwards
+        parts.table.modes.pop(session, None)
+        parts.table.models.pop(session, None)
+        return await parts.stores.sessions.ask(DeleteSession(session))
+
+    # Rooms
 
     @property
     def rooms(self) -> RoomApi:
-        """The rooms by name, for whoever is connected: to list, make, post to and read."""
-        return self._rooms
+        """The rooms by name, for people who are connected: to list, make, post to and read."""
+        return self._parts.rooms
 
     async def open_room(self, room: Room | str, *, principal: Principal = LOCAL) -> OpenRoom:
-        """A room, at work: what was said is there, and an unfinished round goes on.
+        """A room, at work: its messages are there, and an unfinished round goes on.
 
         ``room`` is its definition, or the name of a configured one; one that is open stays as it
         is. Raises ``UnknownName``, and ``NotFound`` for a room that is another's.
         """
-        return await self._rooms.open(room, principal)
+        return await self._parts.rooms.open(room, principal)
+
+    # Operation
 
     async def serve(
         self, config: GatewayConfig | None = None, *, operator: str | None = None
     ) -> str:
         """Start the gateway, by default as the host is configured; the URL it listens on.
 
-        ``operator``: a token of an admin that is good as long as this gateway runs; it does not
+        ``operator``: a token of an admin that is valid as long as this gateway runs; it does not
         make others need one. Raises ``ConfigError``, ``OSError``.
         """
-        return await self._tree.serve(self, config or self._tree.config.gateway, operator)
+        configured = self._parts.generations.config.gateway
+        return await self._parts.gateway.serve(self, config or configured, operator, configured)
+
+    async def reload(
+        self, config: HostConfig | str | Path | None = None, *, expect_hash: str | None = None
+    ) -> Reloaded:
+        """Put a configuration in force; None: the current content of the host's file. The files of
+        the gateway's certificate are read again.
+
+        Live runs keep their agents, tools and models; each change says when it counts.
+        ``expect_hash``: refuse unless that of the configuration in force is this one. A wrong
+        configuration changes nothing. Raises ``ConfigError`` naming all its problems, and
+        ``UnknownName``, ``MissingExtra``, ``StartFailed``. Cancelled before it is in
+        force, nothing has changed.
+        """
+        return await self._reloads.reload(config, expect_hash)
+
+    def plan_reload(self, config: HostConfig | str | Path | None = None) -> Reloaded:
+        """What :meth:`reload` would change; nothing is changed. Raises ``ConfigError``."""
+        return self._reloads.plan(config)
+
+    async def drain(self, deadline: float | None = None) -> tuple[str, ...]:
+        """Shut down in order: refuse inputs, tell clients, and give runs some seconds to end.
+
+        ``deadline``: seconds; None: as configured. Runs that have not ended then are cut off, as
+        are those that wait for a person: the next host on this state goes on with them where it
+        can. Returns their ids. Queued inputs stay queued, for it too, unless a caller of
+        :meth:`run` waits for them. Afterwards leave the block of the host. Cancelling cuts the
+        waiting short, and live runs end with the block.
+        """
+        configured = self._parts.generations.config.recovery.drain
+        return await self._parts.stops.drain(configured if deadline is None else deadline)
+
+    async def closing(self) -> None:
+        """Return when the host has begun to shut down."""
+        await self._parts.table.draining.wait()
 
 
 @asynccontextmanager
@@ -333,9 +535,9 @@ async def open_host(
     of ``agents``), or a workspace that holds the state. Cancellation ends
     everything in order: runs first, the database last.
     """
-    origin, config = Origin.of(config or HostConfig(), mcp or {}, policy)
+    source, config = ConfigSource.of(config or HostConfig(), mcp or {}, policy)
     async with hosted(
-        origin,
+        source,
         config,
         agents,
         state=state,
@@ -348,7 +550,7 @@ async def open_host(
 
 @asynccontextmanager
 async def hosted(
-    origin: Origin,
+    source: ConfigSource,
     config: HostConfig,
     agents: Sequence[AnyAgent] = (),
     *,
@@ -357,136 +559,24 @@ async def hosted(
     check_messages: bool = False,
     memory: Memory | None = None,
 ) -> AsyncGenerator[Host]:
-    """A host with a configuration that was read from its origin; see :func:`open_host`."""
-    described = origin.agents(config, agents)
-    place, folder = state or config.state, workspace or config.workspace
-    async with grow(
-        place, folder, config, origin, check_messages=check_messages, memory=memory
-    ) as tree:
-        host = Host(tree)
+    """A host with a configuration that was read from its source; see :func:`open_host`."""
+    described = source.agents(config, agents)
+    async with open_tree(
+        state or config.state,
+        workspace or config.workspace,
+        config,
+        source,
+        check_messages=check_messages,
+        memory=memory,
+    ) as parts:
+        generations = parts.generations
         for agent in (*agents, *described):
-            host.add(agent)
-        tree.described = frozenset(agent.name for agent in described)
-        await check_policy(
-            tree.services.toolkits.current.policy, tree.registry, tree.resolver, config
-        )
-        tree.interrupted += await tree.recovery.interrupt_unfit()
-        tree.suspended_runs.opened.set()
-        tree.recovery.opened.set()  # and not before: now the block can register its hooks
+            parts.add(agent)
+        generations.describe(described)
+        policy = generations.current.policy
+        await check_policy(policy, generations.registry, parts.resolver, config)
+        host = Host(parts, parts.interrupted + await parts.recovery.interrupt_unfit())
+        parts.suspended_runs.opened.set()
+        parts.recovery.opened.set()  # and not before: now the block can register its hooks
         host.rooms.begin()
         yield host
-
-
-ALONE = HostConfig(approvals=ApprovalsConfig(ask=False))
-"""Of a host that nobody but the caller of one run knows of."""
-
-
-class Agent(AgentSpec[D_contra, O_co]):
-    """An agent that any number of hosts can run. Share it freely.
-
-    ``Agent[Deps, Ticket]`` wants ``deps`` of the one type and gives outputs of the other; plain
-    ``Agent`` wants none and gives a text.
-
-    Args:
-        name: how sessions, events and other agents call it: letters, digits, ``_ . -``.
-        model: ``provider:model`` (``openai:gpt-5.2``, ``anthropic:claude-sonnet-4-5``), ``demo``,
-            or any object that is a ``Model``.
-        instructions: the system prompt.
-        description: one line for people and for other agents.
-        tools: tools, type-hinted functions, or names of built-in tools and groups.
-        handoffs: agents that it may hand its conversation to: its model sees a
-            ``transfer_to_<name>`` for each. :meth:`may_hand_to` adds more.
-        deps_type: type of the ``deps`` that tools find in their ``Context``.
-        output_type: what a run's ``output`` is: anything msgspec can read, or a pydantic model.
-            Absent: the text of the answer.
-        output_retries: how often the model may mend an answer that is not of that type.
-        limits: what one run may spend.
-        memory: whether it remembers the user from one session to another, with ``group:memory``.
-        window: tokens that its model takes, 200,000 by default; a conversation that gets near is
-            compacted.
-        history: user turns that the model is shown at most; 0 is all.
-        profile: bootstrap files, a workspace for each user, and how its prompt is made.
-        skills: folders of skills, before those of its files and of the host; empty: no skills.
-        policy: which of its tools it may call; it holds for all that work for it too.
-
-    Raises ``ConfigError`` for a name that cannot be one, ``TypeError`` for an ``output_type`` that
-    cannot be described to a model.
-    """
-
-    @overload
-    async def run(
-        self: Agent[None, Out],
-        text: str,
-        *,
-        deps: None = None,
-        check: bool = True,
-        **bounds: Unpack[Bounds],
-    ) -> RunResult[Out]: ...
-
-    @overload
-    async def run(
-        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
-    ) -> RunResult[O_co]: ...
-
-    async def run(
-        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
-    ) -> RunResult[Any]:
-        """One answer from a host in memory that lives for this call only.
-
-        What needs an approval is denied: nobody could answer. Raises and is cancelled as
-        :meth:`motet.Host.run`.
-        """
-        async with open_host(config=ALONE) as host:
-            return await host.run(self._any, text, deps=deps, check=check, **bounds)
-
-    @overload
-    def run_sync(
-        self: Agent[None, Out],
-        text: str,
-        *,
-        deps: None = None,
-        check: bool = True,
-        **bounds: Unpack[Bounds],
-    ) -> RunResult[Out]: ...
-
-    @overload
-    def run_sync(
-        self, text: str, *, deps: D_contra, check: bool = True, **bounds: Unpack[Bounds]
-    ) -> RunResult[O_co]: ...
-
-    def run_sync(
-        self, text: str, *, deps: object = None, check: bool = True, **bounds: Unpack[Bounds]
-    ) -> RunResult[Any]:
-        """As :meth:`run`, for programs without a loop. Raises ``RuntimeError`` inside one."""
-        refuse_in_loop(
-            "run_sync()",
-            trio="use `await agent.run(...)` there",
-            asyncio="use a motet.HostThread and `await host.asyncio.run(agent, ...)` there",
-        )
-        return trio.run(partial(self._any.run, text, deps=deps, check=check, **bounds))
-
-    @overload
-    def stream(
-        self: Agent[None, Out], text: str, *, deps: None = None, **bounds: Unpack[Bounds]
-    ) -> AbstractAsyncContextManager[RunStream[Out]]: ...
-
-    @overload
-    def stream(
-        self, text: str, *, deps: D_contra, **bounds: Unpack[Bounds]
-    ) -> AbstractAsyncContextManager[RunStream[O_co]]: ...
-
-    @asynccontextmanager
-    async def stream(
-        self, text: str, *, deps: object = None, **bounds: Unpack[Bounds]
-    ) -> AsyncGenerator[RunStream[Any]]:
-        """The events of one answer, from a host in memory that lives for this block only."""
-        async with (
-            open_host(config=ALONE) as host,
-            host.stream(self._any, text, deps=deps, **bounds) as run,
-        ):
-            yield run
-
-    @property
-    def _any(self) -> Agent[Any, Any]:
-        """Itself, where what it wants and gives has been checked already."""
-        return self

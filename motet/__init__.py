@@ -14,7 +14,7 @@ from motet.protocols.version import __version__ as __version__
 if TYPE_CHECKING:
     from motet.actors.agents.spec import Handoff
     from motet.actors.agents.teams import Team
-    from motet.actors.host import Agent, Host, open_host
+    from motet.actors.host import Host, open_host
     from motet.actors.hosting.replay import Replay
     from motet.actors.hosting.run_stream import RunStream
     from motet.actors.rooms.definition import Elapsed, MaxTurns, Member, Room, TextMention
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ToolRetry,
         tool,
     )
+    from motet.agent import Agent
     from motet.client import Client, connect
     from motet.embed.asyncio_host import AsyncioHost, guest
     from motet.embed.portal import HostClosed
@@ -137,7 +138,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "motet.actors.agents.spec": ("Handoff",),
     "motet.actors.agents.teams": ("Team",),
-    "motet.actors.host": ("Agent", "Host", "open_host"),
+    "motet.actors.host": ("Host", "open_host"),
     "motet.actors.hosting.run_stream": ("RunStream",),
     "motet.actors.hosting.replay": ("Replay",),
     "motet.actors.rooms.definition": ("Elapsed", "MaxTurns", "Member", "Room", "TextMention"),
@@ -155,6 +156,7 @@ _HOMES = {
         "ToolRetry",
         "tool",
     ),
+    "motet.agent": ("Agent",),
     "motet.client": ("Client", "connect"),
     "motet.embed.asyncio_host": ("AsyncioHost", "guest"),
     "motet.embed.portal": ("HostClosed",),

@@ -274,7 +274,7 @@ def _import_problem(module: str, error: Exception, root: Path) -> str:
 
 
 @attrs.frozen
-class Origin:
+class ConfigSource:
     """What does not change while a host is open.
 
     Attributes:
@@ -292,7 +292,7 @@ class Origin:
     @classmethod
     def of(
         cls, config: HostConfig | str | Path, mcp: Mapping[str, McpServer], engine: Policy | None
-    ) -> tuple[Origin, HostConfig]:
+    ) -> tuple[ConfigSource, HostConfig]:
         """What ``open_host`` is given. Raises ``ConfigError``."""
         if isinstance(config, HostConfig):
             origin = cls(None, mcp, engine)

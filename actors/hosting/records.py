@@ -1,52 +1,115 @@
-"""What a host has on record, and its upkeep: sessions, runs, traces and errors.
+"""The records of a host: its queries, and changes of records that have no part in a run.
 
-Invariant: what is another's is not found (G16).
+Invariant: what belongs to another user is not found (G16).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from motet.actors.hosting.tree import Tree
+import trio
+
+from motet.actors.hosting.access import scope_of, sees
+from motet.actors.hosting.config_schema import view_of
+from motet.actors.hosting.tree import Parts
+from motet.actors.rooms.definition import acts_as
+from motet.protocols.agents import AgentRecord
+from motet.protocols.approvals import ApprovalInfo, ApprovalState, Grant, ListApprovals, ListGrants
 from motet.protocols.errors import GetError, ListErrors, NotFound, StoredError
 from motet.protocols.escalations import EscalationInfo, EscalationState, ListEscalations
-from motet.protocols.events import SessionReset
+from motet.protocols.events import EventRecord, SessionReset
+from motet.protocols.host import AgentInfo, HostStatus
+from motet.protocols.host_records import ConfigView, LiveActor, LogLine
+from motet.protocols.mcp import McpStatus
 from motet.protocols.models import Model
+from motet.protocols.policy import Judged, Subject
+from motet.protocols.queueing import QueueMode
+from motet.protocols.recovery import Quarantined
+from motet.protocols.session_keys import is_group
 from motet.protocols.sessions import (
+    FINAL,
     LOCAL,
-    GetSession,
     HistoryRow,
     ListRuns,
     ListSessions,
     Principal,
     ReadHistory,
     ResetSession,
+    Role,
     RunInfo,
     RunStatus,
     SessionInfo,
 )
+from motet.protocols.tokens import NewToken, TokenInfo
 from motet.protocols.traces import GetTrace, ListTraces, Trace, TraceInfo
+from motet.protocols.version import __version__
+from motet.runtime.outside import wall_time
 
 if TYPE_CHECKING:
     from motet.actors.hosting.replay import Replay, ToolMode
 
 
 class Records:
-    """The part of a host that looks things up and tidies them; see :class:`motet.Host`."""
+    """The base of :class:`motet.Host`.
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    It is a base class rather than a part, because nearly every body is one request to one store:
+    as a part it would repeat each signature for nothing.
+    """
+
+    def __init__(self, parts: Parts, interrupted: tuple[RunInfo, ...]) -> None:
+        self._parts = parts
+        self._interrupted = interrupted
+        self._stores = parts.stores
+        self._access = parts.access
+
+    # Agents, tools and models
+
+    def agents(self) -> tuple[AgentInfo, ...]:
+        return self._parts.generations.registry.infos()
+
+    async def stored_agents(self) -> tuple[AgentRecord, ...]:
+        """The stored agents, by name."""
+        return await self._parts.resolver.records()
+
+    async def tools(
+        self, agent: str, *, session: str = "", principal: Principal = LOCAL
+    ) -> tuple[Judged, ...]:
+        """The tools of an agent by name, and the ruling of the policy on each for the principal.
+
+        ``session``: as in this one. Raises ``UnknownName``.
+        """
+        known = await self._parts.resolver.resolve(agent)
+        subject = Subject(known.name, principal.user, principal.role, session)
+        return self._parts.generations.current.policy.judged((subject,))
+
+    async def mcp_servers(self) -> tuple[McpStatus, ...]:
+        """The state of each MCP server, in the order of the configuration; starts none."""
+        return await self._parts.generations.current.mcp.statuses()
+
+    def models(self) -> tuple[str, ...]:
+        """The models that a session may have: those of the agents, and ``models.offered``."""
+        return self._parts.generations.registry.models()
+
+    def session_model(self, session: str) -> str | None:
+        """The model that was set for a session, if the host still has it; None: its agent's."""
+        chosen = self._parts.table.models.get(session)
+        return chosen if chosen in self.models() else None
+
+    def queue_mode(self, session: str) -> QueueMode:
+        """The mode of inputs of a session that name none themselves."""
+        table = self._parts.table
+        default = table.rules.group if is_group(session) else table.rules.direct
+        return table.modes.get(session) or default
+
+    # Sessions and runs
 
     async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
-        info = await self._owned_session(session, principal)
-        if info is None:
-            raise NotFound(f"no session {session!r}")
-        return info
+        return await self._access.session(session, principal)
 
     async def sessions(
         self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
     ) -> tuple[SessionInfo, ...]:
-        return await self._tree.store.ask(ListSessions(scope_of(principal), limit, cursor))
+        return await self._stores.sessions.ask(ListSessions(scope_of(principal), limit, cursor))
 
     async def history(
         self,
@@ -57,7 +120,13 @@ class Records:
         principal: Principal = LOCAL,
     ) -> tuple[HistoryRow, ...]:
         await self.session(session, principal=principal)
-        return await self._tree.store.ask(ReadHistory(session, before, limit))
+        return await self._stores.sessions.ask(ReadHistory(session, before, limit))
+
+    async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
+        """The model starts from an empty history; nothing stored is deleted."""
+        await self.session(session, principal=principal)
+        await self._stores.sessions.ask(ResetSession(session))
+        await self._parts.services.events.emit_to(session, SessionReset())
 
     async def runs(
         self,
@@ -67,7 +136,36 @@ class Records:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[RunInfo, ...]:
-        return await self._tree.store.ask(ListRuns(scope_of(principal), session, status, limit))
+        request = ListRuns(scope_of(principal), session, status, limit)
+        return await self._stores.sessions.ask(request)
+
+    async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo:
+        """One run, live or not. Raises ``NotFound`` (also for a foreign one)."""
+        return await self._access.run(run_id, principal)
+
+    async def wait_run(
+        self, run_id: str, *, timeout: float = 30.0, principal: Principal = LOCAL
+    ) -> RunInfo:
+        """The run when it has ended, or as it is after ``timeout`` seconds.
+
+        Raises ``NotFound``. Cancelling ends the waiting, never the run.
+        """
+        info = await self.find_run(run_id, principal=principal)
+        news = trio.Event()
+
+        def hear(record: EventRecord) -> None:
+            if record.run_id == run_id and record.seq is not None:
+                news.set()
+
+        detach = self._parts.journal.attach(f"session:{info.session}", hear)
+        try:
+            with trio.move_on_after(timeout):
+                while (info := await self.find_run(run_id)).status not in FINAL:
+                    await news.wait()
+                    news = trio.Event()
+        finally:
+            detach()
+        return info
 
     async def replay(
         self,
@@ -84,28 +182,48 @@ class Records:
         nothing of this host changes. See :func:`motet.actors.hosting.replay.replay`, and
         ``NotFound``, ``ConfigError`` of :func:`motet.actors.hosting.replay_journal.read_journal`.
         """
+        # Most hosts replay nothing.
         from motet.actors.hosting.replay import read_journal, replay
 
-        await self._tree.journal.settle()
-        journal = await read_journal(self._tree.readers, run_id)
-        if principal.role != "admin" and journal.info.user != principal.user:
+        await self._parts.journal.settle()
+        journal = await read_journal(self._parts.readers, run_id)
+        if not sees(principal, journal.info.user):
             raise NotFound(f"no run {run_id!r}; `motet traces` lists them")
-        agent = await self._tree.resolver.resolve(journal.agent)
         return await replay(
             journal,
-            agent,
-            config=self._tree.config,
+            await self._parts.resolver.resolve(journal.agent),
+            config=self._parts.generations.config,
             model=model,
             tools=tools,
             deps=deps,
-            workspace=self._tree.workspace,
+            workspace=self._parts.workspace,
         )
 
-    async def reset(self, session: str, *, principal: Principal = LOCAL) -> None:
-        """The model starts from an empty history; nothing stored is deleted."""
+    @property
+    def interrupted(self) -> tuple[RunInfo, ...]:
+        """Runs that the end of the last host on this state cut off, and that do not go on."""
+        return self._interrupted
+
+    @property
+    def resumed(self) -> tuple[RunInfo, ...]:
+        """Runs that the last host on this state left unfinished, and that this one resumes."""
+        return self._parts.recovery.resumed
+
+    async def quarantined(self, *, principal: Principal = LOCAL) -> tuple[Quarantined, ...]:
+        """Sessions that are not resumed any more, oldest first (G14)."""
+        return await self._parts.recovery.quarantined(scope_of(principal))
+
+    async def release(self, session: str, *, principal: Principal = LOCAL) -> None:
+        """Let a quarantined session be resumed again from the next start on.
+
+        Its unfinished runs are listed as interrupted; :meth:`resend` sends their inputs again.
+        Raises ``NotFound``.
+        """
         await self.session(session, principal=principal)
-        await self._tree.store.ask(ResetSession(session))
-        await self._tree.services.events.emit_to(session, SessionReset())
+        if not await self._parts.recovery.release(session):
+            raise NotFound(f"the session {session!r} is not quarantined")
+
+    # Runs that wait for people
 
     async def escalations(
         self,
@@ -117,7 +235,36 @@ class Records:
     ) -> tuple[EscalationInfo, ...]:
         """Runs that were handed to a person, newest first."""
         request = ListEscalations(scope_of(principal), session, state, limit)
-        return await self._tree.store.ask(request)
+        return await self._stores.sessions.ask(request)
+
+    async def approvals(
+        self,
+        *,
+        session: str | None = None,
+        room: str | None = None,
+        state: ApprovalState | None = None,
+        limit: int = 50,
+        principal: Principal = LOCAL,
+    ) -> tuple[ApprovalInfo, ...]:
+        """Calls that wait for a person, or did, newest first.
+
+        ``room``: those of a room of the principal's. Raises ``NotFound`` for another room.
+        """
+        user = scope_of(principal)
+        if room is not None:
+            user = acts_as(room).user
+            if not await self._access.owns_room_of(user, principal):
+                raise NotFound(f"no room {room!r} of yours")
+        found = await self._stores.approvals.ask(ListApprovals(user, session, state, None, limit))
+        return tuple(map(self._parts.suspended_runs.with_block, found))
+
+    async def grants(
+        self, *, agent: str | None = None, principal: Principal = LOCAL
+    ) -> tuple[Grant, ...]:
+        """The permissions that ``allow-always`` has left, newest first."""
+        return await self._stores.approvals.ask(ListGrants(scope_of(principal), agent))
+
+    # Traces and errors
 
     async def traces(
         self,
@@ -129,15 +276,15 @@ class Records:
         limit: int = 50,
         principal: Principal = LOCAL,
     ) -> tuple[TraceInfo, ...]:
-        """What runs did and took, in short, newest first. ``since``: Unix seconds."""
+        """Summaries of runs, their steps and costs, newest first. ``since``: Unix seconds."""
         user = scope_of(principal)
         request = ListTraces(user, session, agent, status, since, None, limit)
-        return await self._tree.traces.ask(request)
+        return await self._stores.traces.ask(request)
 
     async def trace(self, run_id: str, *, principal: Principal = LOCAL) -> Trace:
         """The spans of one run, also while it goes on. Raises ``NotFound`` (also for a foreign)."""
-        found = await self._tree.traces.ask(GetTrace(run_id))
-        if found is None or scope_of(principal) not in (None, found.info.user):
+        found = await self._stores.traces.ask(GetTrace(run_id))
+        if found is None or not sees(principal, found.info.user):
             raise NotFound(f"no trace of a run {run_id!r}")
         return found
 
@@ -153,36 +300,73 @@ class Records:
         """Stored errors of the principal's sessions, newest first. ``since``: Unix seconds."""
         owner = scope_of(principal)
         request = ListErrors(session, tool, since, None, limit, owner=owner)
-        with self._tree.services.tracer.operation("list", session=session or "", tool=tool or ""):
-            return await self._tree.error_store.ask(request)
+        with self._stores.tracer.operation("list", session=session or "", tool=tool or ""):
+            return await self._stores.errors.ask(request)
 
     async def error(self, error_id: str, *, principal: Principal = LOCAL) -> StoredError:
         """One stored error, whole. Raises ``NotFound`` (also for one of a foreign session)."""
-        with self._tree.services.tracer.operation("get", error_id=error_id) as trace:
-            found = await self._tree.error_store.ask(GetError(error_id))
+        with self._stores.tracer.operation("get", error_id=error_id) as trace:
+            found = await self._stores.errors.ask(GetError(error_id))
             if found is not None:
                 trace.session, trace.root.tool = found.session_id, found.tool_name
-        if found is None or not await self._is_ours(found.session_id, principal):
+        if found is None or not await self._access.sees_session(found.session_id, principal):
             raise NotFound(f"no stored error {error_id!r}")
         return found
 
-    # Inside
+    # The host itself
 
-    async def _owned_session(self, session: str, principal: Principal) -> SessionInfo | None:
-        """The session, None if there is none; raises ``NotFound`` if it is another's (G16)."""
-        info = await self._tree.store.ask(GetSession(session))
-        if info is not None and principal.role != "admin" and info.owner != principal.user:
-            raise NotFound(f"no session {session!r}")
-        return info
+    def status(self) -> HostStatus:
+        parts, publisher = self._parts, self._stores.publisher
+        slots = parts.table.slots.values()
+        return HostStatus(
+            instance=parts.instance,
+            version=__version__,
+            time=wall_time(),
+            started=parts.started,
+            agents=len(self.agents()),
+            live_sessions=len(slots),
+            running=sum(len(slot.running) for slot in slots),
+            queued=sum(len(slot.queue) for slot in slots),
+            dropped_events=publisher.dropped + publisher.fanout.dropped,
+        )
 
-    async def _is_ours(self, session: str, principal: Principal) -> bool:
-        """Whether the principal may see what belongs to a session; nobody's is an admin's."""
-        if principal.role == "admin":
-            return True
-        info = await self._tree.store.ask(GetSession(session))
-        return info is not None and info.owner == principal.user
+    def actors(self) -> tuple[LiveActor, ...]:
+        """Every actor that is there now, parents first, siblings in start order."""
+        return tuple(
+            LiveActor(one.path, one.state, one.queued, one.age_s, one.waiting_on, one.paused)
+            for one in self._parts.system.snapshot()
+        )
 
+    def configuration(self) -> ConfigView:
+        """The configuration in force, its secrets left out."""
+        return view_of(self._parts.generations.config)
 
-def scope_of(principal: Principal) -> str | None:
-    """Whose things a principal sees: None is everybody's."""
-    return None if principal.role == "admin" else principal.user
+    def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
+        """The newest lines of the library's log since this host serves, oldest first."""
+        return self._parts.gateway.log_tail.lines(limit)
+
+    async def tokens(self) -> tuple[TokenInfo, ...]:
+        """The stored tokens without their secrets, the revoked included, oldest first."""
+        return await self._stores.tokens.tokens()
+
+    async def new_token(
+        self,
+        user: str,
+        role: Role = "operator",
+        *,
+        label: str = "",
+        expires: float | None = None,
+        impersonate: bool = False,
+    ) -> NewToken:
+        """Make a token for one user, valid at once; it is shown in the answer and never again.
+
+        ``expires``: Unix seconds. ``impersonate``: for a bridge, which may act as other users.
+        Raises ``InputValidation``.
+        """
+        return await self._stores.tokens.add(
+            user, role, label=label, expires=expires, impersonate=impersonate
+        )
+
+    async def revoke_token(self, token_id: str) -> TokenInfo:
+        """End a token: connections that came with it are closed at once. Raises ``NotFound``."""
+        return await self._stores.tokens.revoke(token_id)

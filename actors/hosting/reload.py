@@ -1,7 +1,7 @@
-"""What a changed configuration means for a running host, key by key. Pure.
+"""The reload of a configuration: the plan of each key, and the change itself.
 
 Laws: every key of a configuration has exactly one plan; equal configurations have no changes; a
-configuration in force has, of a changed one, all values but those that need a restart.
+configuration in force has all values of the changed one, except those that need a restart.
 """
 
 from __future__ import annotations
@@ -18,28 +18,25 @@ from motet.actors.agents.registry import AgentRegistry, Resolver
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.errors.log import logger
-from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
-from motet.actors.hosting.answers import Answering
 from motet.actors.hosting.config import keep_teams, load_config
 from motet.actors.hosting.config_schema import config_hash
-from motet.actors.hosting.generations import Retire, Retiring
-from motet.actors.models.catalog import ModelCatalog, providers_of
+from motet.actors.hosting.generations import Retire, Retirement
+from motet.actors.hosting.tree import Parts
 from motet.actors.rooms.api import RoomUpdate, room_updates
 from motet.actors.tools.policy.engine import PolicyEngine
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, MotetError
 from motet.protocols.events import HOST_STREAM, ConfigChanged, Warned
-from motet.protocols.host_records import LiveActor
 from motet.protocols.reload import Change, How, Reloaded
 from motet.runtime import ActorDead, MailboxFull, StartFailed
 
 if TYPE_CHECKING:
     from motet.actors.gateway.context import Settings
-    from motet.actors.hosting.tree import Tree
-    from motet.protocols.events import AnyEvent
 
+
+_log = logger("motet.config")
 
 PLANS: Final[Mapping[str, How]] = {
     "state": "restart",
@@ -144,16 +141,9 @@ def _names(value: object) -> Iterator[str]:
     return (field.name for field in attrs.fields(kind))
 
 
-# Puts another configuration in force while the host runs.
-#
-# Invariants: all that can be wrong with it is found before anything changes, so that the last good
-# one stays in force; what changes does so in one step, without a checkpoint; no run that goes on
-# loses what it began with.
-
-
 @attrs.frozen
 class Prepared:
-    """All that a configuration needs, made and checked, with nothing of it in use."""
+    """The parts of a configuration, built and checked, none of them in use."""
 
     config: HostConfig
     toolkit: Toolkit
@@ -171,161 +161,127 @@ async def check_policy(
     policy.check([*registry.names(), *(one.name for one in stored)])
 
 
-async def change(tree: Tree, config: HostConfig) -> None:
-    """Put a configuration in force that has the same values where a restart would be needed.
+class Reloads:
+    """Puts another configuration in force while the host runs.
 
-    Raises ``ConfigError``, ``UnknownName``, ``MissingExtra`` for a wrong one, and then, or
-    cancelled, nothing has changed.
+    Invariants: everything that can be wrong with it is found before anything changes, so that the
+    last good one stays in force; the change happens in one step, without a checkpoint; no live run
+    loses what it began with.
     """
-    ground = tree.ground
-    new = await _prepared(tree, config)
-    new.toolkit.mcp.share(ground.toolkits[-1].mcp)
-    ground.reloads += 1
-    try:
-        await new.toolkit.mcp.start(tree.system, f"mcp-{ground.reloads}")
-        retiring = tree.system.find("/host/retiring")
-        if retiring is None:
-            retiring = await tree.system.start(
-                lambda: Retiring(ground, tree.table, tree.services), name="retiring"
-            )
-        _add_new_ones(tree, new)
-    except BaseException:
-        # Awaits while being cancelled: nobody else would ever end its servers.
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-            await new.toolkit.mcp.close()
-        raise
-    _commit(tree, new)
-    with suppress(ActorDead, MailboxFull):  # the next reload tells it as well
-        retiring.tell_nowait(Retire())
 
-
-async def _prepared(tree: Tree, config: HostConfig) -> Prepared:
-    ground, before = tree.ground, tree.config
-    own = tuple(a for a in tree.registry.own_agents() if a.name not in tree.described)
-    described = ground.origin.agents(keep_teams(config, before, own), own)
-    models, generation = ground.models, ground.generation
-    if config.models != before.models:
-        models, generation = ModelCatalog(providers_of(config.models)), generation + 1
-    toolkit = ground.toolkit(config, models, generation)
-    for agent in (*own, *described):
-        toolkit.registry.add(agent)
-    await check_policy(toolkit.policy, toolkit.registry, tree.resolver, config)
-    hooks = HookSet()
-    add_configured(hooks, config.hooks, tree.workspace)
-    gateway = None if tree.gateway is None else tree.gateway.prepared(config.gateway)
-    rooms = await room_updates(
-        tree.places,
-        tree.rooms_store,
-        tree.resolver,
-        toolkit.registry,
-        tree.config.rooms,
-        config.rooms,
-    )
-    return Prepared(config, toolkit, hooks, described, gateway, rooms)
-
-
-def _add_new_ones(tree: Tree, new: Prepared) -> None:
-    """Agents of the program that became known meanwhile. Raises ``ConfigError``."""
-    for agent in tree.registry.own_agents():
-        if agent.name not in tree.described:
-            new.toolkit.registry.add(agent)
-
-
-def _commit(tree: Tree, new: Prepared) -> None:
-    """The change itself: everything is there, and nothing here can fail or wait."""
-    from motet.actors.hosting.tree import secrets_of
-
-    ground, services, config = tree.ground, tree.services, new.config
-    ground.secrets.enter_context(registered_secrets(secrets_of(config)))
-    new.toolkit.policy.rates.continue_from(ground.toolkits[-1].policy.rates)
-    for toolkit in ground.toolkits:
-        toolkit.policy.adopt(new.toolkit.policy)  # what guards counts for all
-    hooks = new.hooks.all()
-    tree.hooks.swap(ground.hooks, hooks)
-    ground.hooks, ground.gate.config = hooks, config.approvals
-    ground.adopt(new.toolkit)
-    services.toolkits.adopt(new.toolkit)
-    services.table.rules = config.queue
-    tree.config, tree.registry = config, new.toolkit.registry
-    tree.described = frozenset(agent.name for agent in new.described)
-    tree.resolver.adopt(new.toolkit.registry, config.limits)
-    if tree.gateway is not None and new.gateway is not None:
-        tree.gateway.adopt(new.gateway)
-    for room in new.rooms:
-        room.commit()
-
-
-# The part of a host that its operator uses: a look at its actors, another configuration.
-
-
-_log = logger("motet.config")
-
-
-class Reloading(Answering):
-    """See :class:`motet.Host`."""
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._generations = parts.generations
 
     async def reload(
-        self, config: HostConfig | str | Path | None = None, *, expect_hash: str | None = None
+        self, config: HostConfig | str | Path | None, expect_hash: str | None
     ) -> Reloaded:
-        """Put a configuration in force; None: what the file of this host says now. The files of a
-        gateway's certificate are read again.
-
-        Runs that go on keep their agents, tools and models; each change says when it counts.
-        ``expect_hash``: refuse unless that of the configuration in force is this one. A wrong
-        configuration changes nothing. Raises ``ConfigError`` naming all its problems, and
-        ``UnknownName``, ``MissingExtra``, ``StartFailed``. Cancelled before it is in
-        force, nothing has changed.
-        """
-        async with self._tree.ground.lock:
+        async with self._generations.lock:
             try:
-                self._expect(expect_hash)
+                if expect_hash not in (None, config_hash(self._generations.config)):
+                    raise ConfigError(
+                        "the configuration in force is not the one with the hash "
+                        f"{expect_hash!r} any more: look at it again"
+                    )
                 return await self._reload(self._asked(config))
             except (MotetError, StartFailed) as error:
                 _log.error("the configuration stays as it is", problem=str(error))
-                await self._tell(Warned("config", str(error)))
+                await self._parts.stores.publisher.emit(HOST_STREAM, Warned("config", str(error)))
                 raise
 
-    def plan_reload(self, config: HostConfig | str | Path | None = None) -> Reloaded:
-        """What :meth:`reload` would change; nothing is changed. Raises ``ConfigError``."""
+    def plan(self, config: HostConfig | str | Path | None) -> Reloaded:
         return self._plan(self._asked(config))
 
-    def actors(self) -> tuple[LiveActor, ...]:
-        """Every actor that is there now, parents first, siblings in start order."""
-        return tuple(
-            LiveActor(one.path, one.state, one.queued, one.age_s, one.waiting_on, one.paused)
-            for one in self._tree.system.snapshot()
-        )
+    def _asked(self, config: HostConfig | str | Path | None) -> HostConfig:
+        source = self._generations.source
+        if config is None:
+            return source.read()
+        return source.whole(config if isinstance(config, HostConfig) else load_config(config))
 
     def _plan(self, asked: HostConfig) -> Reloaded:
-        before = self._tree.config
+        before = self._generations.config
         return Reloaded(config_hash(in_force(before, asked)), changes(before, asked))
 
-    def _expect(self, expected: str | None) -> None:
-        if expected not in (None, config_hash(self._tree.config)):
-            raise ConfigError(
-                f"the configuration in force is not the one with the hash {expected!r} any more: "
-                "look at it again"
-            )
-
     async def _reload(self, asked: HostConfig) -> Reloaded:
-        tree, plan = self._tree, self._plan(asked)
-        if tree.gateway is not None:
-            tree.gateway.renew()
+        parts, plan = self._parts, self._plan(asked)
+        if parts.gateway.served is not None:
+            parts.gateway.served.renew()
         for one in plan.changes:
             _log.info(str(one))
         if any(one.how != "restart" for one in plan.changes):
-            await change(tree, in_force(tree.config, asked))
-            for agent in tree.registry.names():
-                self._suspended_runs.agent_added(agent)
+            await self._change(in_force(self._generations.config, asked))
+            for agent in self._generations.registry.names():
+                parts.suspended_runs.agent_added(agent)
         if plan.changes:
-            await self._tell(ConfigChanged(plan.hash, plan.changes))
+            await self._parts.stores.publisher.emit(
+                HOST_STREAM, ConfigChanged(plan.hash, plan.changes)
+            )
         return plan
 
-    def _asked(self, config: HostConfig | str | Path | None) -> HostConfig:
-        origin = self._tree.ground.origin
-        if config is None:
-            return origin.read()
-        return origin.whole(config if isinstance(config, HostConfig) else load_config(config))
+    async def _change(self, config: HostConfig) -> None:
+        """If this raises or is cancelled, nothing has changed."""
+        parts, generations = self._parts, self._generations
+        new = await self._prepare(config)
+        new.toolkit.mcp.share(generations.current.mcp)
+        try:
+            await new.toolkit.mcp.start(parts.system, f"mcp-{generations.reloads}")
+            retirement = parts.system.find("/host/retiring")
+            if retirement is None:
+                retirement = await parts.system.start(
+                    lambda: Retirement(generations, parts.table, parts.services), name="retiring"
+                )
+            for agent in generations.own_agents():  # also those added in the meantime
+                new.toolkit.registry.add(agent)
+        except BaseException:
+            # Awaits while being cancelled: nothing else would ever end its servers.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await new.toolkit.mcp.close()
+            raise
+        self._commit(new)
+        with suppress(ActorDead, MailboxFull):  # the next reload sends it again
+            retirement.tell_nowait(Retire())
 
-    async def _tell(self, event: AnyEvent) -> None:
-        await self._tree.publisher.emit(HOST_STREAM, event)
+    async def _prepare(self, config: HostConfig) -> Prepared:
+        parts, generations = self._parts, self._generations
+        own = generations.own_agents()
+        described = generations.source.agents(keep_teams(config, generations.config, own), own)
+        toolkit = generations.prepare(config)
+        for agent in (*own, *described):
+            toolkit.registry.add(agent)
+        await check_policy(toolkit.policy, toolkit.registry, parts.resolver, config)
+        hooks = HookSet()
+        add_configured(hooks, config.hooks, parts.workspace)
+        served = parts.gateway.served
+        return Prepared(
+            config,
+            toolkit,
+            hooks,
+            described,
+            None if served is None else served.prepared(config.gateway),
+            await room_updates(
+                parts.room_table,
+                parts.stores.rooms,
+                parts.resolver,
+                toolkit.registry,
+                generations.config.rooms,
+                config.rooms,
+            ),
+        )
+
+    def _commit(self, new: Prepared) -> None:
+        """The change itself: everything is there, and nothing here can fail or wait."""
+        parts, generations, config = self._parts, self._generations, new.config
+        new.toolkit.policy.rates.continue_from(generations.current.policy.rates)
+        for toolkit in generations.toolkits:
+            toolkit.policy.adopt(new.toolkit.policy)  # rules hold for all runs at once
+        hooks = new.hooks.all()
+        parts.hooks.swap(generations.hooks, hooks)
+        generations.adopt(config, new.toolkit, hooks, new.described)
+        parts.gate.config = config.approvals
+        parts.services.toolkits.adopt(new.toolkit)
+        parts.table.rules = config.queue
+        parts.resolver.adopt(new.toolkit.registry, config.limits)
+        if parts.gateway.served is not None and new.gateway is not None:
+            parts.gateway.served.adopt(new.gateway)
+        for room in new.rooms:
+            room.commit()

@@ -6,8 +6,6 @@ since all of them have effects; with the tools of the journal nothing is execute
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +17,6 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.redact import redact
-from motet.actors.host import Host
 from motet.actors.hosting.replay_journal import (
     Change,
     Comparison,
@@ -31,9 +28,8 @@ from motet.actors.hosting.replay_journal import (
     read_journal,
     row_lines,
 )
-from motet.actors.hosting.tree import Substitute, Tree, grow
-from motet.actors.models.provider import Models
-from motet.actors.runs.services import ModelAccess, Services
+from motet.actors.hosting.tree import Parts, StandIns, open_tree
+from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.agents import PLAIN
 from motet.protocols.chat import ChatMessage
 from motet.protocols.config import HostConfig, TracingConfig
@@ -41,9 +37,16 @@ from motet.protocols.errors import ConfigError, UnknownName
 from motet.protocols.events import AnyEvent
 from motet.protocols.models import Model
 from motet.protocols.run import RunResult
-from motet.protocols.sessions import AcceptInput, FinishRun, NewInput, Principal, RunInfo
+from motet.protocols.sessions import (
+    AcceptInput,
+    FinishRun,
+    NewInput,
+    Principal,
+    RunInfo,
+    SessionStoreMessage,
+)
 from motet.protocols.version import __version__
-from motet.runtime import System
+from motet.runtime import ActorRef
 
 ToolMode: TypeAlias = Literal["journal", "live"]
 RECORDED = ("recorded", "scripted")
@@ -103,31 +106,23 @@ async def replay(
     recorded = model is None or model in RECORDED
     player = _player(agent, None if recorded else model, tools)
     quiet = _quiet(config or HostConfig(), tools)
-    principal = Principal(journal.info.user)
+    over = trio.Event()
 
     async def steer(text: str) -> None:
-        await host.send(text, session=journal.info.session, principal=principal)
+        session, principal = journal.info.session, Principal(journal.info.user)
+        await parts.inputs.send(text, None, session, "steer", principal, None)
 
-    model_of_then = JournalModel(player.model_name, journal, steer)
-    over = model_of_then.over if recorded else trio.Event()
-
-    async def substitute(system: System, services: Services) -> Services:
-        """Have the journal answer in place of the models and the tools."""
-        if recorded:
-            models = await system.start(
-                lambda: Models(lambda _name: model_of_then), name="journal-models"
-            )
-            services = attrs.evolve(services, models=ModelAccess(models, services.toolkits))
-        if tools == "journal":
-            results = await system.start(lambda: JournalTools(journal, over), name="journal-tools")
-            services = attrs.evolve(services, tools=results)
-        return services
-
-    async with _opened(quiet, workspace if tools == "live" else None, substitute) as tree:
-        host = Host(tree)
-        await _seed(tree, journal)
-        result = await _run(host, journal, player, deps, over)
-        events = await _events(host, journal, result.run_id)
+    stand_ins = StandIns(
+        JournalModel(player.model_name, journal, steer, over) if recorded else None,
+        (lambda: JournalTools(journal, over)) if tools == "journal" else None,
+    )
+    # Without a workspace for live tools the host gets an empty one, which is deleted.
+    with TemporaryDirectory(prefix="motet-replay-", ignore_cleanup_errors=True) as empty:
+        folder = workspace if workspace is not None and tools == "live" else empty
+        async with open_tree(None, folder, quiet, stand_ins=stand_ins) as parts:
+            await _seed(parts.stores.sessions, journal)
+            result = await _run(parts, journal, player, deps, over)
+            events = await _events(parts.journal, journal, result.run_id)
     return _compared(journal, result, events)
 
 
@@ -161,60 +156,43 @@ def _quiet(config: HostConfig, tools: ToolMode) -> HostConfig:
     return quiet if tools == "live" else attrs.evolve(quiet, mcp={}, guard="off")
 
 
-@asynccontextmanager
-async def _opened(
-    config: HostConfig, workspace: str | Path | None, substitute: Substitute
-) -> AsyncGenerator[Tree]:
-    """A host in memory. Without a workspace it gets an empty one, which is deleted."""
-    with TemporaryDirectory(prefix="motet-replay-", ignore_cleanup_errors=True) as empty:
-        async with grow(
-            None,
-            workspace or empty,
-            config,
-            check_messages=False,
-            memory=None,
-            substitute=substitute,
-        ) as tree:
-            yield tree
-
-
-async def _seed(tree: Tree, journal: RunJournal) -> None:
+async def _seed(store: ActorRef[SessionStoreMessage], journal: RunJournal) -> None:
     """Give the session the rows it had before the run."""
     if not journal.before:
         return
     info = journal.info
     run_id = f"{info.run_id}:before"
-    await tree.store.ask(
+    await store.ask(
         AcceptInput(NewInput(run_id, info.session, info.agent, info.user, "what was before"))
     )
-    await tree.store.ask(FinishRun(run_id, "completed", journal.before))
+    await store.ask(FinishRun(run_id, "completed", journal.before))
 
 
 async def _run(
-    host: Host, journal: RunJournal, agent: AnyAgent, deps: object, over: trio.Event
+    parts: Parts, journal: RunJournal, agent: AnyAgent, deps: object, over: trio.Event
 ) -> RunResult[object]:
-    """The result of the run; it is stopped where the run was stopped then."""
+    """The result of the run; it is stopped where the original run was stopped."""
     info = journal.info
     principal = Principal(info.user)
 
     async def stop() -> None:
         await over.wait()
-        await host.stop(session=info.session, principal=principal)
+        await parts.stops.stop(session=info.session, principal=principal)
 
+    run = await parts.intake.new_run(agent, journal.text, info.session, deps, principal=principal)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop)
-        result: RunResult[object] = await host.run(
-            agent, journal.text, session=info.session, deps=deps, principal=principal, check=False
-        )
+        run = await parts.intake.answered(run)
         nursery.cancel_scope.cancel()
-    return result
+    assert run.result is not None
+    return run.result
 
 
-async def _events(host: Host, journal: RunJournal, run_id: str) -> tuple[AnyEvent, ...]:
+async def _events(stored: EventJournal, journal: RunJournal, run_id: str) -> tuple[AnyEvent, ...]:
     """The durable events of the replay."""
     found: list[AnyEvent] = []
     after = 0
-    while page := await host.events.read(f"session:{journal.info.session}", after, PAGE):
+    while page := await stored.read(f"session:{journal.info.session}", after, PAGE):
         found += [record.event for record in page if record.run_id == run_id]
         after = page[-1].seq or after + PAGE
     return tuple(found)

@@ -182,9 +182,9 @@ class JournalModel:
     the run a text that had entered it at that place.
     """
 
-    def __init__(self, name: str, journal: RunJournal, steer: Steer) -> None:
+    def __init__(self, name: str, journal: RunJournal, steer: Steer, over: trio.Event) -> None:
         self.name = name
-        self.over = trio.Event()
+        self.over = over
         self._journal = journal
         self._answers = list(journal.answers)
         self._shares = shares(journal.info.usage, len(self._answers))

@@ -1,4 +1,4 @@
-"""Grows the tree of a host: every actor in order, so that what stands later needs what is earlier.
+"""The tree of a host: its actors, started in an order in which each needs only earlier ones.
 
 Stopping goes the other way round: the gateway closes its intake first, the runs end while models,
 tools and stores are still there, and the database commits the last transcript before it closes.
@@ -6,28 +6,32 @@ tools and stores are still there, and the database commits the last transcript b
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from motet.actors.agents.registry import AgentRegistry, Resolver
-from motet.actors.agents.toolkit import Toolkit
+from motet.actors.agents.registry import Resolver
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.errors.log import LogTail, redact_logs
 from motet.actors.errors.redact import registered_secrets
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.programs import add_configured
 from motet.actors.hooks.registry import HookSet
-from motet.actors.hosting.config import Origin
-from motet.actors.hosting.generations import Ground
+from motet.actors.hosting.access import Access
+from motet.actors.hosting.answers import Answers
+from motet.actors.hosting.config import ConfigSource
+from motet.actors.hosting.generations import Generations, secrets_of
+from motet.actors.hosting.inputs import Inputs
+from motet.actors.hosting.stop import Stops
 from motet.actors.hosting.wiring import Stores, build_toolkit, start_stores
-from motet.actors.models.catalog import ModelCatalog, keys_of, providers_of
 from motet.actors.models.provider import Models
-from motet.actors.rooms.opening import Open, Rooms, RoomTable
+from motet.actors.rooms.api import RoomApi
+from motet.actors.rooms.opening import RoomParts, Rooms, RoomTable
 from motet.actors.runs.approval_gate import ApprovalGate
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunEvents
@@ -35,6 +39,7 @@ from motet.actors.runs.services import ModelAccess, Services, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children
+from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.recovery import Recovery, start_recoverer
 from motet.actors.sessions.resumption import load_suspended, start_resumer
 from motet.actors.sessions.router import Router, RouterMessage
@@ -42,7 +47,6 @@ from motet.actors.storage.agents import StoredAgents
 from motet.actors.storage.idempotency import SqliteConversations, SqliteIdempotency
 from motet.actors.storage.location import Location
 from motet.actors.storage.readers import Readers
-from motet.actors.storage.tokens import TokenBook
 from motet.actors.telemetry.error_channel import ErrorChannel
 from motet.actors.telemetry.event_bus import Publisher
 from motet.actors.telemetry.subscription import EventJournal
@@ -50,18 +54,16 @@ from motet.actors.tools.breakers import Breakers
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
 from motet.protocols.config import HostConfig
-from motet.protocols.errors import ConfigError, ErrorProtocol
+from motet.protocols.errors import ConfigError
 from motet.protocols.events import AnyEvent, Warned
 from motet.protocols.gateway_stores import GatewayStores
-from motet.protocols.host import HostStatus
 from motet.protocols.memory import Memory
+from motet.protocols.models import Model
 from motet.protocols.queueing import QueueModes
-from motet.protocols.rooms import RoomStoreMessage
-from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels, SessionStoreMessage
+from motet.protocols.sessions import EndsToTell, RunInfo, SessionModels
 from motet.protocols.tools import ExecuteCall
 from motet.protocols.traces import CloseTraces, TraceProtocol
-from motet.protocols.version import __version__
-from motet.runtime import ActorRef, Supervision, System, open_system
+from motet.runtime import Actor, ActorRef, Supervision, System, open_system
 from motet.runtime.outside import fresh_hex, wall_time
 
 if TYPE_CHECKING:
@@ -69,117 +71,127 @@ if TYPE_CHECKING:
     from motet.protocols.config import GatewayConfig
     from motet.protocols.host import HostApi
 
-Substitute: TypeAlias = Callable[[System, Services], Awaitable[Services]]
-
 SUPERVISION = Supervision(strategy="rest_for_one", intensity=5, period=60.0)
 
 
-@attrs.define
-class Tree:
-    """A grown tree: the refs and the plain objects that a :class:`Host` speaks to."""
+@attrs.frozen
+class Parts:
+    """The actors and objects of an open host that no reload replaces.
 
-    config: HostConfig
+    Attributes:
+        hooks: all hooks, those of the configuration among them.
+        add: registers an agent by its name. Raises ``ConfigError``, ``UnknownName``.
+        interrupted: runs that the last host on this state left, and that cannot go on.
+        instance: an id of this start.
+        started: Unix seconds.
+    """
+
     system: System
     location: Location
     workspace: Path
-    table: RunTable
-    registry: AgentRegistry
-    children: Children
-    resolver: Resolver
-    hooks: HookSet
-    journal: EventJournal
-    publisher: Publisher
-    services: Services
-    store: ActorRef[SessionStoreMessage]
-    error_store: ActorRef[ErrorProtocol]
-    router: ActorRef[RouterMessage]
-    traces: ActorRef[TraceProtocol]
-    rooms_store: ActorRef[RoomStoreMessage]
-    rooms: ActorRef[Open]
-    places: RoomTable
     readers: Readers
-    tokens: TokenBook
-    recovery: Recovery
+    stores: Stores
+    table: RunTable
+    hooks: HookSet
+    gate: ApprovalGate
+    services: Services
+    router: ActorRef[RouterMessage]
+    resolver: Resolver
+    journal: EventJournal
+    intake: Intake
+    room_table: RoomTable
+    rooms: RoomApi
     suspended_runs: SuspendedRuns
-    ground: Ground
-    described: frozenset[str] = frozenset()
-    gateway: Served | None = None
-    log_tail: LogTail = attrs.field(factory=LogTail)
-    interrupted: tuple[RunInfo, ...] = ()
+    recovery: Recovery
+    generations: Generations
+    gateway: GatewaySlot
+    access: Access
+    inputs: Inputs
+    stops: Stops
+    answers: Answers
+    interrupted: tuple[RunInfo, ...]
+    add: Callable[[AnyAgent], None]
     instance: str = attrs.field(factory=lambda: f"boot_{fresh_hex(6)}")
     started: float = attrs.field(factory=wall_time)
 
-    def status(self) -> HostStatus:
-        slots = self.table.slots.values()
-        return HostStatus(
-            instance=self.instance,
-            version=__version__,
-            time=wall_time(),
-            started=self.started,
-            agents=len(self.registry.infos()),
-            live_sessions=len(slots),
-            running=sum(len(slot.running) for slot in slots),
-            queued=sum(len(slot.queue) for slot in slots),
-            dropped_events=self.publisher.dropped + self.publisher.fanout.dropped,
-        )
 
-    async def serve(self, host: HostApi, config: GatewayConfig, operator: str | None) -> str:
-        # Most hosts have no gateway.
+class GatewaySlot:
+    """The gateway of a host, once it serves one. Most hosts do not."""
+
+    def __init__(self, system: System, stores: Stores, readers: Readers) -> None:
+        self._system = system
+        self._stores = stores
+        self._readers = readers
+        self.log_tail = LogTail()
+        self.served: Served | None = None
+
+    async def serve(
+        self, host: HostApi, config: GatewayConfig, operator: str | None, configured: GatewayConfig
+    ) -> str:
+        """Start it and return its URL. ``configured``: the gateway of the host's configuration."""
         from motet.actors.gateway.server import open_gateway
 
-        redact_logs()  # the gateway's are there now
+        redact_logs()  # the gateway's loggers exist now
         self.log_tail.attach()
-        await self.tokens.load()
-        disk = self.recovery.transact, self.readers
+        tokens, disk = self._stores.tokens, (self._stores.transact, self._readers)
+        await tokens.load()
         stores = GatewayStores(SqliteIdempotency(*disk), SqliteConversations(*disk))
-        known = self.config.gateway.tokens
-        extra = tuple(token for token in config.tokens if token not in known)
-        self.gateway = await open_gateway(
-            self.system, host, config, self.tokens, operator, stores, extra
+        extra = tuple(one for one in config.tokens if one not in configured.tokens)
+        self.served = await open_gateway(
+            self._system, host, config, tokens, operator, stores, extra
         )
-        return self.gateway.url
+        return self.served.url
+
+
+@attrs.frozen
+class StandIns:
+    """Replacements for the workers of a host that replays a run."""
+
+    model: Model | None = None
+    tools: Callable[[], Actor[ExecuteCall]] | None = None
+
+
+EXECUTE = StandIns()
+"""No replacement: models are asked and tools are executed."""
 
 
 @asynccontextmanager
-async def grow(
+async def open_tree(
     state: str | Path | Location | None,
     workspace: str | Path | None,
     config: HostConfig,
-    origin: Origin | None = None,
+    source: ConfigSource | None = None,
     *,
-    check_messages: bool,
-    memory: Memory | None,
-    substitute: Substitute | None = None,
-) -> AsyncGenerator[Tree]:
-    """The tree of one host for the length of the block.
-
-    ``substitute`` may put other services in place before a run uses them.
-    """
+    check_messages: bool = False,
+    memory: Memory | None = None,
+    stand_ins: StandIns = EXECUTE,
+) -> AsyncGenerator[Parts]:
+    """The actors of one host for the length of the block."""
     place = state if isinstance(state, Location) else _place(state)
     with ExitStack() as secrets, place as location:
         secrets.enter_context(registered_secrets(secrets_of(config)))
         redact_logs()
         folder = _workspace(location, workspace)
         readers = Readers(location)
-        ground = Ground(origin or Origin(), secrets, ModelCatalog(providers_of(config.models)))
+        generations = Generations(source or ConfigSource(), config, secrets)
         table = RunTable(config.queue)
         try:
             async with open_system(
                 "host", supervision=SUPERVISION, check_messages=check_messages
             ) as system:
-                tree = await _plant(
-                    system, location, readers, ground, table, folder, config, memory, substitute
+                parts = await start_actors(
+                    system, location, readers, generations, table, folder, memory, stand_ins
                 )
                 try:
-                    yield tree
+                    yield parts
                 finally:
-                    tree.log_tail.detach()
+                    parts.gateway.log_tail.detach()
                     table.cancel(list(table.slots), "the host is closing")
         finally:
             table.close("the host has closed")
             # Awaits while being cancelled: connections and files have to be closed.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await ground.aclose()
+                await generations.aclose()
                 await readers.aclose()
 
 
@@ -203,103 +215,137 @@ def _workspace(location: Location, chosen: str | Path | None) -> Path:
     return folder
 
 
-async def _plant(
+async def start_actors(
     system: System,
     location: Location,
     readers: Readers,
-    ground: Ground,
+    generations: Generations,
     table: RunTable,
     workspace: Path,
-    config: HostConfig,
     memory: Memory | None,
-    substitute: Substitute | None,
-) -> Tree:
-    """Start every actor, stores first, and take up what the last host left unfinished."""
+    stand_ins: StandIns,
+) -> Parts:
+    """Start every actor, stores first, and resume what the last host left unfinished."""
+    config = generations.config
     stores = await start_stores(system, location, readers, config, memory)
-    publisher = stores.publisher
-    hooks = await _start_hooks(system, publisher, workspace, config)
-    events = RunEvents(table, publisher, hooks)
-    children, ground.hooks = Children(table, hooks, events), hooks.hooks.all()
-    equip = partial(
-        build_toolkit, stores=stores, children=children, table=table, workspace=workspace
+    hooks = await _start_hooks(system, stores.publisher, workspace, config)
+    workers = await start_workers(
+        system, stores, readers, generations, table, hooks, workspace, stand_ins
     )
-    toolkit = ground.begin(equip, config)
-    ground.gate = ApprovalGate(
-        PendingApprovals(events.emit), stores.approvals, table, config.approvals
-    )
-    resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
-    journal = EventJournal(readers, publisher.fanout)
-    suspended_runs = await load_suspended(
-        stores.approvals, ground.gate.pending, table, resolver, journal, events
-    )
-    context = partial(_context, table, workspace, children, events)
-    services = await _start_services(
-        system, ground, stores, toolkit, events, suspended_runs, context
-    )
-    if substitute is not None:
-        services = await substitute(system, services)
+    services, resolver, suspended_runs = workers.services, workers.resolver, workers.suspended_runs
     router = await system.start(lambda: Router(services, config.watchdog.stalled), name="router")
-    places = RoomTable()
-    rooms = await system.start(lambda: Rooms(places), name="rooms")
+    room_table = RoomTable()
+    rooms = await system.start(lambda: Rooms(room_table), name="rooms")
+    intake = Intake(
+        table, stores.sessions, router, lambda: generations.registry, resolver, services
+    )
+    workers.children.intake = intake
     recovery = Recovery(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
     )
-    tree = Tree(
-        config=config,
+    interrupted = await _recover(recovery, stores.traces)
+    await start_recoverer(system, recovery)
+    await start_resumer(system, suspended_runs)
+    room_parts = RoomParts(
+        table=room_table,
+        actor=rooms,
+        store=stores.rooms,
+        sessions=stores.sessions,
+        journal=workers.journal,
+        publisher=stores.publisher,
+        services=services,
+        resolver=resolver,
+        intake=intake,
+        closing=table.draining,
+        config=lambda: generations.config,
+        add=partial(_add_agent, generations, suspended_runs, recovery),
+    )
+    access = Access(stores.sessions, stores.approvals, stores.rooms)
+    resumable = location.path is not None and config.recovery.resume_within > 0
+    return Parts(
         system=system,
         location=location,
         workspace=workspace,
-        table=table,
-        registry=toolkit.registry,
-        children=children,
-        resolver=resolver,
-        hooks=hooks.hooks,
-        journal=journal,
-        publisher=publisher,
-        services=services,
-        store=stores.sessions,
-        error_store=stores.errors,
-        router=router,
-        traces=stores.traces,
-        rooms_store=stores.rooms,
-        rooms=rooms,
-        places=places,
         readers=readers,
-        tokens=stores.tokens,
-        recovery=recovery,
+        stores=stores,
+        table=table,
+        hooks=hooks.hooks,
+        gate=workers.gate,
+        services=services,
+        router=router,
+        resolver=resolver,
+        journal=workers.journal,
+        intake=intake,
+        room_table=room_table,
+        rooms=RoomApi(room_parts),
         suspended_runs=suspended_runs,
-        ground=ground,
+        recovery=recovery,
+        generations=generations,
+        gateway=GatewaySlot(system, stores, readers),
+        access=access,
+        inputs=Inputs(
+            intake, access, table, stores.sessions, services, lambda: generations.registry
+        ),
+        stops=Stops(table, room_table, suspended_runs, intake, resumable=resumable),
+        answers=Answers(suspended_runs, access, intake, table, stores.sessions, services.events),
+        interrupted=interrupted,
+        add=room_parts.add,
     )
-    await _choices(table, stores)
-    tree.interrupted = await _recover(tree.recovery, stores.traces)
-    await start_recoverer(system, tree.recovery)
-    await start_resumer(system, suspended_runs)
-    return tree
 
 
-async def _choices(table: RunTable, stores: Stores) -> None:
-    """What people have set for their sessions."""
-    table.modes |= await stores.sessions.ask(QueueModes())
-    table.models |= await stores.sessions.ask(SessionModels())
+@attrs.frozen
+class Workers:
+    """The actors and objects that do the work of runs, started after the stores."""
+
+    children: Children
+    gate: ApprovalGate
+    resolver: Resolver
+    journal: EventJournal
+    suspended_runs: SuspendedRuns
+    services: Services
 
 
-async def _start_services(
+async def start_workers(
     system: System,
-    ground: Ground,
     stores: Stores,
-    toolkit: Toolkit,
-    events: RunEvents,
-    suspended_runs: SuspendedRuns,
-    context: Callable[[ExecuteCall], Context[object]],
-) -> Services:
-    """Start what works for sessions: models, MCP servers, the executor of tools."""
-    table, hooks, breakers = events.table, events.hooks, Breakers()
-    models = await system.start(lambda: Models(ground.find, ground.finders), name="models")
+    readers: Readers,
+    generations: Generations,
+    table: RunTable,
+    hooks: HooksClient,
+    workspace: Path,
+    stand_ins: StandIns,
+) -> Workers:
+    """Start models, MCP servers and the executor of tools."""
+    config, publisher, breakers = generations.config, stores.publisher, Breakers()
+    events = RunEvents(table, publisher, hooks)
+    children = Children(table, hooks, events)
+    build = partial(
+        build_toolkit, stores=stores, children=children, table=table, workspace=workspace
+    )
+    toolkit = generations.begin(build, hooks.hooks.all())
+    pending = PendingApprovals(events.emit)
+    gate = ApprovalGate(pending, stores.approvals, table, config.approvals)
+    resolver = Resolver(toolkit.registry, StoredAgents(stores.agents), limits=config.limits)
+    journal = EventJournal(readers, publisher.fanout)
+    suspended_runs = await load_suspended(
+        stores.approvals, pending, table, resolver, journal, events
+    )
+    model = stand_ins.model
+    models = await system.start(
+        lambda: (
+            Models(generations.find, generations.finders)
+            if model is None
+            else Models(lambda _name: model)
+        ),
+        name="models",
+    )
     await toolkit.mcp.start(system)
-    warn = partial(_warn, events.publisher, table)
+    context = partial(_context, table, workspace, children, events)
+    warn = partial(_warn, publisher, table)
     channel = ErrorChannel(stores.errors, warn, stores.tracer)
-    tools = await system.start(
-        lambda: ToolExecutor(
+
+    def executor() -> Actor[ExecuteCall]:
+        return ToolExecutor(
             toolkit.catalog,
             hooks,
             channel,
@@ -308,13 +354,13 @@ async def _start_services(
             toolset_of=table.toolkit_of,
             results=stores.results,
             breakers=breakers,
-            approvals=ground.gate,
+            approvals=gate,
             warn=warn,
-        ),
-        name="tools",
-    )
+        )
+
+    tools = await system.start(stand_ins.tools or executor, name="tools")
     toolkits = Toolkits(toolkit, table)
-    return Services(
+    services = Services(
         table=table,
         store=stores.sessions,
         tools=tools,
@@ -328,9 +374,18 @@ async def _start_services(
         memory=stores.memory,
         journal=stores.journal,
         contexts=stores.contexts,
-        pending_approvals=ground.gate.pending,
+        pending_approvals=pending,
         suspended_runs=suspended_runs,
     )
+    return Workers(children, gate, resolver, journal, suspended_runs, services)
+
+
+def _add_agent(
+    generations: Generations, suspended_runs: SuspendedRuns, recovery: Recovery, agent: AnyAgent
+) -> None:
+    generations.registry.add(agent)
+    suspended_runs.agent_added(agent.name)
+    recovery.agents_changed.set()
 
 
 async def _start_hooks(
@@ -343,7 +398,9 @@ async def _start_hooks(
 
 
 async def _recover(recovery: Recovery, traces: ActorRef[TraceProtocol]) -> tuple[RunInfo, ...]:
-    store, events = recovery.store, recovery.events
+    store, table, events = recovery.store, recovery.table, recovery.events
+    table.modes |= await store.ask(QueueModes())
+    table.models |= await store.ask(SessionModels())
     interrupted = await store.ask(await recovery.plan())
     await traces.ask(CloseTraces(interrupted))
     for end in await store.ask(EndsToTell()):
@@ -386,11 +443,3 @@ def _context(
         hand_over=children.hand_over,
         tell=partial(events.put, run),
     )
-
-
-def secrets_of(config: HostConfig) -> list[str | None]:
-    """The values of the configuration and its environment that nobody may be shown."""
-    tokens = [token.token for token in config.gateway.tokens]
-    servers = [secret for server in config.mcp.values() for secret in server.secrets]
-    headers = config.tracing.otlp_headers.values()
-    return [*keys_of(config.models), *tokens, *headers, *servers]

@@ -17,7 +17,7 @@ import trio
 from motet.actors.gateway.auth import is_loopback
 from motet.actors.gateway.context import Settings
 from motet.actors.host import hosted
-from motet.actors.hosting.config import DEFAULT_AGENTS, Origin
+from motet.actors.hosting.config import DEFAULT_AGENTS, ConfigSource
 from motet.actors.models.catalog import KNOWN, Provider, config_of, resolve
 from motet.cli.exits import FAILED, OK, explained
 from motet.cli.screen import console
@@ -168,7 +168,7 @@ def together(setup: Setup) -> Finding:
 async def _open(setup: Setup) -> None:
     """A host in memory, whose servers are not started."""
     servers = {name: attrs.evolve(one, start="lazy") for name, one in setup.config.mcp.items()}
-    origin = Origin(setup.file, defaults=True)
+    origin = ConfigSource(setup.file, defaults=True)
     config = attrs.evolve(setup.config, state=None, mcp=servers)
     with TemporaryDirectory() as folder:
         async with hosted(origin, origin.whole(config), workspace=folder):

@@ -20,7 +20,7 @@ from motet.actors.agents.prompt import Prompt, assemble
 from motet.actors.agents.skills import SkillCatalog
 from motet.actors.agents.workspace import PromptRun, Workspace, Workspaces, mode_of, prompt_input
 from motet.actors.hosting.config import DEFAULT_AGENTS
-from motet.actors.hosting.tree import grow
+from motet.actors.hosting.tree import open_tree
 from motet.cli.exits import OK
 from motet.cli.render import visible
 from motet.cli.screen import STYLES, console
@@ -119,14 +119,12 @@ async def _tools(setup: Setup, agent: str, user: str, session: str) -> tuple[Too
     """The tools that a host gives the agent, from one in memory, so that they are the same."""
     with TemporaryDirectory() as folder:
         config = attrs.evolve(setup.config, state=None, hooks=())
-        async with grow(None, folder, config, check_messages=False, memory=None) as tree:
+        async with open_tree(None, folder, config) as parts:
             for known in setup.agents():
-                tree.registry.add(known)
+                parts.generations.registry.add(known)
             role = LOCAL.role if user == LOCAL.user else "operator"
-            who, services = Subject(agent, user, role, session), tree.services
-            return services.toolkits.current.policy.offered(
-                (who,), services.toolkits.current.catalog.specs(agent)
-            )
+            who, toolkit = Subject(agent, user, role, session), parts.generations.current
+            return toolkit.policy.offered((who,), toolkit.catalog.specs(agent))
 
 
 async def _user(setup: Setup, session: str) -> str:

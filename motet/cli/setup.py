@@ -14,7 +14,7 @@ from motet.actors.host import Host, hosted
 from motet.actors.hosting.config import (
     CONFIG_FILE,
     DEFAULT_AGENTS,
-    Origin,
+    ConfigSource,
     build_agents,
     load_config,
 )
@@ -110,7 +110,7 @@ async def opened(setup: Setup, warn: Callable[[str], None]) -> AsyncGenerator[Ho
     When nobody chose where its state is, and that place is in use or unusable, it keeps its state
     in memory and says so. Raises as ``open_host`` does.
     """
-    origin = Origin(setup.file, defaults=True)
+    origin = ConfigSource(setup.file, defaults=True)
     config = origin.whole(setup.config)
     async with AsyncExitStack() as stack:
         with starting():

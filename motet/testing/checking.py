@@ -71,10 +71,10 @@ def check_memory(host: SimulatedHost) -> None:
 
 async def _kept(host: Host) -> list[str]:
     """The sessions and runs that a host has in its memory."""
-    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
     paths = [actor.path for actor in host.actors()]
     sessions = [path for path in paths if path.startswith(SESSIONS)]
-    return [*sessions, *(f"the run {run_id}" for run_id in tree.table.runs)]
+    return [*sessions, *(f"the run {run_id}" for run_id in parts.table.runs)]
 
 
 def snapshot(host: SimulatedHost) -> Snapshot:

@@ -14,7 +14,7 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host, hosted
-from motet.actors.hosting.config import Origin
+from motet.actors.hosting.config import ConfigSource
 from motet.actors.rooms.definition import Room
 from motet.actors.rooms.opening import OpenRoom
 from motet.protocols.config import HostConfig
@@ -187,7 +187,7 @@ class HostWorld:
     async def _live(self) -> None:
         try:
             async with hosted(
-                Origin(),
+                ConfigSource(),
                 self._config,
                 tuple(self._agents.values()),
                 state=self.disk.location(),
@@ -202,9 +202,9 @@ class HostWorld:
             self.processes.host_ended()
 
     def _overhear(self, host: Host) -> None:
-        tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
-        tree.services.tracer.overhear = self.history.hear_request
-        tree.publisher.fanout.attach_everywhere(self.history.hear)
+        parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+        parts.services.tracer.overhear = self.history.hear_request
+        parts.stores.publisher.fanout.attach_everywhere(self.history.hear)
         if self._watch:
             self.loop.sim.watch(host.system)
 
@@ -221,9 +221,9 @@ class HostWorld:
         self.loop.sim.note(what)
 
     def _at_work(self) -> list[str]:
-        tree = self.host._tree  # pyright: ignore[reportPrivateUsage]
-        runs = [f"run {run.id} of {run.session}: {run.state}" for run in tree.table.runs.values()]
-        rooms = [f"room {one.name}" for one in tree.places.rooms.values() if not one.waits]
+        parts = self.host._parts  # pyright: ignore[reportPrivateUsage]
+        runs = [f"run {run.id} of {run.session}: {run.state}" for run in parts.table.runs.values()]
+        rooms = [f"room {one.name}" for one in parts.room_table.rooms.values() if not one.waits]
         return [*runs, *rooms]
 
 
@@ -243,17 +243,17 @@ async def open_room(host: Host, room: Room) -> OpenRoom:
 
 async def _settled(host: Host, limit: float) -> bool:
     """Whether all has come to rest within so many seconds."""
-    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
     with trio.move_on_after(limit):
         while True:
             await trio.testing.wait_all_tasks_blocked()
-            runs = [run for run in tree.table.runs.values() if not run.ended.is_set()]
-            idle = [one.control.idle for one in tree.places.rooms.values()]
+            runs = [run for run in parts.table.runs.values() if not run.ended.is_set()]
+            idle = [one.control.idle for one in parts.room_table.rooms.values()]
             if runs:
                 await runs[0].ended.wait()
             elif busy := [one for one in idle if not one.is_set()]:
                 await busy[0].wait()
-            elif len(tree.table.arrivals):
+            elif len(parts.table.arrivals):
                 await trio.sleep(0.01)
             else:
                 return True

@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from motet import Agent, open_host
 from motet.actors.gateway.auth import StaticTokens, token_entry
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
-from motet.actors.host import Agent, open_host
 from motet.actors.storage.tokens import new_token
 from motet.client import Client, connect
 from motet.protocols.events import InputDropped, Terminal

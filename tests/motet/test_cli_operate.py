@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from motet.actors.host import Host, hosted
-from motet.actors.hosting.config import Origin, load_config
+from motet.actors.hosting.config import ConfigSource, load_config
 from motet.cli import main
 from motet.cli.init import write_project
 from motet.cli.reloads import reload_when_changed
@@ -95,7 +95,7 @@ async def test_a_changed_file_is_seen_and_a_wrong_one_changes_nothing(here: Path
     """Given ``--watch``, when the file changes, then the host has what it says, if it is right."""
     file = here / "motet.toml"
     file.write_text(CONFIG)
-    async with hosted(Origin(file), load_config(file), state=here.parent / "st") as host:
+    async with hosted(ConfigSource(file), load_config(file), state=here.parent / "st") as host:
         before = host.configuration().hash
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reload_when_changed, file, host)

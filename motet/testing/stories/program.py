@@ -529,8 +529,8 @@ async def _reset(host: Host, session: str, principal: Principal) -> None:
 async def told(host: Host) -> None:
     """Return when all events of until now are stored and told."""
     await trio.testing.wait_all_tasks_blocked()
-    tree = host._tree  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
-    await tree.journal.settle()
+    parts = host._parts  # pyright: ignore[reportPrivateUsage]  # the harness looks inside
+    await parts.journal.settle()
 
 
 async def _alive(_host: Host) -> list[tuple[str, str]]:

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from motet import Agent
 from motet.actors.agents.registry import TTL, AgentRegistry, Resolver, model_name
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.host import Agent
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.tools.builtin.all_tools import GROUPS, builtin_tools
 from motet.actors.tools.catalog import ToolCatalog

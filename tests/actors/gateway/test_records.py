@@ -21,7 +21,7 @@ from motet.protocols.config import GatewayConfig, HostConfig, TokenConfig
 from motet.protocols.gateway import Sent
 from motet.protocols.sessions import HistoryRow
 from tests.actors.gateway.fakes import Client, connected
-from tests.actors.runs.ops import tree_of
+from tests.actors.runs.ops import parts_of
 from tests.scripted import Scripted, call, say
 
 ALICE, ROOT = new_token(), new_token()
@@ -165,7 +165,7 @@ async def test_an_admin_sees_the_configuration_without_its_secrets() -> None:
 async def test_an_admin_reads_the_end_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with talk(token=ROOT) as (host, client):
-        tail = tree_of(host).log_tail
+        tail = parts_of(host).gateway.log_tail
         tail.attach()
         host.log.info("first", detail=ALICE)
         host.log.warning("second", number=7)

@@ -21,7 +21,7 @@ from motet.protocols import gateway as wire
 from motet.protocols.errors import ConfigError
 from motet.protocols.sessions import Role
 from tests.actors.gateway.fakes import Client, FakeHost, connected, context_of, opened
-from tests.actors.runs.ops import tree_of
+from tests.actors.runs.ops import parts_of
 
 BRIDGE, PLAIN, ROOT = new_token(), new_token(), new_token()
 BRIDGES = StaticTokens(
@@ -98,12 +98,12 @@ async def test_a_token_that_another_program_revoked_ends_at_the_next_tick(
     """As the command line does, which writes beside the host."""
     async with motet.open_host(tmp_path) as host:
         made = await host.new_token("alice")
-        tree = tree_of(host)
-        context = context_of(FakeHost(), Settings(tokens=tree.tokens))
-        tree.tokens.watch(context.recheck)
+        parts = parts_of(host)
+        context = context_of(FakeHost(), Settings(tokens=parts.stores.tokens))
+        parts.stores.tokens.watch(context.recheck)
         async with writing_together(tmp_path) as transact, connected(context, made.token) as client:
-            await TokenBook(transact, tree.readers).revoke(made.info.id)
-            await tree.tokens.refresh()
+            await TokenBook(transact, parts.readers).revoke(made.info.id)
+            await parts.stores.tokens.refresh()
             assert await client.close_code() == wire.CLOSE_REVOKED
 
 

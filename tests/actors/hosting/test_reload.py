@@ -11,7 +11,7 @@ import trio
 
 import motet
 from motet import Host
-from motet.actors.hosting.tree import Tree
+from motet.actors.hosting.tree import Parts
 from motet.client import TurnedAway
 from motet.protocols.chat import JsonObject
 from motet.protocols.config import (
@@ -132,12 +132,12 @@ async def test_former_models_and_kits_are_let_go() -> None:
     async with motet.open_host(config=agents(a="x")) as host:
         for text in "yz":
             await host.reload(agents(a=text))
-        await until(lambda: len(inside(host).ground.toolkits) == 1)
+        await until(lambda: len(inside(host).generations.toolkits) == 1)
 
 
-def inside(host: Host) -> Tree:
+def inside(host: Host) -> Parts:
     """What no public call tells."""
-    return host._tree  # pyright: ignore[reportPrivateUsage]
+    return host._parts  # pyright: ignore[reportPrivateUsage]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -245,11 +245,11 @@ async def test_another_address_of_a_model_counts_for_the_next_run() -> None:
         return HostConfig(models=models, agents={"a": AgentConfig(model="openai:m")})
 
     async with motet.open_host(config=config("http://127.0.0.1:1/v1")) as host:
-        first = inside(host).ground.find("openai:m")
+        first = inside(host).generations.find("openai:m")
         await host.reload(config("http://127.0.0.1:2/v1"))
-        assert inside(host).ground.find("openai:m") is not first
+        assert inside(host).generations.find("openai:m") is not first
         assert inside(host).services.toolkits.current.generation == 1
-        await until(lambda: list(inside(host).ground.finders) == [1])
+        await until(lambda: list(inside(host).generations.finders) == [1])
 
 
 async def test_hooks_of_the_program_stay_and_those_of_the_file_change(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ async def test_tokens_of_a_gateway_change_without_a_new_address() -> None:
     token = TokenConfig(token="mtt_" + "5" * 32)
     async with motet.open_host(config=HostConfig(gateway=listen)) as host:
         url = await host.serve()
-        gateway = inside(host).gateway
+        gateway = inside(host).gateway.served
         assert gateway is not None
         await host.reload(HostConfig(gateway=attrs.evolve(listen, tokens=(token,))))
         assert gateway.settings.tokens.has_tokens()

@@ -140,7 +140,7 @@ class World:
 
     async def stop(self, user: str, session: str, way: Way, sender: str) -> None:
         principal, stop = motet.Principal(user), self.host.stop
-        live = {run.id for run in self.host._tree.table.runs.values()}  # pyright: ignore[reportPrivateUsage]
+        live = {run.id for run in self.host._parts.table.runs.values()}  # pyright: ignore[reportPrivateUsage]
         meant = [one for one in self.said if one.user == user and one.run_id in live]
         match way:
             case "everything":
@@ -159,7 +159,7 @@ class World:
         assert not report.still_running, "all clean-up here takes less than the grace"
         if way in ("everything", "session"):
             here = {one.run_id for one in meant if way == "everything" or one.session == session}
-            left = {run.id for run in self.host._tree.table.runs.values()}  # pyright: ignore[reportPrivateUsage]
+            left = {run.id for run in self.host._parts.table.runs.values()}  # pyright: ignore[reportPrivateUsage]
             assert not here & left, "what was there when the stop came has ended with it"
         if way == "newest":
             own = [one for one in self.said if one.run_id in report.stopped]

@@ -19,7 +19,7 @@ from motet.protocols.errors import NotFound
 from motet.protocols.host import Expected
 from motet.protocols.sessions import StopReport
 from motet.protocols.storage import Rows, StorageError, Transaction
-from tests.actors.runs.ops import pending, suspended, tree_of
+from tests.actors.runs.ops import parts_of, pending, suspended
 from tests.paced import Paced
 from tests.scripted import Scripted, Step, call, say
 
@@ -145,7 +145,7 @@ async def _on_its_way_to_disk(cast: Cast) -> None:
 
     cast.nursery.start_soon(submit)
     await trio.sleep(1)
-    cast.ids += [run.id for run in tree_of(cast.host).table.runs.values()]
+    cast.ids += [run.id for run in parts_of(cast.host).table.runs.values()]
     assert len(cast.ids) == 1
 
 
@@ -166,7 +166,7 @@ async def _held_while_its_sender_types(cast: Cast) -> None:
 async def _with_a_stuck_session(cast: Cast) -> None:
     await cast.go(call(("hang", {})))
     await wait_all_tasks_blocked()
-    actor = tree_of(cast.host).table.actor("s")
+    actor = parts_of(cast.host).table.actor("s")
     assert actor is not None
     actor.suspend()
     cast.nursery.start_soon(cast.later, actor.resume)

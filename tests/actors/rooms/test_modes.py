@@ -145,7 +145,7 @@ async def test_what_was_to_enter_a_turn_is_not_taken_for_the_turn() -> None:
     async with motet.open_host(agents=[agent("ann", "a")]) as host:
         first = await host.run("ann", "the turn", session="s")
         await host.run("ann", "what somebody said meanwhile", session="s")
-        tree = host._tree  # pyright: ignore[reportPrivateUsage]
-        found = await DetachedTurns(tree.store, tree.services).run_since("s", 1.0)
+        parts = host._parts  # pyright: ignore[reportPrivateUsage]
+        found = await DetachedTurns(parts.stores.sessions, parts.services).run_since("s", 1.0)
         assert found is not None
         assert found.run_id == first.run_id

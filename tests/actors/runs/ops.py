@@ -8,7 +8,7 @@ import attrs
 import trio
 
 import motet
-from motet.actors.hosting.tree import Tree
+from motet.actors.hosting.tree import Parts
 from motet.protocols.approvals import ApprovalInfo, ApprovalsConfig
 from motet.protocols.config import HostConfig
 from motet.protocols.events import AnyEvent
@@ -90,9 +90,9 @@ async def told(host: motet.Host, session: str) -> list[AnyEvent]:
     return [record.event for record in await host.events.read(f"session:{session}", 0)]
 
 
-def tree_of(host: motet.Host) -> Tree:
+def parts_of(host: motet.Host) -> Parts:
     """What is behind a host, for what cannot be seen or done from outside."""
-    return host._tree  # pyright: ignore[reportPrivateUsage]
+    return host._parts  # pyright: ignore[reportPrivateUsage]
 
 
 def state(path: Path) -> Path:

@@ -17,7 +17,7 @@ from motet.protocols.approvals import ApprovalAnswered, ApprovalInfo, ApprovalsC
 from motet.protocols.chat import ToolMessage
 from motet.protocols.config import HostConfig
 from motet.protocols.events import ApprovalResolved, Terminal
-from tests.actors.runs.ops import tree_of
+from tests.actors.runs.ops import parts_of
 from tests.scripted import Scripted, call, say
 
 CALLS = ("a", "b", "c")
@@ -73,7 +73,7 @@ class World:
             case "allow" | "deny":
                 await self.answer(host, info, allow=step.what == "allow")
             case "expire":
-                desk = tree_of(host).services.pending_approvals  # no clock here can be moved on
+                desk = parts_of(host).services.pending_approvals  # no clock here can be moved on
                 if info.id in desk.deadlines:
                     desk.deadlines[info.id] = trio.current_time()
                     desk.news.set()

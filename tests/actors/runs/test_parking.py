@@ -27,12 +27,12 @@ from tests.actors.runs.ops import (
     PATIENT,
     ended,
     ops,
+    parts_of,
     pending,
     rows,
     state,
     suspended,
     told,
-    tree_of,
 )
 from tests.scripted import Scripted, call, say
 
@@ -186,7 +186,7 @@ async def test_a_run_that_ends_its_host_again_and_again_is_left_alone(tmp_path: 
         result = await host.run(before.agent, "go", session="s", check=False)
     async with motet.open_host(state(tmp_path)) as host:
         # As if three hosts had ended while they took it up.
-        suspended_runs = tree_of(host).suspended_runs
+        suspended_runs = parts_of(host).suspended_runs
         await host.approve(result.approvals[0], "allow-once")
         for _ in range(MOST_RESUMED):
             assert await suspended_runs.approvals.ask(ResumeRun(result.run_id)) is not None

@@ -16,7 +16,7 @@ from motet.protocols.chat import AssistantMessage
 from motet.protocols.sessions import Ack
 from motet.protocols.storage import Rows, StorageError, Transaction
 from motet.runtime import ActorDead
-from tests.actors.runs.ops import ended, tree_of
+from tests.actors.runs.ops import ended, parts_of
 from tests.scripted import Scripted, say
 
 AGENT = "a"
@@ -96,7 +96,7 @@ async def test_who_comes_while_the_session_is_ending_is_acknowledged_and_answere
 
         await answer(host, (await submit(host)).run_id)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(tree_of(host).router.ask, Retire("s"))
+            nursery.start_soon(parts_of(host).router.ask, Retire("s"))
             await trio.sleep(0.1)
             began = trio.current_time()
             ack = await submit(host)
@@ -110,11 +110,11 @@ async def test_what_a_retired_session_was_told_of_is_begun_by_the_next(
 ) -> None:
     async with motet.open_host(agents=[agent("one", "two")]) as host:
         await answer(host, (await submit(host)).run_id)
-        actor = tree_of(host).table.actor("s")
+        actor = parts_of(host).table.actor("s")
         assert actor is not None
         actor.suspend()
         ack = await submit(host)
-        await tree_of(host).router.ask(Retire("s"))
+        await parts_of(host).router.ask(Retire("s"))
         assert await answer(host, ack.run_id) == "two"
     del autojump_clock
 

@@ -85,7 +85,7 @@ def test_who_comes_while_a_session_is_put_to_rest_is_answered_after_it() -> None
 
 
 def opened(host: Host, session: str = "s") -> ActorRef[SessionMessage] | None:
-    return host._tree.table.opened(session)  # pyright: ignore[reportPrivateUsage]
+    return host._parts.table.opened(session)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from motet.actors.host import Agent, open_host
+from motet import Agent, open_host
 from motet.actors.storage.connection import Connection
 from motet.actors.storage.location import DATABASE_FILE
 from motet.protocols.errors import NotFound

@@ -10,7 +10,7 @@ import motet
 from motet.actors.storage.tokens import digest
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.sessions import Principal
-from tests.actors.runs.ops import tree_of
+from tests.actors.runs.ops import parts_of
 
 
 async def test_a_token_is_shown_once_and_only_its_digest_is_on_disk(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ async def test_a_token_outlives_its_host_and_a_revoked_one_is_found_by_nobody(
         assert await host.revoke_token(lost.info.id) == gone
     async with motet.open_host(tmp_path) as host:
         assert len(await host.tokens()) == 2
-        book = tree_of(host).tokens  # what a gateway looks in
+        book = parts_of(host).stores.tokens  # what a gateway looks in
         assert book.find(digest(kept.token), 0.0) == Principal("alice", "operator")
         assert book.find(digest(lost.token), 0.0) is None
         assert not book.impersonates(digest(lost.token), 0.0)
@@ -51,7 +51,7 @@ async def test_a_token_outlives_its_host_and_a_revoked_one_is_found_by_nobody(
 async def test_a_token_ends_when_it_expires() -> None:
     async with motet.open_host() as host:
         made = await host.new_token("alice", expires=4_000_000_000.0)
-        book = tree_of(host).tokens
+        book = parts_of(host).stores.tokens
         assert book.find(digest(made.token), 3_999_999_999.0) == Principal("alice", "operator")
         assert book.find(digest(made.token), 4_000_000_000.0) is None
 
@@ -59,7 +59,7 @@ async def test_a_token_ends_when_it_expires() -> None:
 async def test_whoever_watches_is_told_of_each_change() -> None:
     told: list[int] = []
     async with motet.open_host() as host:
-        book = tree_of(host).tokens
+        book = parts_of(host).stores.tokens
         leave = book.watch(lambda: told.append(len(told)))
         made = await host.new_token("alice")
         await host.tokens()

@@ -10,7 +10,7 @@ import re
 from motet.actors.agents.prompt import CachedPrompt, PromptCache, PromptInput
 from motet.actors.gateway.streams import Streams, Subscription
 from motet.actors.hosting import wiring as equipment
-from motet.actors.hosting.records import Records
+from motet.actors.hosting.access import Access
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories
@@ -31,19 +31,19 @@ __all__ = ["MUTANTS"]
 def _find_sessions_by_name() -> list[Patch]:
     """Whoever knows the name of a session has it."""
 
-    async def owned(records: Records, session: str, principal: Principal) -> SessionInfo | None:
-        return await records._tree.store.ask(GetSession(session))
+    async def owned(access: Access, session: str, principal: Principal) -> SessionInfo | None:
+        return await access._sessions.ask(GetSession(session))
 
-    return [(Records, "_owned_session", owned)]
+    return [(Access, "find_session", owned)]
 
 
 def _show_errors_by_id() -> list[Patch]:
     """Whoever knows the id of a stored error may read it."""
 
-    async def is_ours(records: Records, session: str, principal: Principal) -> bool:
+    async def is_ours(access: Access, session: str, principal: Principal) -> bool:
         return True
 
-    return [(Records, "_is_ours", is_ours)]
+    return [(Access, "sees_session", is_ours)]
 
 
 def _tell_models_of_any_error() -> list[Patch]:
