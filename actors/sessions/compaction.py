@@ -1,4 +1,4 @@
-"""Has a conversation summarised: during a run when the window fills up, and after a run.
+"""Compacts a session in the background: summarises old history after a run, off the critical path.
 
 Invariants: nothing here raises but a cancellation, and nobody waits for it who waits for a reply;
 a session is summarised by one at a time; a model that fails leaves a summary made of the rows; a
@@ -7,7 +7,7 @@ summary that comes too late, after a reset or another one, is not stored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import attrs
@@ -29,12 +29,10 @@ from motet.actors.transcript.summary import DEADLINE, one_line, summary_of, summ
 from motet.actors.transcript.window import (
     Compacting,
     ContextWindow,
-    Plan,
     cut,
     due_after_run,
     request_before,
 )
-from motet.protocols.chat import ChatMessage
 from motet.protocols.events import SessionCompacted
 from motet.protocols.models import ModelRequest, ModelResponse
 from motet.protocols.sessions import (
@@ -65,33 +63,17 @@ async def ask_for_summary(ask: AskModel, request: ModelRequest) -> ModelResponse
     return None
 
 
-async def compact(
-    view: ContextWindow,
-    plan: Plan,
-    rows: Sequence[ChatMessage],
-    around: int,
-    model: str,
-    ask: AskModel,
-) -> ContextWindow:
-    """Carry out a compaction during a run: the view after it, which may be no shorter.
-
-    Cancelled, it leaves the view as it was.
-    """
-    response = await ask_for_summary(ask, plan.request(model))
-    return view.compacted(plan, response, rows, around)
-
-
 @attrs.frozen
-class Afterwards:
-    """What a summary after a run needs to know of it.
+class SummaryTask:
+    """Everything that a summary of a session needs, apart from its rows.
 
     Attributes:
         model: the provider's own name of the agent's model.
         view: the run's last view: its window, settings and calibration count.
         around: estimated tokens of system prompt and tools.
         flush: writes memory files first; None for an agent without memory.
-        allowed: whether so many rows may be summarised, in so many tokens.
-        told: of the summary that stands for so many rows.
+        allowed: asks the hooks, with the number of rows and their tokens.
+        stored: called with the number of rows and their summary.
     """
 
     model: str
@@ -100,10 +82,10 @@ class Afterwards:
     around: int = 0
     flush: Flush | None = None
     allowed: Callable[[int, int], Awaitable[bool]] | None = None
-    told: Callable[[int, str], None] | None = None
+    stored: Callable[[int, str], None] | None = None
 
     def tokens(self, context: SessionContext) -> int:
-        """What the next run would send."""
+        """The size of the next run's request."""
         view = replace(
             self.view,
             history=context.rows,
@@ -115,56 +97,53 @@ class Afterwards:
 
 
 @attrs.define
-class Summariser:
-    """Summarises one session after its runs; it belongs to the session's actor.
-
-    ``busy``: it is at work, and the session must not be put to sleep.
-    """
+class SessionSummariser:
+    """Summarises one session after its runs; it belongs to the session's actor."""
 
     session: str
     store: ActorRef[SessionStoreMessage]
     busy: bool = False
 
-    async def after_run(self, about: Afterwards) -> StoreSummary | None:
-        """Summarise if that is due; what was stored, if anything.
+    async def after_run(self, task: SummaryTask) -> StoreSummary | None:
+        """Summarise if that is due; the stored summary, if any.
 
-        Does nothing while one is being made: the next run looks again.
+        Does nothing while another summary is being made: the next run checks again.
         """
         if self.busy:
             return None
         self.busy = True
         try:
-            return await self._summarise(about)
+            return await self._summarise(task)
         except Exception as error:
             _log.warning("session not summarised", session=self.session, exc_info=error)
             return None
         finally:
             self.busy = False
 
-    async def _summarise(self, about: Afterwards) -> StoreSummary | None:
-        context, view = await self.store.ask(LoadContext(self.session)), about.view
-        tokens = about.tokens(context)
+    async def _summarise(self, task: SummaryTask) -> StoreSummary | None:
+        context, view = await self.store.ask(LoadContext(self.session)), task.view
+        tokens = task.tokens(context)
         if not due_after_run(len(context.rows), tokens, view.window, view.compacting):
             return None
         at = cut(context.rows, view.compacting)
-        if at is None or (about.allowed and not await about.allowed(at, tokens)):
+        if at is None or (task.allowed and not await task.allowed(at, tokens)):
             return None
-        if about.flush is not None and not context.flushed and await about.flush(context):
+        if task.flush is not None and not context.flushed and await task.flush(context):
             await self.store.ask(MarkFlushed(self.session, context.start_pos))
-        text = await _summary(about, context, at)
+        text = await _summary(task, context, at)
         to = context.start_pos + at
         summary = StoreSummary(self.session, context.start_pos, to, text)
         if not await self.store.ask(summary):
             return None
-        if about.told:
-            about.told(at, text)
+        if task.stored:
+            task.stored(at, text)
         return summary
 
 
-async def _summary(about: Afterwards, context: SessionContext, at: int) -> str:
+async def _summary(task: SummaryTask, context: SessionContext, at: int) -> str:
     covered = context.rows[:at]
-    request = summary_request(about.model, covered, context.summary, about.view.window)
-    text = summary_of(await ask_for_summary(about.ask, request), covered, context.summary)
+    request = summary_request(task.model, covered, context.summary, task.view.window)
+    text = summary_of(await ask_for_summary(task.ask, request), covered, context.summary)
     open_request = request_before(context.rows, at)
     if open_request is None:
         return text
@@ -172,20 +151,17 @@ async def _summary(about: Afterwards, context: SessionContext, at: int) -> str:
     return f"{text}\n\nThe rows that follow belong to this request: {asked}"
 
 
-# What is done for a session when no run has to wait for it: a summary of what is long gone by.
-
-
 AT_ONCE = Compacting(rows=1)
-"""For a compaction that somebody asked for: whatever there is to win."""
+"""For a compaction on request: as much as possible."""
 
 
 @attrs.frozen
-class Chore:
-    """A summary to be made on behalf of a run, or of a person who wants one.
+class CompactionJob:
+    """A summary on behalf of a run, or of a person who asked for one.
 
     Attributes:
         around: estimated tokens of the system prompt and the tools.
-        turn: of the run that pays for it; None: nobody's limits are asked.
+        turn: of the run that pays for it; None: no limits apply.
     """
 
     run: Run
@@ -195,36 +171,38 @@ class Chore:
     turn: Turn | None = None
 
     @classmethod
-    def after(cls, runner: TurnRunner) -> Chore:
+    def after_run(cls, runner: TurnRunner) -> CompactionJob:
         thinker = runner.thinker
         return cls(runner.run, thinker.view, thinker.around, thinker.prepared, runner.turn)
 
     @classmethod
-    def at_once(cls, run: Run, prepared: Workspace) -> Chore:
+    def on_request(cls, run: Run, prepared: Workspace) -> CompactionJob:
         return cls(run, ContextWindow(window=run.agent.window, compacting=AT_ONCE), 0, prepared)
 
 
-async def tidy(chore: Chore, services: Services, summariser: Summariser) -> SessionCompacted | None:
-    """Summarise a session if it has become too long; which rows, if any were.
+async def compact_session(
+    job: CompactionJob, services: Services, summariser: SessionSummariser
+) -> SessionCompacted | None:
+    """Summarise a session if it has become too long; the rows that have a summary now, if any.
 
-    Raises nothing but a cancellation. What it costs is a part of the run's trace.
+    Raises nothing but a cancellation. The requests are a part of the run's trace.
     """
-    run, hooks = chore.run, RunHooks(chore.run, services.hooks)
+    run, hooks = job.run, RunHooks(job.run, services.hooks)
     model = run.model_name
     trace = services.tracer.beside(
         run.id, "summary", session=run.session, agent=run.agent.name, user=run.principal.user
     )
     with trace:
-        about = Afterwards(
+        task = SummaryTask(
             model.partition(":")[2] or model,
-            services.models.asking(model, trace, "summary", chore.turn),
-            chore.view,
-            chore.around,
-            _flush(chore, services, trace) if _may_flush(run, services) else None,
+            services.models.asking(model, trace, "summary", job.turn),
+            job.view,
+            job.around,
+            _flush(job, services, trace) if _may_flush(run, services) else None,
             hooks.compact,
             hooks.compacted,
         )
-        done = await summariser.after_run(about)
+        done = await summariser.after_run(task)
     if done is None:
         return None
     event = SessionCompacted(done.start_pos, done.next_pos - 1)
@@ -233,17 +211,17 @@ async def tidy(chore: Chore, services: Services, summariser: Summariser) -> Sess
 
 
 def _may_flush(run: Run, services: Services) -> bool:
-    """Whether the run may write files of memory by itself: nobody is there to be asked."""
+    """Whether policy lets the run write memory files without asking: no person is there."""
     rulings = (
         services.toolkits.of(run).policy.ruling(run.subjects, tool) for tool in memory_tools()
     )
     return run.agent.memory and all(ruling.effect == "allow" for ruling in rulings)
 
 
-def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
-    """Writes what would be forgotten to the files of the agent's memory, in its workspace."""
-    run, model = chore.run, chore.run.model_name
-    ask: AskModel = services.models.asking(model, trace, "flush", chore.turn)
+def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
+    """Writes memory files in the agent's workspace, before the rows are summarised away."""
+    run, model = job.run, job.run.model_name
+    ask: AskModel = services.models.asking(model, trace, "flush", job.turn)
     context = Context[object](
         deps=run.deps,
         run_id=run.id,
@@ -251,13 +229,13 @@ def _flush(chore: Chore, services: Services, trace: RunTrace) -> Flush:
         agent=run.agent.name,
         principal=run.principal,
         call_id="",
-        workspace=chore.prepared.workspace,
+        workspace=job.prepared.workspace,
     )
     occasion = PromptRun(
         agent=run.agent.name,
         instructions=run.agent.instructions,
         profile=run.agent.profile,
-        prepared=chore.prepared,
+        prepared=job.prepared,
         today=services.today(),
         session=run.session,
         user=run.principal.user,

@@ -17,7 +17,7 @@ from motet.actors.runs.queue_rules import wakes
 from motet.actors.runs.run import Run
 from motet.actors.runs.runner import TurnRunner
 from motet.actors.runs.services import Services
-from motet.actors.sessions.compaction import Chore, Summariser, tidy
+from motet.actors.sessions.compaction import CompactionJob, SessionSummariser, compact_session
 from motet.actors.transcript.grammar import close_calls, stopped_row
 from motet.protocols import events
 from motet.protocols.approvals import Resumption
@@ -61,7 +61,7 @@ class Session(Actor[SessionMessage]):
         self.slot = services.table.slot(key)
         self.services = services
         self.end: SessionEnd | None = None  # what to say at its end; an idle one keeps no run
-        self.summariser = Summariser(key, services.store)
+        self.summariser = SessionSummariser(key, services.store)
         self._alarm = inf
 
     async def on_start(self) -> None:
@@ -106,7 +106,7 @@ class Session(Actor[SessionMessage]):
             self._drop_steering(run)
         self._pump()
         if runner.thinker.is_long and run.caller is None:  # a child's session has no next run
-            self.start_soon(self._tidy, Chore.after(runner))
+            self.start_soon(self._compact, CompactionJob.after_run(runner))
 
     def _drop_steering(self, ended: Run) -> None:
         """What its sender had enter a run that was stopped is stopped with it."""
@@ -145,13 +145,13 @@ class Session(Actor[SessionMessage]):
         prepared = await self.services.toolkits.current.workspaces.prepare(
             run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
         )
-        return await self._tidy(Chore.at_once(run, prepared))
+        return await self._compact(CompactionJob.on_request(run, prepared))
 
-    async def _tidy(self, chore: Chore) -> SessionCompacted | None:
+    async def _compact(self, job: CompactionJob) -> SessionCompacted | None:
         slot = self.slot
         slot.chores += 1
         try:
-            done = await tidy(chore, self.services, self.summariser)
+            done = await compact_session(job, self.services, self.summariser)
             if done is not None:
                 slot.tokens = None  # as short as it is now, nobody has counted it
             return done

@@ -10,7 +10,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.sessions.compaction import Afterwards, Summariser
+from motet.actors.sessions.compaction import SessionSummariser, SummaryTask
 from motet.actors.storage.location import Location
 from motet.actors.transcript.grammar import with_unique_ids
 from motet.actors.transcript.history import MISSING, Calibration, estimate, last_turns, repair
@@ -320,8 +320,8 @@ async def _write_start(store: Store, given: Given) -> int:
 
 async def _summarise(store: Store, how: Compacting) -> FakeModel:
     model = FakeModel()
-    about = Afterwards("m", model, ContextWindow(compacting=how))
-    await Summariser("s", store.ref).after_run(about)
+    about = SummaryTask("m", model, ContextWindow(compacting=how))
+    await SessionSummariser("s", store.ref).after_run(about)
     return model
 
 
@@ -360,8 +360,8 @@ async def _added_during(store: Store, given: Given) -> Facts:
         return ModelResponse("This is what was said.")
 
     how = Compacting(keep_rows=keep, keep_share=0)
-    await Summariser("s", store.ref).after_run(
-        Afterwards("m", meanwhile, ContextWindow(compacting=how))
+    await SessionSummariser("s", store.ref).after_run(
+        SummaryTask("m", meanwhile, ContextWindow(compacting=how))
     )
     rows = len((await _shown(store)).rows)
     return {"good": f"{rows} rows stay ({keep} + {rows - keep})", "upstream": None}
@@ -388,6 +388,6 @@ async def _flushed(store: Store, given: Given) -> Facts:
         ran.append(True)
         return True
 
-    about = Afterwards("m", FakeModel(), ContextWindow(), flush=note)
-    await Summariser("s", store.ref).after_run(about)
+    about = SummaryTask("m", FakeModel(), ContextWindow(), flush=note)
+    await SessionSummariser("s", store.ref).after_run(about)
     return {"run": bool(ran)}

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from motet.actors.sessions.compaction import Afterwards, Flush, Summariser, compact
+from motet.actors.sessions.compaction import Flush, SessionSummariser, SummaryTask, ask_for_summary
 from motet.actors.storage.location import Location
 from motet.actors.transcript.window import Compacting, ContextWindow
 from motet.protocols.chat import UserMessage
@@ -59,15 +59,15 @@ async def shown(store: Store) -> SessionContext:
     return await store.ref.ask(LoadContext("s"))
 
 
-def after(ask: Slow, flush: Flush | None = None, view: ContextWindow = SOON) -> Afterwards:
-    return Afterwards("m", ask, view, flush=flush)
+def after(ask: Slow, flush: Flush | None = None, view: ContextWindow = SOON) -> SummaryTask:
+    return SummaryTask("m", ask, view, flush=flush)
 
 
 async def test_a_long_session_is_summarised_and_nothing_of_it_is_lost(location: Location) -> None:
     async with open_store(location) as store:
         await talk(store, "r1", "ua" * 10)
         model = Slow()
-        assert await Summariser("s", store.ref).after_run(after(model))
+        assert await SessionSummariser("s", store.ref).after_run(after(model))
         now = await shown(store)
         assert now == SessionContext(15, model.text, rows_of("ua" * 10)[14:])
         assert len(await store.ref.ask(ReadHistory("s"))) == 20
@@ -79,7 +79,7 @@ async def test_a_short_session_is_left_alone(location: Location) -> None:
     async with open_store(location) as store:
         await talk(store, "r1", "ua" * 4)
         model = Slow()
-        assert not await Summariser("s", store.ref).after_run(after(model))
+        assert not await SessionSummariser("s", store.ref).after_run(after(model))
         assert model.requests == []
 
 
@@ -89,7 +89,7 @@ async def test_a_session_that_fills_the_window_is_summarised_however_few_rows(
     async with open_store(location) as store:
         await store.accept("r1")
         await store.ref.ask(FinishRun("r1", "completed", rows_of("ua" * 5, size=900)))
-        assert await Summariser("s", store.ref).after_run(
+        assert await SessionSummariser("s", store.ref).after_run(
             after(Slow(), view=ContextWindow(window=3_000))
         )
         assert len((await shown(store)).rows) == 4
@@ -99,7 +99,7 @@ async def test_the_next_summary_is_told_the_one_before_and_only_what_came_since(
     location: Location,
 ) -> None:
     async with open_store(location) as store:
-        summariser, model = Summariser("s", store.ref), Slow()
+        summariser, model = SessionSummariser("s", store.ref), Slow()
         await talk(store, "r1", "ua" * 10)
         await summariser.after_run(after(model))
         await talk(store, "r2", "ua" * 10)
@@ -113,7 +113,7 @@ async def test_the_next_summary_is_told_the_one_before_and_only_what_came_since(
 async def test_one_at_a_time(location: Location) -> None:
     async with open_store(location) as store, trio.open_nursery() as nursery:
         await talk(store, "r1", "ua" * 10)
-        summariser, model = Summariser("s", store.ref), Slow(wait=True)
+        summariser, model = SessionSummariser("s", store.ref), Slow(wait=True)
         nursery.start_soon(summariser.after_run, after(model))
         await wait_all_tasks_blocked()
         assert summariser.busy
@@ -132,7 +132,7 @@ async def test_rows_that_arrive_meanwhile_stay_and_a_reset_meanwhile_wins(
             before = await shown(store)
             model = Slow(wait=True)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(Summariser("s", store.ref).after_run, after(model))
+                nursery.start_soon(SessionSummariser("s", store.ref).after_run, after(model))
                 await wait_all_tasks_blocked()
                 await talk(store, f"late {reset}", "ua")
                 if reset:
@@ -152,14 +152,14 @@ async def test_a_model_that_fails_leaves_a_summary_of_the_rows_themselves(
         await store.accept("r1")
         rows = (UserMessage("look at /etc/hosts for me"), *rows_of("a" + "ua" * 10))
         await store.ref.ask(FinishRun("r1", "completed", rows))
-        assert await Summariser("s", store.ref).after_run(after(Slow("")))
+        assert await SessionSummariser("s", store.ref).after_run(after(Slow("")))
         assert "/etc/hosts" in (await shown(store)).summary
 
 
 async def test_the_model_has_two_minutes(location: Location, autojump_clock: MockClock) -> None:
     async with open_store(location) as store:
         await talk(store, "r1", "ua" * 10)
-        assert await Summariser("s", store.ref).after_run(after(Slow(wait=True)))
+        assert await SessionSummariser("s", store.ref).after_run(after(Slow(wait=True)))
         assert trio.current_time() == pytest.approx(120, abs=1)
 
 
@@ -173,7 +173,7 @@ async def test_a_flush_comes_first_and_once_in_a_cycle_also_in_the_first(
         return len(seen) > 1
 
     async with open_store(location) as store:
-        summariser = Summariser("s", store.ref)
+        summariser = SessionSummariser("s", store.ref)
         await talk(store, "r1", "ua" * 10)
         await store.database.execute(
             "CREATE TRIGGER full BEFORE INSERT ON summaries BEGIN SELECT raise(ABORT, 'full'); END"
@@ -193,7 +193,7 @@ async def test_one_long_turn_leaves_its_request_in_the_summary(location: Locatio
         await store.accept("r1")
         rows = (UserMessage("count the stars"), *rows_of("uctctctctctcta")[1:])
         await store.ref.ask(FinishRun("r1", "completed", rows))
-        assert await Summariser("s", store.ref).after_run(after(Slow()))
+        assert await SessionSummariser("s", store.ref).after_run(after(Slow()))
         assert (await shown(store)).summary.endswith("request: count the stars")
 
 
@@ -202,7 +202,7 @@ async def test_a_compaction_during_a_run_goes_on_without_the_model() -> None:
     view = ContextWindow(window=4_000)
     plan = view.plan(view.prepare(rows), rows)
     assert plan is not None
-    told = await compact(view, plan, rows, 0, "m", Slow())
+    told = view.compacted(plan, await ask_for_summary(Slow(), plan.request("m")), rows, 0)
     assert told.summary == "They talked about tea."
-    alone = await compact(view, plan, rows, 0, "m", Slow(""))
+    alone = view.compacted(plan, await ask_for_summary(Slow(""), plan.request("m")), rows, 0)
     assert "no model wrote it" in alone.summary
