@@ -1,7 +1,7 @@
-"""A client of a gateway, on Trio: it reconnects, resumes, and says nothing twice.
+"""A client of a gateway, on Trio: it reconnects, resumes, and sends nothing twice.
 
-Reading order: ``machine`` (the protocol, without I/O) with ``following`` (one stream) and
-``requests``; then ``client`` (the calls), ``connection`` and ``link`` (the tasks and the socket).
+Reading order: ``states`` (the tables), ``machine`` (the protocol, without I/O) with ``requests``,
+then ``client`` (the calls) and ``link`` (one connection).
 """
 
 from motet.client.client import Change, Client, Events, Offline, Online, connect

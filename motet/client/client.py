@@ -1,7 +1,7 @@
-"""A client of a gateway: calls and streams that outlive their connections. The Trio shell.
+"""A client of a gateway: calls and streams that outlive their connections.
 
-What is said and understood is in ``machine``; here are the tasks: one that connects, and for each
-connection one that reads and one that writes. A slow reader of a stream makes none of them wait.
+The Trio shell around :mod:`.machine`, which has the protocol. One task connects; each connection
+has one that reads and one that writes. A slow reader of a stream makes none of them wait.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class ReconnectDelay:
 R = TypeVar("R")
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _MaybeCommand(msgspec.Struct, frozen=True):
     command: str | None = None
 
 
 @attrs.frozen
 class Online:
     """There is a connection. ``restarted``: the host was restarted since the last one, so that
-    what is shown of an unfinished message means nothing any more.
+    parts of unfinished messages are void.
     """
 
     server: wire.ServerInfo
@@ -74,7 +74,7 @@ class Online:
 
 @attrs.frozen
 class Offline:
-    """There is none; the next is tried in ``retry_in`` seconds, or never if that is None."""
+    """There is no connection. ``retry_in``: seconds until the next attempt; None: never."""
 
     reason: str
     retry_in: float | None
@@ -86,9 +86,9 @@ Change: TypeAlias = Online | Offline
 class Events:
     """Iterate the events of one stream; one task at a time. Made by :meth:`Client.stream`.
 
-    Each numbered event comes once and in order, whatever becomes of the connection. A ``Gap`` says
-    that the host no longer has the events ``start`` to ``end``: read :meth:`Client.history`. A
-    cancelled ``anext`` loses nothing. The last event is followed by the error that ended it.
+    Each numbered event comes once and in order, also over several connections. A ``Gap`` says that
+    the host no longer has the events ``start`` to ``end``: read :meth:`Client.history`. A cancelled
+    ``anext`` loses nothing. After the last event, the error that ended the stream is raised.
     """
 
     def __init__(self, machine: Machine, stream: str, after: int | None, capacity: int) -> None:
@@ -99,7 +99,7 @@ class Events:
 
     @property
     def last(self) -> int | None:
-        """Number of the last numbered event that was given: what a later ``after`` is."""
+        """Number of the last numbered event: the ``after`` of a later :meth:`Client.stream`."""
         return self._last
 
     @property
@@ -119,7 +119,7 @@ class Events:
             await self._more()
 
     async def begin(self) -> None:
-        """Wait until the host has said where the stream stands."""
+        """Wait until the host has reported the stream's state."""
         while not self._following.begun:
             await self._more()
         if self._last is None:
@@ -136,21 +136,27 @@ class Events:
 
 
 class Client:
-    """A client that comes back. Made by :func:`connect`.
+    """A client that reconnects. Made by :func:`connect`.
 
     While there is no connection calls wait for the next one; bound them with trio's timeouts. A
-    call that is cancelled may have been carried out, unless it was not sent yet. What was sent and
-    not answered is sent again, where a key or its nature makes that harmless; the other calls raise
+    cancelled call may have been carried out, unless it was not sent yet. Unanswered requests are
+    sent again if a key or their nature makes that harmless; other calls raise
     :class:`ConnectionLost`. All raise :class:`RequestFailed` for an answer that is an error, and
-    :class:`TurnedAway` when the gateway does not want this client any more.
+    :class:`TurnedAway` when the gateway refuses this client for good.
     """
 
-    def __init__(self, machine: Machine, dial: Dial, on_change: Callable[[Change], None]) -> None:
-        self._machine = machine
+    def __init__(
+        self,
+        info: wire.ClientInfo,
+        token: str | None,
+        as_user: str | None,
+        dial: Dial,
+        on_change: Callable[[Change], None],
+    ) -> None:
+        self._sending = trio.Event()
+        self._machine = Machine(info, token, self._wake_writer, as_user)
         self._dial = dial
         self._on_change = on_change
-        self._sending = trio.Event()
-        machine.stirred = self._stir
 
     def __repr__(self) -> str:
         server = self._machine.server
@@ -158,14 +164,14 @@ class Client:
 
     @property
     def server(self) -> wire.Connected | None:
-        """What the host said when it let us in; None while there is no connection."""
+        """The host's answer to ``connect``; None while there is no connection."""
         return self._machine.server
 
     # -- calls -----------------------------------------------------------------------------------
 
     async def call(self, method: str, /, **params: object) -> object:
-        """Any method of the protocol; its result as plain data. Parameters that are None are left
-        out.
+        """Call any method of the protocol; its result as plain data. Parameters that are None are
+        omitted.
         """
         given = {name: value for name, value in params.items() if value is not None}
         return await self._call(method, given)
@@ -191,47 +197,47 @@ class Client:
         sender: str = "",
         key: str | None = None,
     ) -> wire.Sent | wire.CommandAnswer:
-        """Say something to a session. When it returns, the input is on disk, once.
+        """Send a text to a session. When it returns, the input is on disk, once.
 
-        ``key``: a text with a key that was sent before is not taken again; a fresh one by default.
-        ``mode``: what becomes of it if the session is at work; None: as the session is set.
-        ``sender``: who said it, in a group that a bridge speaks for.
+        ``key``: idempotency key, a fresh one by default; a text with a key that was used before is
+        not accepted again. ``mode``: queue mode while the session is at work; None: the session's.
+        ``sender``: the author, in a group that a bridge speaks for.
         """
         key = key or secrets.token_hex(16)
-        said = {"session": session, "text": text, "agent": agent, "mode": mode, "sender": sender}
-        result = await self.call("chat.send", **said, key=key)
-        is_command = _of(result, _Said).command is not None
+        given = {"session": session, "text": text, "agent": agent, "mode": mode, "sender": sender}
+        result = await self.call("chat.send", **given, key=key)
+        is_command = _of(result, _MaybeCommand).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, wire.Sent)
 
     async def post(
         self, room: str, text: str, *, key: str | None = None
     ) -> Posted | wire.CommandAnswer:
-        """Say something in a room; as :meth:`send` does in a session."""
+        """Send a text to a room, as :meth:`send` does to a session."""
         key = key or secrets.token_hex(16)
         result = await self.call("rooms.post", room=room, text=text, key=key)
-        is_command = _of(result, _Said).command is not None
+        is_command = _of(result, _MaybeCommand).command is not None
         return _of(result, wire.CommandAnswer) if is_command else _of(result, Posted)
 
     async def rooms(self) -> tuple[RoomInfo, ...]:
-        """Those that the user may see, by name."""
+        """The rooms that the user may see, by name."""
         return _of(await self.call("rooms.list"), RoomsList).rooms
 
     async def create_room(
         self, name: str, plan: RoomPlan, *, people: tuple[str, ...] = ()
     ) -> RoomInfo:
-        """A room of one's own, with these ``people``; its name is ``name`` and something more."""
+        """Make a room of the user, open to ``people``; its name is ``name`` and a suffix."""
         made = await self.call("rooms.create", name=name, people=people, **asdict(plan))
         return _of(made, RoomInfo)
 
     async def change_room(self, room: str, change: RoomChange) -> RoomInfo:
-        """Change a room of one's own: its people at once, all else from its next round on."""
+        """Change a room of the user: its people at once, all else from its next round on."""
         changes = {name: value for name, value in asdict(change).items() if value is not UNSET}
         return _of(await self._call("rooms.set", {"room": room, **changes}), RoomInfo)
 
     async def room_history(
         self, room: str, *, before: int | None = None, limit: int = 50
     ) -> RoomsHistory:
-        """A page of what was said in a room, as :meth:`history` is of a session."""
+        """A page of a room's messages, as :meth:`history` is of a session."""
         result = await self.call("rooms.history", room=room, before=before, limit=limit)
         return _of(result, RoomsHistory)
 
@@ -244,8 +250,8 @@ class Client:
         all: bool = False,
         grace: float = 5.0,
     ) -> StopReport:
-        """End one run, those of a session or a room, or all. Returns when they have ended, or after
-        ``grace`` seconds with those that still clean up.
+        """Stop one run, the runs of a session or a room, or all. Returns when they have ended, or
+        after ``grace`` seconds with the names of those that still clean up.
         """
         result = await self.call(
             "runs.stop",
@@ -279,7 +285,7 @@ class Client:
         state: ApprovalState | None = None,
         limit: int = 50,
     ) -> tuple[ApprovalInfo, ...]:
-        """Calls that wait for a person, or did, newest first; ``room``: in one of one's own."""
+        """Approvals, pending and answered, newest first; ``room``: one of the user's own."""
         which = {"session": session, "room": room, "state": state}
         result = await self.call("approvals.list", **which, limit=limit)
         return _of(result, ApprovalsList).approvals
@@ -291,13 +297,13 @@ class Client:
         return _of(await self.call("status"), HostStatus)
 
     async def sessions(self, *, limit: int = 50, cursor: float | None = None) -> wire.SessionsList:
-        """A page of them, newest first."""
+        """A page of sessions, newest first."""
         return _of(await self.call("sessions.list", limit=limit, cursor=cursor), wire.SessionsList)
 
     async def history(
         self, session: str, *, before: int | None = None, limit: int = 50
     ) -> wire.SessionsHistory:
-        """A page of rows in order, the newest ones before position ``before``."""
+        """A page of rows in order: the newest before position ``before``."""
         result = await self.call("sessions.history", session=session, before=before, limit=limit)
         return _of(result, wire.SessionsHistory)
 
@@ -316,9 +322,9 @@ class Client:
     ) -> AsyncGenerator[Events]:
         """Read a stream such as ``session:alice:1``: ``async with … as events: async for …``.
 
-        ``after``: begin behind the event of this number, 0 with the first; None with what happens
-        from now on. A stream has one reader in a client. At most ``capacity`` events wait for it;
-        then numbered ones are fetched later, and others left out.
+        ``after``: start after the event of this number, 0: from the first; None: from now on. A
+        stream has one reader in a client. At most ``capacity`` events wait for it; after that,
+        numbered ones are fetched later, and others are dropped.
         """
         events = Events(self._machine, stream, after, capacity)
         try:
@@ -335,7 +341,7 @@ class Client:
         first = True
         restarts = 0
 
-        def let_in(connected: wire.Connected) -> None:
+        def accepted(connected: wire.Connected) -> None:
             nonlocal first, restarts
             restarted, restarts = self._machine.restarts > restarts, self._machine.restarts
             self._on_change(Online(connected.server, connected.principal, restarted))
@@ -344,7 +350,7 @@ class Client:
                 task_status.started()
 
         while True:
-            ended = await hold(self._dial, self._machine, self._outgoing, let_in)
+            ended = await hold(self._dial, self._machine, self._outgoing, accepted)
             if first:
                 later = ended.retry_after or None
                 raise ended.error or Unreachable(ended.reason, retry_after=later)
@@ -369,7 +375,7 @@ class Client:
             await self._sending.wait()
         return self._machine.outgoing.popleft()
 
-    def _stir(self) -> None:
+    def _wake_writer(self) -> None:
         self._sending.set()
 
 
@@ -387,14 +393,15 @@ async def connect(
     """A client of the gateway at ``ws://HOST:PORT`` or ``wss://``, for the length of a block.
 
     The first connection has to succeed: raises :class:`Unreachable`, :class:`TurnedAway`, and
-    ``ConfigError`` for an address that is none. When a later one ends the client comes back by
-    itself, after 0.5 s at first and 30 s at most; ``on_change`` is told, and must not block.
-    Leaving the block closes the connection; runs at the host go on. ``as_user``: whom it is for, if
-    the token is a bridge's; ``tls`` says which certificates are good, ``dial`` makes connections in
-    another way.
+    ``ConfigError`` for a malformed address. When a later one ends the client reconnects by itself,
+    after up to 0.5 s at first and 30 s at most; ``on_change`` is called, and must not block.
+    Leaving the block closes the connection; runs at the host go on. ``as_user``: the user to act
+    for, if the token is a bridge's; ``tls``: the trusted certificates; ``dial`` makes connections
+    in another way.
     """
-    machine = Machine(wire.ClientInfo(name, __version__, ("deltas", "gap")), token, as_user=as_user)
-    client = Client(machine, dial or dialer(Address.of(url), tls), on_change or _ignore)
+    info = wire.ClientInfo(name, __version__, ("deltas", "gap"))
+    dial = dial or dialer(Address.of(url), tls)
+    client = Client(info, token, as_user, dial, on_change or _ignore)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(client.run)
@@ -404,13 +411,13 @@ async def connect(
                 client.close()
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        # One error needs no group around it: the nursery is not the user's. Its cause stays.
+        # A single error is raised without its group: the nursery is not the user's.
         error = only_error(group)
         raise error from error.__cause__
 
 
 def _ignore(_: Change) -> None:
-    """Not everybody wants to know."""
+    """The default of ``on_change``."""
 
 
 def _of(result: object, kind: type[R]) -> R:

@@ -1,6 +1,6 @@
-"""The connection under a client: text frames there and back, over a WebSocket.
+"""One connection of a client, from dialling to its end: text frames over a WebSocket.
 
-Invariant: a link raises :class:`LinkLost` when it cannot go on, and nothing else but what cancels.
+Invariant: a link raises :class:`LinkLost` when it cannot go on, and nothing else but ``Cancelled``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Link(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Say good-bye, for at most a second, also when cancelled."""
+        """Close with a handshake, for at most a second, also when cancelled."""
         ...
 
 
@@ -75,7 +75,7 @@ Dial: TypeAlias = Callable[[trio.Nursery], Awaitable[Link]]
 
 @attrs.frozen
 class Address:
-    """Where a gateway is."""
+    """The address of a gateway."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """From ``ws://HOST:PORT``, ``wss://``, or what a browser shows. Raises ``ConfigError``."""
+        """From ``ws://HOST:PORT``, ``wss://``, or a browser's URL. Raises ``ConfigError``."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -105,7 +105,7 @@ class Address:
 
 
 def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
-    """Connections to an address; ``context`` says which certificates are good."""
+    """Connections to an address; ``context``: the trusted certificates."""
 
     async def dial(nursery: trio.Nursery) -> Link:
         try:
@@ -118,7 +118,7 @@ def dialer(address: Address, context: ssl.SSLContext | None = None) -> Dial:
 
 
 async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address) -> Link:
-    """A WebSocket over a stream that is open. Raises as a :data:`Dial` does."""
+    """A WebSocket over an open stream. Raises the errors of a :data:`Dial`."""
     try:
         link: Link = await nursery.start(_live, stream, address)
         return link
@@ -130,7 +130,7 @@ async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address)
         if isinstance(error, (*_BROKEN, HandshakeError, OSError)):
             raise Unreachable(f"{address.authority} does not speak WebSocket: {error}") from None
         raise
-    except BaseException:  # cancelled: the stream is nobody's yet
+    except BaseException:  # cancelled: no link owns the stream yet
         await trio.aclose_forcefully(stream)
         raise
 
@@ -138,7 +138,7 @@ async def over(nursery: trio.Nursery, stream: trio.abc.Stream, address: Address)
 async def _live(
     stream: trio.abc.Stream, address: Address, *, task_status: trio.TaskStatus[Link]
 ) -> None:
-    """Where the socket's own task lives: what is wrong with a handshake, it raises there."""
+    """The task of the socket itself, in which a failed handshake raises."""
     link: Link | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -155,8 +155,8 @@ async def _live(
             task_status.started(link)
             await trio.sleep_forever()
     except* _BROKEN:
-        # Once the link is there, its users are told by their own calls. Among these errors is that
-        # of a ping that comes while we close.
+        # Once there is a link, the calls on it raise. These errors include that of a ping that
+        # comes while we close.
         if link is None:
             raise
 
@@ -233,22 +233,19 @@ def _lost(closed: ConnectionClosed) -> LinkLost:
     return LinkLost(reason.code, reason.reason or reason.name.lower().replace("_", " "))
 
 
-# One connection of a client, from its dialling to its end.
-
-
 CONNECT_SECONDS: Final = 10.0
 _SILENT_TICKS: Final = 2.5
-_MAY_PASS: Final = frozenset({"internal"})
+_TEMPORARY: Final = frozenset({"internal"})
 
 
 @attrs.frozen
 class Ended:
-    """Why a connection is no more.
+    """The end of a connection.
 
     Attributes:
-        held: seconds since the host let us in; 0: it did not.
+        held: seconds since the host accepted the connect; 0: it did not.
         retry_after: seconds that the host asks for.
-        error: there is no use in coming back.
+        error: reconnecting is useless.
     """
 
     reason: str
@@ -261,19 +258,19 @@ async def hold(
     dial: Dial,
     machine: Machine,
     outgoing: Callable[[], Awaitable[str]],
-    let_in: Callable[[Connected], None],
+    accepted: Callable[[Connected], None],
 ) -> Ended:
-    """Connect and stay so as long as it goes; ``let_in`` is called when the host has answered.
+    """Connect, and hold the connection; ``accepted`` is called when the host has answered.
 
-    Cancelled, it says good-bye to the host and waits for its answer, for at most a second.
+    Cancelled, it closes with a handshake, for at most a second.
     """
     ended: Ended | None = None
-    # The link's own tasks outlive the talk: they read the answer to our good-bye.
+    # The link's own tasks outlive the session: they read the answer to our close frame.
     async with shielded_close() as scope, trio.open_nursery() as nursery:
         with scope:
-            ended = await _held(dial, nursery, machine, outgoing, let_in)
+            ended = await _held(dial, nursery, machine, outgoing, accepted)
         nursery.cancel_scope.cancel()
-    assert ended is not None, "whoever is cancelled does not come here"
+    assert ended is not None, "a cancellation leaves at the end of the block"
     return ended
 
 
@@ -282,7 +279,7 @@ async def _held(
     nursery: trio.Nursery,
     machine: Machine,
     outgoing: Callable[[], Awaitable[str]],
-    let_in: Callable[[Connected], None],
+    accepted: Callable[[Connected], None],
 ) -> Ended:
     try:
         link = await dial(nursery)
@@ -290,7 +287,7 @@ async def _held(
         return _not_made(error)
     try:
         machine.opened()
-        return await _Talk(link, machine, let_in).run(outgoing)
+        return await _Session(link, machine, accepted).run(outgoing)
     finally:
         machine.lost()
         await link.aclose()
@@ -303,10 +300,10 @@ def _not_made(error: Unreachable | TurnedAway) -> Ended:
 
 
 @attrs.define(eq=False)
-class _Talk:
+class _Session:
     link: Link
     machine: Machine
-    let_in: Callable[[Connected], None]
+    accepted: Callable[[Connected], None]
     _since: float | None = None
     _ended: Ended | None = None
 
@@ -320,7 +317,7 @@ class _Talk:
             except RequestFailed as refused:
                 self._end(self._refused(refused))
             except FrameError as error:
-                self._end(Ended(f"the host said what nobody understands: {error}", self._held()))
+                self._end(Ended(f"the host sent an unreadable frame: {error}", self._held()))
             nursery.cancel_scope.cancel()
         assert self._ended is not None, "reading and writing end by an error"
         return self._ended
@@ -347,7 +344,7 @@ class _Talk:
             self.machine.received(text)
             if self._since is None and self.machine.server is not None:
                 self._since = trio.current_time()
-                self.let_in(self.machine.server)
+                self.accepted(self.machine.server)
 
     def _patience(self) -> float:
         """The host says something at every tick of its own."""
@@ -365,7 +362,7 @@ class _Talk:
         return Ended(lost.reason, self._held(), error=error)
 
     def _refused(self, refused: RequestFailed) -> Ended:
-        if refused.retryable or refused.code in _MAY_PASS:
+        if refused.retryable or refused.code in _TEMPORARY:
             return Ended(str(refused), retry_after=refused.retry_after or 0.0)
         code = CLOSE_PROTOCOL if refused.code == "protocol_version" else CLOSE_POLICY
         return Ended(str(refused), error=TurnedAway(code, str(refused)))

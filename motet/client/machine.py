@@ -1,10 +1,10 @@
-"""The client's side of ``motet.v1``, without I/O: what to send, given what came.
+"""The client's side of ``motet.v1``, without I/O: frames to send, given frames that came.
 
-It outlives connections: :meth:`Machine.opened`, :meth:`received` and :meth:`lost` tell it of each,
-and :attr:`Machine.outgoing` has the frames for the present one.
-
-Invariants: nothing but ``connect`` is sent before the host has answered it; a stream goes on where
-it stopped (:class:`Following`); an unanswered request is sent again exactly if that is harmless.
+It outlives connections: :meth:`Machine.opened`, :meth:`~Machine.received` and :meth:`~Machine.lost`
+report each of them, and :attr:`Machine.outgoing` has the frames for the present one. Its states are
+in :mod:`.states`. Invariants: nothing but ``connect`` is sent before the host has answered it; a
+stream continues after its last event (:class:`Following`); an unanswered request is sent again
+exactly if that is harmless.
 """
 
 from __future__ import annotations
@@ -19,41 +19,46 @@ import msgspec
 from msgspec import UNSET
 
 from motet.client.requests import ClientError, Pending, RequestFailed, Requests
+from motet.client.states import (
+    CONNECTION,
+    STREAM,
+    ConnectionEvent,
+    ConnectionState,
+    StreamEvent,
+    StreamState,
+    next_state,
+)
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.events import EventRecord, Gap, Tick
-from motet.protocols.gateway import ErrorBody, StreamState
-
-# What a client has of one stream, whatever becomes of its connections. Pure.
-#
-# Invariant: the numbered events that :meth:`Following.take` gives are ``after + 1, after + 2,
-# ...``, each once and in order, except where a ``Gap`` stands for those that the host no longer
-# has.
-
+from motet.protocols.gateway import ErrorBody
 
 CAPACITY: Final = 1_024
+R = TypeVar("R")
+_RESUMED: Final = 32  # streams that a connect may name; others are subscribed to after it
+_UNKNOWN: Final = wire.ErrorBody("internal", "the host said that it failed, and not why")
 
 
 @attrs.define(eq=False)
 class Following:
-    """One stream that is read. ``changed`` is called when there is something new to look at.
+    """One stream that is read. ``changed`` is called when there is an event or an error. Pure.
+
+    Invariant: the numbered events that :meth:`take` gives are ``after + 1, after + 2, ...``, each
+    once and in order, except where a ``Gap`` stands for events that the host no longer has.
 
     Attributes:
-        last: number of the last event that was kept; None: from where the stream is when asked.
-        asking: id of the request that asks for what follows ``last``.
-        held: the reader is slow; nothing is kept until it has taken half of what there is.
-        again: the host could not answer; it is asked again at its next tick.
+        last: number of the last event that was kept; None: the stream's head when it is asked for.
+        request: id of the request that asks for the events after ``last``.
         begun: the host has answered once.
-        error: why nothing follows what is kept.
+        error: why no event follows the kept ones.
     """
 
     stream: str
     last: int | None
     changed: Callable[[], None]
     capacity: int = CAPACITY
-    asking: str | None = attrs.field(init=False, default=None)
-    held: bool = attrs.field(init=False, default=False)
-    again: bool = attrs.field(init=False, default=False)
+    state: StreamState = attrs.field(init=False, default="idle")
+    request: str | None = attrs.field(init=False, default=None)
     begun: bool = attrs.field(init=False, default=False)
     error: ClientError | None = attrs.field(init=False, default=None)
     _kept: deque[EventRecord] = attrs.field(init=False, factory=deque[EventRecord])
@@ -62,68 +67,71 @@ class Following:
         return len(self._kept)
 
     @property
-    def idle(self) -> bool:
-        """Nothing is asked for, though it could be."""
-        return self.asking is None and not self.held and self.error is None
+    def may_ask(self) -> bool:
+        return "ask" in STREAM[self.state]
 
-    def answered(self, state: StreamState, now: float) -> None:
-        """The host said where the stream stands; ``now`` is in Unix seconds."""
-        self.asking, self.again, self.begun = None, False, True
-        if self.last is None:
-            self.last = state.head
-        elif not state.resumed:
-            reason = "" if state.reason is UNSET else state.reason
+    def ask(self, request_id: str) -> None:
+        """A request for the events after ``last`` is sent."""
+        self._become("ask")
+        self.request = request_id
+
+    def answered(self, state: wire.StreamState, now: float) -> None:
+        """The host has reported the stream's state; ``now``: Unix seconds."""
+        self.begun = True
+        reason = "" if state.reason is UNSET else state.reason
+        if self.last is not None and not state.resumed:
             if reason in ("not_found", "limit_reached"):
-                self.fail(
-                    RequestFailed(ErrorBody(reason, f"{self.stream} cannot be read: {reason}"))
-                )
+                message = f"{self.stream} cannot be read: {reason}"
+                self.fail(RequestFailed(ErrorBody(reason, message)))
                 return
             start = min(self.last, state.head) + 1
             self._kept.append(EventRecord(self.stream, Gap(start, state.head), now))
             self.last = state.head
+        elif self.last is None:
+            self.last = state.head
+        self._become("answer")
         self.changed()
 
     def refused(self, error: RequestFailed) -> None:
-        """The host did not say where the stream stands."""
-        self.asking = None
+        """The host has not reported the stream's state."""
         if self.begun and error.retryable:
-            self.again = True
+            self._become("retry")
         else:
             self.fail(error)
 
     def arrived(self, seq: int | None, record: EventRecord | None) -> bool:
-        """An event came, None if it is of a later version. True: ask for what follows ``last``."""
-        if self.last is None or self.held:
+        """An event came, None if it is of a later version. True: events before it are missing."""
+        if self.last is None or self.state in ("held", "failed"):
             return False
         if seq is None:
             self._keep_ephemeral(record)
             return False
         if seq > self.last + 1:
-            return self.asking is None
+            return self.state != "asking"
         if seq == self.last + 1:
             self._keep(seq, record)
         return False
 
     def take(self) -> EventRecord | None:
-        """The next event that is kept. It may let the stream go on, see :attr:`held`."""
+        """The next event that is kept. A held stream may be asked for when it is half empty."""
         if not self._kept:
             return None
         record = self._kept.popleft()
-        if self.held and len(self._kept) <= self.capacity // 2:
-            self.held = False
+        if self.state == "held" and len(self._kept) <= self.capacity // 2:
+            self._become("drain")
         return record
 
     def fail(self, error: ClientError) -> None:
-        """Nothing more comes after what is kept."""
-        self.asking, self.again, self.held = None, False, False
+        """No event follows the kept ones."""
+        self._become("fail")
         self.error = self.error or error
         self.changed()
 
     def disconnected(self) -> None:
-        self.asking, self.again = None, False
+        self._become("disconnect")
 
     def forget_ephemerals(self) -> None:
-        """The host has restarted: parts of what it was about to say mean nothing any more."""
+        """The host has restarted: parts of unfinished messages mean nothing any more."""
         kept = [record for record in self._kept if record.seq is not None or _is_gap(record)]
         self._kept = deque(kept)
 
@@ -131,7 +139,7 @@ class Following:
         if len(self._kept) >= self.capacity:
             self.forget_ephemerals()
         if len(self._kept) >= self.capacity:
-            self.held = True
+            self._become("fill")
             return
         self.last = seq
         if record is not None:
@@ -139,33 +147,38 @@ class Following:
             self.changed()
 
     def _keep_ephemeral(self, record: EventRecord | None) -> None:
-        if record is None or self.asking is not None or len(self._kept) >= self.capacity // 2:
+        # While it is asked for, events before this one may be missing.
+        if record is None or self.state == "asking" or len(self._kept) >= self.capacity // 2:
             return
         self._kept.append(record)
         self.changed()
+
+    def _become(self, event: StreamEvent) -> None:
+        self.state = next_state(STREAM, self.state, event, self.stream)
+        if self.state != "asking":
+            self.request = None
 
 
 def _is_gap(record: EventRecord) -> bool:
     return isinstance(record.event, Gap)
 
 
-R = TypeVar("R")
-_RESUMED: Final = 32  # streams that a connect may name; others are subscribed to after it
-_UNKNOWN: Final = wire.ErrorBody("internal", "the host said that it failed, and not why")
-
-
 @attrs.define(eq=False)
 class Machine:
-    """One client. ``stirred`` is called when there is something in ``outgoing``.
+    """One client. ``on_outgoing`` is called when there is a frame in ``outgoing``.
 
-    ``server`` is the host of the present connection once it has let us in; ``restarts`` counts how
-    often that was a new one; ``unreadable``, the events that only another version understands.
+    Attributes:
+        server: the host, while the client is online.
+        restarts: how often a new connection was to a host that had restarted.
+        unreadable: events that only another version understands.
+        error: why the client is closed.
     """
 
     client: wire.ClientInfo
     token: str | None = attrs.field(default=None, repr=False)
-    stirred: Callable[[], None] = attrs.field(default=lambda: None)
+    on_outgoing: Callable[[], None] = attrs.field(default=lambda: None)
     as_user: str | None = None
+    state: ConnectionState = attrs.field(init=False, default="offline")
     server: wire.Connected | None = attrs.field(init=False, default=None)
     restarts: int = attrs.field(init=False, default=0)
     unreadable: int = attrs.field(init=False, default=0)
@@ -177,24 +190,25 @@ class Machine:
     _streams: dict[str, Following] = attrs.field(init=False, factory=dict[str, Following])
     _ids: itertools.count[int] = attrs.field(init=False, factory=lambda: itertools.count(1))
 
-    # -- what the connection does ----------------------------------------------------------------
+    # -- the connection --------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """There is a connection: say who we are, and how far we have come in each stream."""
+        """There is a connection: send the ``connect``, with the last event of each stream."""
+        self._become("open")
         self._connect = self._id()
         resume: dict[str, int] = {}
         for stream, following in self._streams.items():
-            if following.last is not None and following.idle and len(resume) < _RESUMED:
+            if following.last is not None and following.may_ask and len(resume) < _RESUMED:
                 resume[stream] = following.last
-                following.asking = self._connect
+                following.ask(self._connect)
         auth = wire.Auth(self.token, self.as_user)
         params = wire.ConnectParams(client=self.client, auth=auth, resume=resume)
         self._send(self._connect, "connect", _fields(params))
 
     def received(self, text: str) -> None:
-        """A frame came. Raises :class:`RequestFailed` when we are not let in.
+        """A frame came. Raises :class:`RequestFailed` when the host refuses the connect.
 
-        Raises :class:`~motet.protocols.gateway.FrameError` for what is no frame.
+        Raises :class:`~motet.protocols.gateway.FrameError` for text that is no frame.
         """
         frame = wire.decode_frame(text)
         if isinstance(frame, wire.EventFrame):
@@ -204,6 +218,7 @@ class Machine:
 
     def lost(self) -> None:
         """The connection has ended; there is another one when :meth:`opened` is called."""
+        self._become("lose")
         self.server = self._connect = None
         self.outgoing.clear()
         self._requests.disconnected()
@@ -211,16 +226,17 @@ class Machine:
             following.disconnected()
 
     def fail(self, error: ClientError) -> None:
-        """There will be no other connection: all that waits is told so, and all that comes."""
+        """There will be no other connection: fail all requests and streams, also later ones."""
+        self._become("close")
         self.error = error
         self._requests.fail(error)
         for following in self._streams.values():
             following.fail(error)
 
-    # -- what the caller wants -------------------------------------------------------------------
+    # -- the caller ------------------------------------------------------------------------------
 
     def request(self, method: str, params: JsonObject, settled: Callable[[], None]) -> Pending:
-        """Have a request sent as soon as it may be."""
+        """Have a request sent as soon as possible."""
         pending = Pending(self._id(), method, params, settled)
         if self.error is not None:
             pending.settle(None, self.error)
@@ -230,13 +246,13 @@ class Machine:
         return pending
 
     def forget(self, pending: Pending) -> None:
-        """Nobody waits for it any more; unless it was sent already, it never is."""
+        """The caller waits no longer; a request that was not sent never is."""
         self._requests.pop(pending.id)
 
     def follow(
         self, stream: str, after: int | None, changed: Callable[[], None], capacity: int = CAPACITY
     ) -> Following:
-        """Read a stream after number ``after``; None: from where it will be when asked."""
+        """Read a stream after number ``after``; None: after its head when it is asked for."""
         if stream in self._streams:
             raise ClientError(f"{stream} is read by this client already; one reader is enough")
         following = Following(stream, after, changed, capacity)
@@ -247,16 +263,16 @@ class Machine:
         return following
 
     def unfollow(self, following: Following) -> None:
-        """Read it no more."""
+        """Stop reading a stream."""
         if self._streams.get(following.stream) is following:
             del self._streams[following.stream]
             self._unsubscribe(following)
 
     def take(self, following: Following) -> EventRecord | None:
-        """The next event of a stream; one that was held goes on when it is read."""
-        held = following.held
+        """The next event of a stream; a held stream continues when it is read."""
+        was_held = following.state == "held"
         record = following.take()
-        if held and not following.held:
+        if was_held and following.state != "held":
             self._ask(following)
         return record
 
@@ -267,7 +283,7 @@ class Machine:
         if frame.id == self._connect:
             if error is not None:
                 raise error
-            self._let_in(_converted(frame.result, wire.Connected))
+            self._accepted(_converted(frame.result, wire.Connected))
         elif (pending := self._requests.pop(frame.id)) is not None:
             pending.settle(frame.result, error)
             self._send_due()
@@ -279,9 +295,10 @@ class Machine:
                 following.answered(state, self._now())
 
     def _asked_by(self, request_id: str) -> Following | None:
-        return next((one for one in self._streams.values() if one.asking == request_id), None)
+        return next((one for one in self._streams.values() if one.request == request_id), None)
 
-    def _let_in(self, connected: wire.Connected) -> None:
+    def _accepted(self, connected: wire.Connected) -> None:
+        self._become("accept")
         self.server = connected
         instance = connected.server.instance
         if self._instance not in (None, instance):
@@ -290,9 +307,9 @@ class Machine:
                 following.forget_ephemerals()
         self._instance = instance
         for stream, following in self._streams.items():
-            if following.asking == self._connect and stream in connected.streams:
+            if following.request == self._connect and stream in connected.streams:
                 following.answered(connected.streams[stream], connected.server.time)
-            elif following.idle:
+            else:
                 self._ask(following)
         self._connect = None
         self._send_due()
@@ -307,11 +324,11 @@ class Machine:
         following = self._streams.get(frame.stream)
         if following is None:
             return
-        was_held = following.held
+        was_held = following.state == "held"
         seq = None if frame.seq is UNSET else frame.seq
         if (record is not None and isinstance(record.event, Gap)) or following.arrived(seq, record):
             self._ask(following)
-        if following.held and not was_held:
+        if following.state == "held" and not was_held:
             self._unsubscribe(following)
 
     def _record(self, frame: wire.EventFrame) -> EventRecord | None:
@@ -326,23 +343,23 @@ class Machine:
         for stream, following in self._streams.items():
             last = following.last
             behind = last is not None and tick.heads.get(stream, 0) > last
-            if behind or following.again:
+            if behind or following.state == "retrying":
                 self._ask(following)
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _ask(self, following: Following) -> None:
-        """Ask for what follows its last event, unless that is under way."""
-        if self.server is None or not following.idle:
+        """Ask for the events after the last one, unless that is under way or impossible."""
+        if self.server is None or not following.may_ask:
             return
-        following.asking, following.again = self._id(), False
+        request_id = self._id()
+        following.ask(request_id)
         params: JsonObject = {"stream": following.stream}
         if following.last is not None:
             params["after"] = following.last
-        self._send(following.asking, "subscribe", params)
+        self._send(request_id, "subscribe", params)
 
     def _unsubscribe(self, following: Following) -> None:
-        following.asking = None
         if self.server is not None:
             self._send(self._id(), "unsubscribe", {"stream": following.stream})
 
@@ -357,7 +374,7 @@ class Machine:
                 why = f"{pending.method} takes {size} bytes, the host reads {limits.frame}"
                 pending.settle(None, RequestFailed(wire.ErrorBody("invalid_params", why)))
             else:
-                pending.sent = True
+                pending.send()
                 self._put(pending.text)
 
     def _send(self, request_id: str, method: str, params: JsonObject) -> None:
@@ -365,7 +382,10 @@ class Machine:
 
     def _put(self, text: str) -> None:
         self.outgoing.append(text)
-        self.stirred()
+        self.on_outgoing()
+
+    def _become(self, event: ConnectionEvent) -> None:
+        self.state = next_state(CONNECTION, self.state, event, "the client")
 
     def _id(self) -> str:
         return str(next(self._ids))

@@ -1,7 +1,7 @@
-"""The requests of a client that are not answered yet, over any number of connections. Pure.
+"""A client's unanswered requests, over any number of connections, and its errors. Pure.
 
-Invariants: requests are sent in the order in which they were made, also again; one that was sent
-is sent again only when the host takes it twice without doing it twice.
+Invariants: requests are sent, and sent again, in the order in which they were made; one that was
+sent is sent again only if the host carries it out once all the same.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import Final
 import attrs
 from msgspec import UNSET
 
+from motet.client.states import REQUEST, RequestEvent, RequestState, next_state
 from motet.protocols import gateway as wire
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.gateway import RequestFrame, encode
 
-# What a client of a gateway raises: one class for each thing that its caller can do about it.
-
 
 class ClientError(MotetError):
-    """Root of what a client raises on its own account."""
+    """Root of a client's own errors, one class for each reaction of its caller."""
 
 
 class RequestFailed(ClientError):
@@ -42,7 +41,7 @@ class RequestFailed(ClientError):
 
 
 class Unreachable(ClientError):
-    """No connection can be made, or not now; ``retry_after`` seconds are asked for, if given."""
+    """No connection can be made now. ``retry_after``: seconds that the gateway asks for."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -50,7 +49,7 @@ class Unreachable(ClientError):
 
 
 class TurnedAway(ClientError):
-    """The gateway does not want this client, which does not come back by itself.
+    """The gateway refuses this client, which does not come back by itself.
 
     ``code`` is the close code of the WebSocket, or the status of the HTTP answer.
     """
@@ -62,9 +61,9 @@ class TurnedAway(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came. The request may have been carried out or not.
+    """The connection ended before the answer came: the request may have been carried out.
 
-    Raised only for requests that nothing makes safe to send twice.
+    Raised only for requests that are not safe to send twice.
     """
 
 
@@ -83,13 +82,13 @@ FINAL_CLOSES: Final = frozenset(
         wire.CLOSE_RATE,
     }
 )
-"""After these, coming back would end in the same way."""
+"""After these close codes, the next connection would end in the same way."""
 
 FINAL_STATUSES: Final = frozenset({400, 401, 403, 404, 405, 426})
 
 
 URGENT: Final = frozenset({"runs.stop", "ping"})
-"""These do not wait behind others, here as in the gateway."""
+"""These overtake other requests, here as in the gateway."""
 
 _REPEATABLE: Final = URGENT | {
     "approvals.resolve",
@@ -114,8 +113,7 @@ class Pending:
     params: JsonObject
     settled: Callable[[], None]
     text: str = attrs.field(init=False)
-    sent: bool = attrs.field(init=False, default=False)
-    done: bool = attrs.field(init=False, default=False)
+    state: RequestState = attrs.field(init=False, default="waiting")
     result: object = attrs.field(init=False, default=None)
     error: ClientError | None = attrs.field(init=False, default=None)
 
@@ -128,19 +126,29 @@ class Pending:
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it twice is as good as once: it has a key, or it only looks."""
-        looks = self.method.endswith((".list", ".get"))
-        return "key" in self.params or looks or self.method in _REPEATABLE
+        """Whether it may be sent twice: it has an idempotency key, or it only reads."""
+        reads = self.method.endswith((".list", ".get"))
+        return "key" in self.params or reads or self.method in _REPEATABLE
+
+    def send(self) -> None:
+        self._become("send")
+
+    def requeue(self) -> None:
+        self._become("requeue")
 
     def settle(self, result: object, error: ClientError | None = None) -> None:
-        if not self.done:
-            self.done, self.result, self.error = True, result, error
+        if self.state != "done":
+            self._become("settle")
+            self.result, self.error = result, error
             self.settled()
+
+    def _become(self, event: RequestEvent) -> None:
+        self.state = next_state(REQUEST, self.state, event, self.method)
 
 
 @attrs.define(eq=False)
 class Requests:
-    """Those of one client, in order."""
+    """The unanswered requests of one client, in order."""
 
     _pending: dict[str, Pending] = attrs.field(init=False, factory=dict[str, Pending])
 
@@ -154,24 +162,28 @@ class Requests:
         return self._pending.pop(request_id, None)
 
     def due(self, window: int) -> list[Pending]:
-        """What may be sent now, if at most ``window`` ordinary ones may be unanswered."""
-        free = window - sum(one.sent and not one.urgent for one in self._pending.values())
+        """The requests to send now, with at most ``window`` ordinary ones unanswered."""
+        sent = [one for one in self._pending.values() if one.state == "sent"]
+        free = window - sum(not one.urgent for one in sent)
         found: list[Pending] = []
         for one in self._pending.values():
-            if one.sent or (free <= 0 and not one.urgent):
+            if one.state == "sent" or (free <= 0 and not one.urgent):
                 continue
             free -= not one.urgent
             found.append(one)
         return found
 
     def disconnected(self) -> None:
-        """What was sent is to be sent again, or has failed."""
+        """Sent requests are to be sent again, or fail."""
         for one in tuple(self._pending.values()):
-            if one.sent and not one.repeatable:
-                del self._pending[one.id]
-                why = f"the connection ended before {one.method} was answered"
-                one.settle(None, ConnectionLost(why))
-            one.sent = False
+            if one.state != "sent":
+                continue
+            if one.repeatable:
+                one.requeue()
+                continue
+            del self._pending[one.id]
+            why = f"the connection ended before {one.method} was answered"
+            one.settle(None, ConnectionLost(why))
 
     def fail(self, error: ClientError) -> None:
         for one in tuple(self._pending.values()):

@@ -119,7 +119,7 @@ def test_what_has_a_key_is_sent_again_in_order_and_the_rest_has_failed(peer: Pee
     assert [frame.id for frame in again] == [first.id, second.id, after.id]
     assert again[0].params == {"key": "1"}
     assert isinstance(lost.error, ConnectionLost)
-    assert not first.done
+    assert first.state == "sent"
 
 
 def test_what_nobody_waits_for_any_more_is_not_sent(peer: Peer) -> None:
