@@ -1,10 +1,14 @@
-"""How it runs: the actor kernel on Trio. Knows nothing of agents, models, tools or storage.
+"""The actor kernel on Trio. Knows nothing of agents, models, tools or storage.
 
-Reading order: ``actor`` (what a user writes), ``ref`` (what others hold), ``ask`` (G1 and G3),
-``mailbox``, ``incarnation`` (one life), ``cell`` (what stays across restarts), ``supervisor``;
-``lifecycle`` and ``supervision`` are the pure tables behind them. What stands beside them and can
-be read alone: ``schedule`` (timers), ``monitors``, ``registry``, ``fanout``, ``asks`` (many of one
-task), ``observe`` and ``telemetry``, ``entry`` (programs with signals).
+Reading order: ``actor`` (what a user's actor can call), ``behaviour`` (what the kernel calls on
+it), ``ref`` (what others hold), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation``
+(one life), ``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle`` and
+``supervision`` are the pure tables behind the last two. ``kernel`` has the data that all of them
+share, so that they need not import each other in circles; nothing imports ``actor``.
+
+The other files can be read alone: ``schedule`` and ``timers``, ``monitors``, ``registry``,
+``gather``, ``asks`` (many asks of one task), ``stream``, ``observe`` and ``telemetry``, ``entry``
+(programs with signals), ``processes`` (child processes), ``backoff``, ``rates``.
 """
 
 from motet.runtime.actor import Actor
