@@ -1,6 +1,9 @@
-"""Bootstrap files: which there are for which agent, where each is, and which a user is given.
+"""Bootstrap files: the rules for each type of agent, their templates, and the files on disk.
 
-Pure rules; :mod:`motet.actors.agents.workspace` reads and writes.
+The rules are pure. The functions on disk block, for a worker thread. Invariants: a user was given
+their files if the record beside them says so, and the record is written last, so that a seeding
+that broke off is tried again; an existing file is never overwritten; no link is followed out of the
+folder.
 """
 
 from __future__ import annotations
@@ -39,11 +42,11 @@ ORDER = (
     "TEAM.md",
     "AVAILABILITY.md",
 )
-"""All bootstrap files; the first ones have the first claim to the room in a prompt."""
+"""All bootstrap files, by priority: the first ones get the room in a prompt."""
 
 BOOTSTRAP = "BOOTSTRAP.md"
 BOOTSTRAP_TURNS = 3
-"""Turns of a user after which it is no first conversation any more."""
+"""Turns of a user that make up the first conversation."""
 
 _OF_USER: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
@@ -56,7 +59,7 @@ _OF_USER: Mapping[AgentType, frozenset[str]] = MappingProxyType(
 )
 _ABSENT: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
-        # Nobody's first conversation: these speak of a user that a plain agent does not know.
+        # They are about a user, whom a plain agent does not know.
         "plain": frozenset({BOOTSTRAP, "USER_PREDEFINED.md"}),
         "open": frozenset({"USER_PREDEFINED.md"}),
         "predefined": frozenset(),
@@ -69,7 +72,7 @@ SEEDED: Mapping[AgentType, tuple[str, ...]] = MappingProxyType(
         "predefined": ("USER.md", BOOTSTRAP),
     }
 )
-"""What a user is given at the first turn."""
+"""The files that a user is given at the first turn."""
 MINIMAL = ("AGENTS.md", "TOOLS.md")
 
 
@@ -81,7 +84,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def wanted(profile: AgentProfile, mode: PromptMode) -> tuple[Wanted, ...]:
-    """The files of a prompt, in order; none for an agent that nobody gave files."""
+    """The files of a prompt, in order; none for an agent without files."""
     if profile.files is None and not profile.seeds:
         return ()
     kind = profile.acts_as
@@ -97,7 +100,7 @@ def wanted(profile: AgentProfile, mode: PromptMode) -> tuple[Wanted, ...]:
 def with_team(
     files: tuple[ContextFile, ...], profile: AgentProfile, mode: PromptMode
 ) -> tuple[ContextFile, ...]:
-    """The files with what the agent is told of its team: its own words, or those made here.
+    """The files with the one about the agent's team, which is made here if there is none on disk.
 
     Exactly one of TEAM.md and AVAILABILITY.md stays; a plain agent without a team gets neither.
     """
@@ -117,7 +120,7 @@ _ALONE = "You work alone: there is no team, and no task board. Do what is asked 
 
 
 def team_text(team: Team) -> str:
-    """Who is in the team, and what a lead and a member have to do."""
+    """TEAM.md: the members, and the duties of a lead and of a member."""
     duty = (
         "You lead it: cut work into tasks, give each to the member it suits, look at what comes "
         "back, and answer for the whole."
@@ -129,12 +132,12 @@ def team_text(team: Team) -> str:
 
 
 def in_first_conversation(turns: int) -> bool:
-    """Whether a user who has had so many turns is still being got to know."""
+    """Whether a user with so many turns is still in the first conversation."""
     return turns < BOOTSTRAP_TURNS
 
 
 def template(name: str, kind: AgentType) -> str:
-    """What a user's file begins with, where the agent's folder has no template of that name."""
+    """The built-in template of a user's file, for an agent without one of its own."""
     return _PREDEFINED_BOOTSTRAP if name == BOOTSTRAP and kind == "predefined" else _TEMPLATES[name]
 
 
@@ -194,15 +197,10 @@ USER.md. Do not ask for what they have not come to tell.
 """
 
 
-# The files of a user on disk: given once, read for every prompt, the first one taken away again.
-#
-# Blocking functions, for a Trio worker thread. Invariants: a user was given their files when the
-# record beside them says so, and it is written last, so that a seeding that broke off is tried
-# again; a file that is there is never written over; nothing is followed out of the folder.
-
+# The files on disk
 
 RECORD = ".motet-user.json"
-"""Beside the files of a user: what they were given, and how often they have talked."""
+"""The record beside the files of a user."""
 LARGEST = 4 << 20
 """Bytes of a file that is read for a prompt."""
 
@@ -210,25 +208,24 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 Write: TypeAlias = Callable[[int, str, bytes, "Owner | None"], bool]
-"""``write(folder, name, data, owner)``: false when the name was taken already."""
+"""``write(folder, name, data, owner)``: false if there is a file of that name."""
 
 
 class UserRecord(msgspec.Struct, frozen=True):
-    """``seeded``: the files that a user was given; ``turns``: counted up to the end of the first
-    conversation."""
+    """``seeded``: the files that a user was given; ``turns``: those of the first conversation."""
 
     seeded: tuple[str, ...] = ()
     turns: int = 0
 
 
 def make_folder(root: Path, parts: Parts) -> None:
-    """The folder at ``parts`` below ``root``, made if need be. Raises ``OSError``."""
+    """Make the folder at ``parts`` below ``root``, if it is missing. Raises ``OSError``."""
     with open_folder(root, parts, make=True, owner=owner_of(root)):
         pass
 
 
 def create(folder: int, name: str, data: bytes, owner: Owner | None) -> bool:
-    """A new file, there as a whole or not at all; false when there is one of that name."""
+    """Create a file, whole or not at all; false if there is one of that name."""
     temporary = f".motet-{fresh_hex(8)}.tmp"
     fd = os.open(temporary, _NEW, 0o666, dir_fd=folder)
     try:
@@ -249,9 +246,9 @@ def create(folder: int, name: str, data: bytes, owner: Owner | None) -> bool:
 def seed(
     root: Path, parts: Parts, texts: Callable[[], Mapping[str, str]], write: Write = create
 ) -> tuple[str, ...]:
-    """Give a user their files unless they were given before; the names of those written now.
+    """Give a user their files, once; returns the names of the ones written now.
 
-    ``texts`` is asked only when there is something to do. Raises ``OSError``; then nothing is on
+    ``texts`` is called only if there is something to write. Raises ``OSError``; then there is no
     record, and the next call goes on where this one broke off.
     """
     owner = owner_of(root)
@@ -275,10 +272,10 @@ def is_seeded(root: Path, parts: Parts) -> bool:
 
 
 def count_turn(root: Path, parts: Parts) -> bool:
-    """Count a turn of a user who was seeded; true when it ended their first conversation.
+    """Count a turn of a user; true if it ended their first conversation.
 
-    Then BOOTSTRAP.md is gone. Raises ``OSError``: the turn is not counted, so that a file that
-    could not be removed now will be after the next turn.
+    Then BOOTSTRAP.md is removed. Raises ``OSError``: the turn is not counted, so that a file that
+    could not be removed now is removed after the next turn.
     """
     with open_folder(root, parts) as folder:
         record = _record(folder)
@@ -295,9 +292,9 @@ def count_turn(root: Path, parts: Parts) -> bool:
 
 
 def user_texts(root: Path, parts: Parts, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """The files of a user that are there, and what is wrong with those that cannot be read.
+    """The existing files of a user, and the errors of those that cannot be read.
 
-    Links are not followed: what a tool could make must not show the files of others.
+    Links are not followed: a tool could make one to the files of others.
     """
     found: dict[str, str] = {}
     problems: list[str] = []
@@ -319,9 +316,9 @@ def user_texts(root: Path, parts: Parts, names: Iterable[str]) -> tuple[dict[str
 
 
 def agent_texts(files: Path, names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """The files of an agent that are there, and what is wrong with the others.
+    """The existing files of an agent, and the errors of those that cannot be read.
 
-    Links may lead to other places in the same folder, not out of it.
+    Links may lead inside the same folder, not out of it.
     """
     found: dict[str, str] = {}
     problems: list[str] = []
@@ -346,7 +343,7 @@ def _opened(folder: int, name: str) -> int:
 
 
 def _text(fd: int, name: str) -> str:
-    """The text of an open file, which is closed. Bytes that are no UTF-8 show as U+FFFD."""
+    """Read and close a file. Bytes that are not UTF-8 show as U+FFFD."""
     with open(fd, "rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -355,7 +352,7 @@ def _text(fd: int, name: str) -> str:
 
 
 def _record(folder: int) -> UserRecord | None:
-    """What is on record of a user; a record that cannot be understood is none."""
+    """The record of a user; one that cannot be decoded is removed."""
     try:
         return msgspec.json.decode(_text(_opened(folder, RECORD), RECORD), type=UserRecord)
     except FileNotFoundError:

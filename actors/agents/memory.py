@@ -1,4 +1,4 @@
-"""The tools with which an agent looks something up in its memory, or writes it down."""
+"""The memory tools of an agent: search and write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from motet.actors.tools.tool import Length, Range, Tool, tool
 from motet.protocols.chat import JsonObject
 from motet.protocols.memory import Memory, Remembered
 
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
+MEMORY_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"group:memory": ("memory_search", "memory_write")}
 )
-"""Both by one name, as a configuration can say it."""
+"""Both tools by one name."""
 
 _SEARCH = (
     "Search what was said in all conversations with this user, and the notes about them, for any "

@@ -1,9 +1,9 @@
-"""The form of an agent's answers: what a model is told of it, and how an answer is read.
+"""Structured output: the JSON Schema of an agent's answers, and the parser for them.
 
-Invariants: what :meth:`OutputForm.read` gives is of the declared type, and its text read again
-gives an equal value; whatever else a model says ends in :class:`Unreadable`, with all problems.
-Near misses are mended, as they are in the arguments of tools: ``"5"`` for 5, JSON in a code fence,
-an object that was quoted once too often.
+Invariants: :meth:`OutputForm.read` returns a value of the declared type, and its text read again
+gives an equal value; any other answer raises :class:`Unreadable` with all problems. Near misses are
+repaired, as in the arguments of tools: ``"5"`` for 5, JSON in a code fence, an object that was
+quoted once too often.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from motet.protocols.errors import MotetError
 from motet.protocols.models import OutputSchema
 
 ANSWER = "answer"
-"""The name of an answer that is no object, in the object that providers want around it."""
+"""The key of an answer that is no object, in the object that providers want around it."""
 
 _FENCED = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class Unreadable(MotetError):
-    """An answer has not the form that was asked for; ``problems`` names all that is wrong."""
+    """An answer does not have the declared form; ``problems`` names every error."""
 
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(problems))
@@ -38,7 +38,7 @@ class Unreadable(MotetError):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """An answer as it was meant. ``text``: its JSON, with nothing around it."""
+    """A parsed answer. ``text``: its JSON, with nothing around it."""
 
     value: object
     text: str
@@ -49,8 +49,8 @@ class OutputForm:
     """The form of a declared type.
 
     Attributes:
-        schema: what a model is told: always of an object, as providers want it.
-        wrapped: whether that object is only there to hold the answer.
+        schema: for the provider: always of an object.
+        wrapped: whether that object only holds the answer.
     """
 
     name: str
@@ -61,11 +61,11 @@ class OutputForm:
 
     @property
     def asked(self) -> OutputSchema:
-        """What a provider is asked for that holds answers to a form."""
+        """The schema for a provider that can enforce one."""
         return OutputSchema(self.name, self.schema)
 
     def read(self, text: str) -> Reading:
-        """The answer in a model's text. Raises ``Unreadable``."""
+        """Parse the text of a model. Raises ``Unreadable``."""
         try:
             value = _decoded(text)
         except (ValueError, RecursionError) as error:
@@ -84,7 +84,7 @@ class OutputForm:
         return self._word(text, found[0])
 
     def _word(self, text: str, wrong: Unreadable) -> Reading:
-        """A text that is meant as it stands: models leave out the quotes of a single word."""
+        """Read the text as a string: models leave out the quotes of a single word."""
         if text.lstrip()[:1] in ("", "{", "[", "`", '"'):
             raise wrong
         try:
@@ -102,7 +102,7 @@ class OutputForm:
         return Reading(typed, msgspec.json.encode(plain[ANSWER]).decode())
 
     def _problems(self, value: object, error: ArgumentError) -> Sequence[str]:
-        """All that the schema knows of, and what the type itself said of other places."""
+        """The errors by the schema, and those that the type itself found in other places."""
         known = problems(value, self._plain)
         places = {text.partition(": ")[0] for text in known}
         said = map(_of_type, error.problems)
@@ -110,7 +110,7 @@ class OutputForm:
 
 
 def form_of(output_type: object) -> OutputForm | None:
-    """The form of a type; None for ``str``, which any answer is.
+    """The form of a type; None for ``str``, since every answer is one.
 
     Raises ``TypeError`` for a type that cannot be described to a model.
     """
@@ -133,7 +133,7 @@ def form_of(output_type: object) -> OutputForm | None:
 
 
 def _name(kind: object) -> str:
-    """What providers may call the form: letters, digits, ``_`` and ``-``."""
+    """The name of the form for providers: letters, digits, ``_`` and ``-``."""
     name = _NOT_IN_A_NAME.sub("_", kind.__name__) if isinstance(kind, type) else ""
     return name.strip("_")[:64] or ANSWER
 
@@ -150,13 +150,13 @@ def _around(schema: JsonObject) -> JsonObject:
 
 
 def _decoded(text: str) -> object:
-    """The JSON of an answer, which may stand in a code fence."""
+    """The JSON of an answer, with or without a code fence."""
     fenced = _FENCED.fullmatch(text)
     value: object = msgspec.json.decode(fenced[1] if fenced else text)
     return value
 
 
 def _of_type(problem: str) -> str:
-    """What a type said of a value, without the schema behind it."""
+    """The error of a type without the schema behind it."""
     text = problem.partition("; expected {")[0].removeprefix(ANSWER)
     return text[1:] if text.startswith(".") else f"the answer{text}"

@@ -1,6 +1,7 @@
-"""What a system prompt is assembled from: one frozen struct, and the parts it holds.
+"""The sections of a system prompt: their input, and a builder for each. Pure.
 
-Everything in it is a value that can be hashed and compared: equal inputs give equal prompts.
+The input is one frozen struct of values that can be compared: equal inputs give equal prompts. A
+builder returns the text of its section; the empty text leaves the section out.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ ChatKind: TypeAlias = Literal["", "direct", "group"]
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """Instructions for one kind of task, which are read when they are needed."""
+    """Instructions for one kind of task. An agent reads them when it needs them."""
 
     name: str
     description: str = ""
 
 
 class ContextFile(msgspec.Struct, frozen=True):
-    """A bootstrap file. ``path``: where the agent's tools find it, empty if they do not."""
+    """A bootstrap file. ``path``: its path for the agent's tools, empty if they cannot open it."""
 
     name: str
     text: str
@@ -36,7 +37,7 @@ class ContextFile(msgspec.Struct, frozen=True):
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """How shell commands are confined. ``workdir``: the workspace as they see it."""
+    """The confinement of shell commands. ``workdir``: the workspace as they see it."""
 
     workdir: str = ""
     network: bool = False
@@ -45,18 +46,18 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a prompt can speak of. What is empty is not mentioned.
+    """The facts that a prompt can mention. Empty ones are left out.
 
     Attributes:
-        today: the date; there is no clock, since it would defeat the provider's prompt cache.
-        tools: those that the policy leaves.
+        today: the date. There is no clock, which would defeat the provider's prompt cache.
+        tools: those that the policy allows.
         programs: command-line programs that are signed in without the model seeing a key.
-        soul: where the agent's tools find its SOUL.md, when it may change that.
-        workspace: the folder of the tools, as the model shall call it.
-        owners: who may change settings and permissions.
+        soul: path of SOUL.md for the agent's tools, if the agent may change it.
+        workspace: the folder of the tools, by the name that the model uses.
+        owners: users who may change settings and permissions.
         channel: the platform, such as ``telegram``.
         extra: more context for this run, from the host.
-        recalled: what the memory found, complete with its tags.
+        recalled: notes from the memory, with their tags.
         spawn_tool: name of the tool that starts sub-agents.
         price: of the model, as a person would write it.
         memory: whether the agent remembers its users.
@@ -89,20 +90,19 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
     memory: bool = False
 
 
-# Context files in a prompt: how much of each, and how they are fenced in.
+# Context files
 #
-# Invariants: a file takes at most :data:`FILE_CHARS`, all of them :data:`ALL_CHARS`; what is left
-# out is said where it was; no text can close the block that it stands in.
-
+# Invariants: a file takes at most FILE_CHARS, all of them ALL_CHARS; a notice stands where text is
+# left out; no text can close the block that it stands in.
 
 FILE_CHARS = 20_000
 ALL_CHARS = 24_000
 LEAST = 64
-"""Characters: with less room than this a file is left out."""
+"""Characters: a file is left out if there is less room than this."""
 
 
 def fitted(files: Iterable[ContextFile]) -> tuple[ContextFile, ...]:
-    """The files that have something to say, each cut to its share; what comes first has its own."""
+    """The files that are not empty, each cut to the room that the ones before it have left."""
     kept: list[ContextFile] = []
     room = ALL_CHARS
     for file in files:
@@ -132,13 +132,13 @@ def _notice(count: int) -> str:
 
 
 def block(file: ContextFile) -> str:
-    """A file between its tags, named by the path with which a tool can open it."""
+    """A file between its tags, named by the path that a tool can open."""
     name = (file.path or file.name).replace('"', "'")
     return f'<context_file name="{name}">\n{file.text}\n</context_file>'
 
 
 def inert(text: str, tag: str) -> str:
-    """The same text, in which nothing closes ``tag``."""
+    """The text with everything escaped that could close ``tag``."""
     return _closing(tag).sub("&lt;", text)
 
 
@@ -147,8 +147,7 @@ def _closing(tag: str) -> re.Pattern[str]:
     return re.compile(rf"<(?=\s*/\s*{tag})", re.IGNORECASE)
 
 
-# Sections 1 to 7: who the agent is, what it has at hand, and what it must not do.
-
+# Sections 1 to 7: the agent, its tools, and its prohibitions
 
 PERSONA = ("SOUL.md", "IDENTITY.md")
 BOOTSTRAP = "BOOTSTRAP.md"
@@ -166,7 +165,7 @@ _ANCHOR = (
 
 
 def identity(given: PromptInput) -> str:
-    """The agent's name, where it is heard, and its own instructions."""
+    """The agent's name, its channel, and its own instructions."""
     lines: list[str] = []
     if given.type != "plain" and given.agent:
         lines.append(f"You are {given.agent}.")
@@ -185,7 +184,7 @@ def _where(given: PromptInput) -> str:
 
 
 def bootstrap(given: PromptInput) -> str:
-    """A first conversation begins with what its file says."""
+    """A first conversation follows BOOTSTRAP.md."""
     if all(file.name != BOOTSTRAP for file in given.files):
         return ""
     return (
@@ -195,13 +194,13 @@ def bootstrap(given: PromptInput) -> str:
 
 
 def persona(given: PromptInput) -> str:
-    """Soul and identity, early: what stands first holds longest."""
+    """Soul and identity. Early, since models follow the beginning of a prompt longest."""
     blocks = [block(file) for file in given.files if file.name in PERSONA]
     return "\n".join(["# Persona", "This is who you are.", *blocks]) if blocks else ""
 
 
 def tooling(given: PromptInput) -> str:
-    """What there is to work with, sorted, a line for each."""
+    """A line for each tool, sorted."""
     if not given.tools:
         return ""
     return "\n".join(
@@ -210,7 +209,7 @@ def tooling(given: PromptInput) -> str:
 
 
 def programs(given: PromptInput) -> str:
-    """Programs that sign in by themselves."""
+    """Programs with credentials of their own."""
     if not given.programs:
         return ""
     names = ", ".join(sorted(given.programs))
@@ -221,12 +220,12 @@ def programs(given: PromptInput) -> str:
 
 
 def safety(given: PromptInput) -> str:
-    """Foreign text is no instruction; a predefined agent stays what its owner made it."""
+    """Foreign text is no instruction; users cannot change the rules of a predefined agent."""
     return f"{_SAFETY}\n{_ANCHOR}" if given.type == "predefined" else _SAFETY
 
 
 def self_evolution(given: PromptInput) -> str:
-    """What a predefined agent may learn from its users, if it can write where its soul is."""
+    """A predefined agent may learn its style from its users, if it can write SOUL.md."""
     if not given.soul:
         return ""
     return (
@@ -235,15 +234,14 @@ def self_evolution(given: PromptInput) -> str:
     )
 
 
-# Sections 8 to 14: skills, external tools, and the place where the agent works.
-
+# Sections 8 to 14: skills, external tools, and the workspace
 
 SKILL_SEARCH = "skill_search"
 SKILL_USE = "use_skill"
 
 
 def skills_inline(given: PromptInput) -> str:
-    """A small set of skills, and how one is used."""
+    """A small set of skills: a line for each."""
     listed = _skill_lines(given.skills)
     if not is_listed(listed):
         return ""
@@ -252,7 +250,7 @@ def skills_inline(given: PromptInput) -> str:
 
 
 def skills_search(given: PromptInput) -> str:
-    """A large set of skills: how to find the one."""
+    """A large set of skills: the tool that searches it."""
     count = len(given.skills)
     if not count or is_listed(_skill_lines(given.skills)):
         return ""
@@ -263,7 +261,7 @@ def skills_search(given: PromptInput) -> str:
 
 
 def mcp_inline(given: PromptInput) -> str:
-    """A few tools of external servers."""
+    """A few tools of external servers: a line for each."""
     listed = tool_lines(given.mcp)
     if not is_listed(listed):
         return ""
@@ -271,7 +269,7 @@ def mcp_inline(given: PromptInput) -> str:
 
 
 def mcp_search(given: PromptInput) -> str:
-    """Many tools of external servers: how to find the one."""
+    """Many tools of external servers: the tool that searches them."""
     count = len(given.mcp)
     if not count or is_listed(tool_lines(given.mcp)):
         return ""
@@ -282,7 +280,7 @@ def mcp_search(given: PromptInput) -> str:
 
 
 def workspace(given: PromptInput) -> str:
-    """Where files are."""
+    """The folder of the file tools."""
     if not given.workspace:
         return ""
     inside = given.sandbox.workdir if given.sandbox else ""
@@ -294,7 +292,7 @@ def workspace(given: PromptInput) -> str:
 
 
 def team_workspace(given: PromptInput) -> str:
-    """The folder that a team has in common."""
+    """The shared folder of a team."""
     team = given.team
     if team is None or not team.workspace:
         return ""
@@ -304,7 +302,7 @@ def team_workspace(given: PromptInput) -> str:
 
 
 def sandbox(given: PromptInput) -> str:
-    """What confines shell commands."""
+    """The limits of shell commands."""
     found = given.sandbox
     if found is None:
         return ""
@@ -326,8 +324,7 @@ def _skill_lines(skills: Iterable[Skill]) -> list[str]:
     return listed
 
 
-# Sections 15 to 23: for whom and when, the context of this run, and what to keep in mind.
-
+# Sections 15 to 23: the user, the context of this run, and reminders
 
 TEAM = "TEAM.md"
 MEMORY_TOOLS = ("memory_search", "knowledge_graph_search")
@@ -344,7 +341,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "email": "This is e-mail: whole sentences, plain text, no markup.",
     }
 )
-"""What a platform makes of an answer."""
+"""The markup that a platform shows."""
 
 _FOREIGN = (
     "# Project context\n"
@@ -354,7 +351,7 @@ _FOREIGN = (
 
 
 def user_identity(given: PromptInput) -> str:
-    """Who is served, and who may decide."""
+    """The user, and the owners who may change settings."""
     lines: list[str] = []
     if given.user and given.type != "plain":
         lines.append(f"You are talking with the user {given.user}.")
@@ -365,31 +362,31 @@ def user_identity(given: PromptInput) -> str:
 
 
 def time(given: PromptInput) -> str:
-    """The date and no clock."""
+    """The date."""
     return f"Today is {given.today.isoformat()}."
 
 
 def channel_formatting(given: PromptInput) -> str:
-    """How the platform shows an answer."""
+    """The markup that the platform shows."""
     hint = FORMATS.get(given.channel.lower(), "") if given.channel else ""
     return f"# Format\n{hint}" if hint else ""
 
 
 def extra_context(given: PromptInput) -> str:
-    """What the host adds for this run, and what the memory found."""
+    """The host's context for this run, and the notes from the memory."""
     extra = inert(given.extra.strip(), "extra_context")
     fenced = f"<extra_context>\n{extra}\n</extra_context>" if extra else ""
     return "\n\n".join(filter(None, [fenced, given.recalled]))
 
 
 def project_context(given: PromptInput) -> str:
-    """The context files that are not persona."""
+    """The context files other than the persona."""
     blocks = [block(file) for file in given.files if file.name not in PERSONA]
     return "\n".join([_FOREIGN, *blocks]) if blocks else ""
 
 
 def sub_agents(given: PromptInput) -> str:
-    """When to start children; a team has its own rules for that."""
+    """When to start sub-agents. TEAM.md has its own rules for that."""
     if not given.spawn_tool or any(file.name == TEAM for file in given.files):
         return ""
     return (
@@ -400,7 +397,7 @@ def sub_agents(given: PromptInput) -> str:
 
 
 def runtime(given: PromptInput) -> str:
-    """Names that a person may ask for."""
+    """Names that a user may ask for."""
     known = {
         "agent": given.agent,
         "session": given.session,
@@ -412,13 +409,13 @@ def runtime(given: PromptInput) -> str:
 
 
 def persona_reminder(given: PromptInput) -> str:
-    """Who the agent is once more, at the end, where it is not lost in a long prompt."""
+    """The persona once more, at the end, where a long prompt does not bury it."""
     names = [file.name for file in given.files if file.name in PERSONA]
     return f"Stay who {' and '.join(names)} made you, in every answer." if names else ""
 
 
 def memory_reminders(given: PromptInput) -> str:
-    """To look before answering."""
+    """Search the memory before answering."""
     offered = {tool.name for tool in given.tools}
     names = [name for name in MEMORY_TOOLS if name in offered]
     if not given.memory or not names:

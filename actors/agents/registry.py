@@ -1,4 +1,9 @@
-"""The agents of one host, and what their names of tools and models stand for."""
+"""The agents of one host by name: those of the program, and stored ones, loaded on demand.
+
+Invariants: agents of code and configuration are found without waiting and never shadowed; one task
+at a time loads a stored agent, which is cached for :data:`TTL`; expiry and invalidation replace its
+configuration and nothing else, since runs, locks and queues live in the sessions.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.agents.skills import GROUP as SKILLS_GROUP
-from motet.actors.agents.skills import SkillCatalog
+from motet.actors.agents.skills import SKILL_TOOL_GROUP, SkillCatalog
 from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.errors.log import logger
 from motet.actors.models.catalog import DEMO, PROVIDERS, ModelCatalog
@@ -25,15 +29,15 @@ from motet.protocols.limits import Limits
 from motet.protocols.models import Model
 
 ALWAYS_OFFERED = ("get_error_detail", "get_tool_result")
-"""To every agent that has tools: results of calls name them."""
+"""For every agent that has tools: results of calls name these two."""
 MEMORY = "group:memory"
 
 
 class AgentRegistry:
-    """Agents by name. An agent is complete when it is added: its tools and model are known.
+    """Agents by name. Adding an agent resolves the names of its tools and its model.
 
-    ``builtin`` are the tools an agent may name, ``groups`` the names of several at once;
-    ``offered``, models that people may choose beside those of the agents.
+    ``builtin``: the tools that an agent may name; ``groups``: names of several at once;
+    ``offered``: models that users may choose besides those of the agents.
     """
 
     def __init__(
@@ -61,9 +65,9 @@ class AgentRegistry:
         self._stored: set[str] = set()
 
     def add(self, agent: AnyAgent) -> None:
-        """Make an agent known. Adding the same one again changes nothing.
+        """Register an agent. Adding the same one again changes nothing.
 
-        It takes the place of a stored agent of its name. Raises ``ConfigError`` when another
+        It replaces a stored agent of its name. Raises ``ConfigError`` when another
         agent has its name, ``UnknownName`` for a model provider or a built-in tool that does not
         exist.
         """
@@ -76,9 +80,9 @@ class AgentRegistry:
         self._stored.discard(agent.name)
 
     def put(self, agent: AnyAgent) -> None:
-        """Make a stored agent known, or replace it: new runs get this one, live ones keep theirs.
+        """Register or replace a stored agent: new runs get this one, live ones keep theirs.
 
-        What it may call changes for live runs too: a tool that was taken away is gone at once.
+        Its permissions change for live runs too: a tool that was taken away is gone at once.
         Raises as :meth:`add`.
         """
         if agent.name in self._agents and agent.name not in self._stored:
@@ -87,7 +91,7 @@ class AgentRegistry:
         self._stored.add(agent.name)
 
     def drop(self, name: str) -> None:
-        """Forget a stored agent. Its live runs go on without tools."""
+        """Unregister a stored agent. Its live runs go on without tools."""
         if name in self._stored:
             self._stored.discard(name)
             del self._agents[name], self._tool_names[name]
@@ -101,15 +105,15 @@ class AgentRegistry:
         self._policy.check_agent(agent.name, agent.policy, tools)
 
     def own(self, name: str) -> AnyAgent | None:
-        """The agent of that name, if it came from code or configuration and not from a store."""
+        """The agent of that name, unless it is a stored one."""
         return None if name in self._stored else self._agents.get(name)
 
     def has(self, agent: AnyAgent) -> bool:
-        """Whether it is this very agent that is known by its name."""
+        """Whether this very agent is registered by its name."""
         return self._agents.get(agent.name) is agent
 
     def own_agents(self) -> tuple[AnyAgent, ...]:
-        """All but those that came from a store, in the order in which they became known."""
+        """All but the stored ones, in the order of their registration."""
         return tuple(agent for name, agent in self._agents.items() if name not in self._stored)
 
     def names(self) -> tuple[str, ...]:
@@ -123,7 +127,7 @@ class AgentRegistry:
             raise UnknownName("agent", name, tuple(self._agents)) from None
 
     def first(self) -> AnyAgent:
-        """The agent that answers where none is named."""
+        """The default agent."""
         if not self._agents:
             raise ConfigError("this host has no agents: give open_host(agents=...) one")
         return next(iter(self._agents.values()))
@@ -133,7 +137,7 @@ class AgentRegistry:
         return self._keys.get(key) or self._models.get(key)
 
     def models(self) -> tuple[str, ...]:
-        """The names of the models that a session may have: those of agents, and what is offered."""
+        """The names of the models that a session may have."""
         names = (agent.model_name for agent in self._agents.values())
         return tuple(dict.fromkeys((*names, *self._offered)))
 
@@ -163,10 +167,10 @@ class AgentRegistry:
         if sources := self._sources(agent):
             tools += [tool for tool in (self._builtin[MCP_SEARCH],) if tool not in tools]
         if self._skills.offers(agent.profile):
-            skills = [self._builtin[name] for name in SKILLS_GROUP["group:skills"]]
+            skills = [self._builtin[name] for name in SKILL_TOOL_GROUP["group:skills"]]
             tools += [tool for tool in skills if tool not in tools]
         if tools or sources:
-            # From the start, since a stable list keeps the provider's cache.
+            # From the first request on, since a stable list keeps the provider's cache.
             offered = [self._builtin[name] for name in ALWAYS_OFFERED if name in self._builtin]
             tools += [tool for tool in offered if tool not in tools]
         return tools
@@ -201,34 +205,27 @@ class AgentRegistry:
         raise UnknownName("tool", name, known)
 
     def _sources(self, agent: AnyAgent) -> tuple[str, ...]:
-        """The MCP servers that an agent names: what they offer is known when they are asked."""
+        """The MCP servers that an agent names. Their tools are known when they are asked."""
         declared = self._catalog.declared
         named = (name for name in agent.tools if isinstance(name, str) and name in declared)
         return tuple(dict.fromkeys(named))
 
 
-# Resolves the name of an agent to the agent: the program's own, else one from a store.
-#
-# Invariants: what code and configuration have named is found without waiting and never shadowed;
-# a stored agent is loaded by one task at a time and kept for :data:`TTL`; expiry and invalidation
-# replace its configuration and nothing else, since runs, locks and queues live in the sessions.
-
-
 TTL = 600.0
-"""Seconds after which a stored agent is looked up again, when it is used (seed 002)."""
+"""Seconds for which a stored agent is cached (seed 002)."""
 
 _log = logger("motet.agents")
 
 
 @attrs.frozen
-class _Kept:
+class _Cached:
     agent: AnyAgent
     since: float
 
 
 @attrs.define(eq=False)
 class _Load:
-    """A load under way; ``error``: what it failed with, for those who wait for it."""
+    """A load under way. ``error``: its failure, for the other tasks that wait for it."""
 
     ended: trio.Event = attrs.field(factory=trio.Event)
     error: Exception | None = None
@@ -238,9 +235,9 @@ class Resolver:
     """The agents of one host by name.
 
     Args:
-        source: where stored agents are; None: nowhere.
-        providers: names of model providers, the first of them for agents that name none.
-        limits: of stored agents that have none of their own.
+        source: the store; None: there is none.
+        providers: names of model providers. The first one is for agents that name none.
+        limits: for stored agents that have none of their own.
     """
 
     def __init__(
@@ -257,27 +254,27 @@ class Resolver:
         self._providers = tuple(providers)
         self._limits = limits or Limits()
         self._ttl = ttl
-        self._kept: dict[str, _Kept] = {}
+        self._cache: dict[str, _Cached] = {}
         self._loads: dict[str, _Load] = {}
 
     def __repr__(self) -> str:
-        return f"<Resolver kept={len(self._kept)} loading={len(self._loads)}>"
+        return f"<Resolver kept={len(self._cache)} loading={len(self._loads)}>"
 
     async def resolve(self, name: str) -> AnyAgent:
-        """The agent of that name. Returns at once for what is known and fresh.
+        """The agent of that name. Returns at once for a registered or cached one.
 
-        Cancelling one who waits harms nobody: if they were loading, the next in line loads.
-        Raises ``UnknownName`` with the nearest name of all sources, ``ConfigError`` for an
-        inactive or impossible agent, and whatever the source raises.
+        Cancelling a caller harms no other: if it was loading, the next one in line loads. Raises
+        ``UnknownName`` with the nearest name, ``ConfigError`` for an inactive or impossible agent,
+        and the errors of the source.
         """
         own = self._registry.own(name)
         while own is None:
-            kept = self._kept.get(name)
+            kept = self._cache.get(name)
             if kept is not None and trio.current_time() - kept.since <= self._ttl:
                 return kept.agent
             load = self._loads.get(name)
             if load is None:
-                agent = await self._lead(name)
+                agent = await self._load_for_all(name)
                 if agent is not None:
                     return agent
             else:
@@ -288,31 +285,31 @@ class Resolver:
         return own
 
     def adopt(self, registry: AgentRegistry, limits: Limits) -> None:
-        """Resolve into another registry from now on; stored agents are looked up again."""
+        """Use another registry from now on. Stored agents are loaded again."""
         self._registry, self._limits = registry, limits
         self.invalidate()
 
     def known(self, name: str) -> AnyAgent | None:
-        """The agent of that name, if it is there without waiting."""
-        kept = self._kept.get(name)
+        """The agent of that name, if it is registered or cached."""
+        kept = self._cache.get(name)
         return self._registry.own(name) or (kept.agent if kept is not None else None)
 
     def invalidate(self, name: str | None = None) -> None:
-        """Look an agent up again at its next use; None: all of them.
+        """Load an agent again at its next use; None: all of them.
 
-        What is being loaded now was perhaps read before the change, and will not be kept.
+        A load under way may have read the agent before the change, so it is not cached.
         """
         if name is None:
-            self._kept.clear()
+            self._cache.clear()
             self._loads.clear()
         else:
-            self._kept.pop(name, None)
+            self._cache.pop(name, None)
             self._loads.pop(name, None)
 
     async def put(self, record: AgentRecord) -> None:
         """Store an agent, or replace the one of its name, from the next run on.
 
-        Raises ``ConfigError``, ``UnknownName`` for what could never run, before it is stored.
+        Raises ``ConfigError``, ``UnknownName`` for one that could never run, before storing it.
         """
         if self._registry.own(record.name) is not None:
             raise ConfigError(
@@ -326,7 +323,7 @@ class Resolver:
             self.invalidate(record.name)
 
     async def remove(self, name: str) -> bool:
-        """Forget a stored agent; live runs go on. False: there was none."""
+        """Delete a stored agent; live runs go on. False: there was none."""
         try:
             return await self._stored().remove(name)
         finally:
@@ -337,8 +334,8 @@ class Resolver:
         """The stored agents, by name."""
         return await self._source.records() if self._source else ()
 
-    async def _lead(self, name: str) -> AnyAgent | None:
-        """Load for all who wait; None when the agent was invalidated meanwhile."""
+    async def _load_for_all(self, name: str) -> AnyAgent | None:
+        """Load for all who wait; None if the agent was invalidated meanwhile."""
         load = self._loads[name] = _Load()
         try:
             agent = await self._load(name)
@@ -346,7 +343,7 @@ class Resolver:
                 return None
             if self._registry.own(name) is None:
                 self._registry.put(agent)
-                self._kept[name] = _Kept(agent, trio.current_time())
+                self._cache[name] = _Cached(agent, trio.current_time())
                 return agent
             return None
         except Exception as error:

@@ -1,7 +1,7 @@
-"""The head of a SKILL.md: YAML between two lines of three hyphens. Pure.
+"""Skills: folders with a SKILL.md, which agents find, read and follow.
 
-YAML is a large language, and files in the wild use more of it than ``key: value``: quotes, folded
-texts, nested tables. So PyYAML reads it, through msgspec, with its safe loader.
+Invariant: the skill tools read only files in the folder of a skill of that agent, by their resolved
+paths.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import nearest
 
 MAX_HEAD = 16_384
-"""Bytes of a SKILL.md in which its head must end."""
+"""Bytes of a SKILL.md in which its front matter must end."""
 MAX_DESCRIPTION = 1_024
 
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.S | re.M)
@@ -35,18 +35,23 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class FrontMatter(msgspec.Struct, frozen=True):
-    """What a skill says of itself. Other keys are its author's and not looked at."""
+    """The front matter of a SKILL.md: YAML between two lines of three hyphens.
+
+    YAML is a large language, and files in the wild use more of it than ``key: value``: quotes,
+    folded texts, nested tables. So PyYAML reads it, through msgspec, with its safe loader. Other
+    keys are ignored.
+    """
 
     name: str
     description: str
 
 
 class BadSkill(ValueError):
-    """A SKILL.md that is none; the message says what is wrong with it."""
+    """A SKILL.md that cannot be used; the message says why."""
 
 
 def front_matter(text: str) -> FrontMatter:
-    """The head of a SKILL.md. Raises :class:`BadSkill`."""
+    """Read the front matter of a SKILL.md. Raises :class:`BadSkill`."""
     head = _HEAD.match(text)
     if head is None:
         raise BadSkill("it does not begin with a head between two lines of '---'")
@@ -64,17 +69,13 @@ def front_matter(text: str) -> FrontMatter:
     return FrontMatter(front.name, description)
 
 
-# Where the skills of agents are, and what is there now.
-#
-# A skill is a folder with a SKILL.md, in one of these, and where a name is twice the first counts:
-# the folders that the agent's configuration names, ``skills/`` in the folder of its files, and
-# those of the host. They are read anew for each run, so that a change counts from the next one.
+# The catalog
 
 
 SKILL_FILE = "SKILL.md"
 FOLDER = "skills"
 MAX_SKILLS = 1_000
-"""Folders that one place is searched for: a wrong path must not cost every run a minute."""
+"""Folders of one place that are read: a wrong path must not cost every run a minute."""
 
 
 @attrs.frozen
@@ -87,8 +88,8 @@ class Skill:
 
 
 @attrs.frozen
-class Found:
-    """What an agent can use, by name, and sentences about what is broken."""
+class FoundSkills:
+    """The skills of an agent by name, and sentences about the broken ones."""
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[str, ...] = ()
@@ -99,19 +100,24 @@ class Found:
 
 @attrs.frozen
 class SkillCatalog:
-    """The skills of one host. ``host``: folders for all agents that do not refuse any."""
+    """Finds the skills of a host's agents. ``host``: folders for all agents that do not refuse any.
+
+    A name that exists twice belongs to the first of these: the folders of the agent's
+    configuration, ``skills/`` in the folder of its files, the folders of the host. They are read
+    anew for each run, so that a change takes effect with the next one.
+    """
 
     host: tuple[Path, ...] = ()
 
     def offers(self, profile: AgentProfile) -> bool:
-        """Whether an agent has a place for skills. Looks at the disk, briefly."""
-        return any(folder.is_dir() for folder, _ in self.places(profile))
+        """Whether an agent has a folder for skills. Looks at the disk, briefly."""
+        return any(folder.is_dir() for folder, _ in self.folders(profile))
 
-    def find(self, profile: AgentProfile) -> Found:
+    def find(self, profile: AgentProfile) -> FoundSkills:
         """The skills of an agent. Blocks for disk access; raises nothing."""
         skills: dict[str, Skill] = {}
         problems: list[str] = []
-        for folder, chosen in self.places(profile):
+        for folder, chosen in self.folders(profile):
             try:
                 entries = sorted(folder.iterdir())
             except OSError as error:
@@ -122,10 +128,12 @@ class SkillCatalog:
                 problems.append(f"{str(folder)!r}: only its first {MAX_SKILLS} entries are read")
             for skill in _skills(folder, entries[:MAX_SKILLS], problems):
                 skills.setdefault(skill.name, skill)
-        return Found(tuple(sorted(skills.values(), key=lambda skill: skill.name)), tuple(problems))
+        return FoundSkills(
+            tuple(sorted(skills.values(), key=lambda skill: skill.name)), tuple(problems)
+        )
 
-    def places(self, profile: AgentProfile) -> tuple[tuple[Path, bool], ...]:
-        """The folders, whether or not they are there, and of each whether somebody named it."""
+    def folders(self, profile: AgentProfile) -> tuple[tuple[Path, bool], ...]:
+        """The folders, which may be missing, and for each whether a configuration names it."""
         if profile.skills is not None and not profile.skills:
             return ()
         named = [(Path(folder), True) for folder in profile.skills or ()]
@@ -147,7 +155,7 @@ def _skills(place: Path, entries: list[Path], problems: list[str]) -> Iterator[S
 
 
 def _skill(root: Path, entry: Path) -> Skill:
-    """Raises ``BadSkill``, ``ToolFailure`` and ``OSError`` for what is none, or out of reach."""
+    """Raises ``BadSkill``, ``ToolFailure`` and ``OSError``."""
     folder = entry.resolve()
     if not folder.is_relative_to(root):
         raise BadSkill(f"it leads out of {str(root)!r}")
@@ -156,19 +164,19 @@ def _skill(root: Path, entry: Path) -> Skill:
     return Skill(front.name, front.description, folder)
 
 
-# Which skills fit a query: by the words of their names and descriptions. Pure.
+# Search
 
 
 _WORD = re.compile(r"\w+")
 _SHORT = 3
-"""Letters of a word at least of which another may be the beginning: ``deploy``, ``deployment``."""
+"""Letters of the shortest word that matches longer ones: ``deploy``, ``deployment``."""
 _IN_NAME = 2.0
 
 
 def best(skills: Sequence[Skill], query: str, limit: int) -> list[Skill]:
-    """The skills that have a word of the query, the best fit first; equal ones by name.
+    """The skills that have a word of the query, best match first; equal ones by name.
 
-    A rare word counts more than one that many skills have, and in a name twice.
+    A rare word weighs more than one that many skills have, and twice in a name.
     """
     words = {word.casefold() for word in _WORD.findall(query)}
     texts = [(_words(skill.name), _words(skill.description)) for skill in skills]
@@ -198,15 +206,13 @@ def _begins(word: str, other: str) -> bool:
     return len(short) >= _SHORT and long.startswith(short)
 
 
-# The tools with which an agent finds a skill, and reads it and the files that belong to it.
-#
-# Invariant: what is read lies in the folder of a skill of that agent, by its resolved path.
+# Tools
 
 
 USE = "use_skill"
 SEARCH = "skill_search"
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:skills": (USE, SEARCH)})
-"""Both by one name, as a policy can say it."""
+SKILL_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:skills": (USE, SEARCH)})
+"""Both tools by one name."""
 
 MAX_FILES = 50
 
@@ -218,9 +224,9 @@ _SEARCH = "Find the skills for a task by any words of it. The best fit comes fir
 
 
 def skill_tools(skills: SkillCatalog, profile_of: Callable[[str], AgentProfile]) -> list[Tool]:
-    """``use_skill`` and ``skill_search``; ``profile_of`` is asked with the id of a run."""
+    """``use_skill`` and ``skill_search``. ``profile_of``: the profile behind the id of a run."""
 
-    def found(ctx: Context[object]) -> Found:
+    def found(ctx: Context[object]) -> FoundSkills:
         return skills.find(profile_of(ctx.run_id))
 
     def use_skill(
@@ -251,7 +257,7 @@ def skill_tools(skills: SkillCatalog, profile_of: Callable[[str], AgentProfile])
     ]
 
 
-def _chosen(found: Found, name: str) -> Skill:
+def _chosen(found: FoundSkills, name: str) -> Skill:
     skill = found.get(name)
     if skill is None:
         near = nearest(name, [skill.name for skill in found.skills])

@@ -1,9 +1,6 @@
-"""Handing a conversation over: the run goes on as another agent, from the next request on.
+"""Agents as data: a name, a model, instructions, tools, limits, and handoffs between them.
 
-Invariants: a run has one agent at a time, and the calls of an answer are those of the agent that
-gave it; the target gets the whole conversation, the session, the budget and the run's id; of
-several transfers in one answer the first counts. Nothing new can happen for ever: each transfer is
-a call, and costs a request.
+An agent runs nothing by itself; any number of hosts can share it.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, Unpack, overload
+from typing import Any, ParamSpec, TypeAlias, Unpack, overload
 
 import attrs
 import msgspec
@@ -25,59 +22,8 @@ from motet.protocols.errors import ConfigError
 from motet.protocols.limits import Limits
 from motet.protocols.models import Model
 from motet.protocols.policy import ALL_TOOLS, ToolRules
+from motet.protocols.run import RunResult
 from motet.protocols.tools import Effects
-
-if TYPE_CHECKING:
-    from motet.protocols.run import RunResult
-
-
-PREFIX = "transfer_to_"
-_NAME_CHARS = 64
-
-
-@attrs.frozen
-class Handoff:
-    """An agent that another may hand its conversation to, with other words for its model.
-
-    Attributes:
-        description: when to do it; None: what the agent's own description says.
-        name: of the tool; None: ``transfer_to_`` and the agent's name.
-    """
-
-    agent: AnyAgent
-    description: str | None = None
-    name: str | None = None
-
-
-def handoff_name(agent: str) -> str:
-    """What the tool is called that hands over to an agent of that name."""
-    return PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: _NAME_CHARS - 12]
-
-
-def handoff_tool(to: AnyAgent | Handoff) -> Tool:
-    """The tool by which a model hands over. Raises ``TypeError`` for a name that cannot be one."""
-    handoff = to if isinstance(to, Handoff) else Handoff(to)
-    agent = handoff.agent
-    about = agent.description or f"It is {agent.name!r}."
-
-    async def transfer(ctx: Context[Any], reason: str = "") -> str:  # noqa: ARG001  # it is in the transcript
-        """Args:
-        reason: why, in one sentence, for whoever takes over.
-        """
-        return ctx.hand_over_to(agent)
-
-    made = tool(
-        transfer,
-        name=handoff.name or handoff_name(agent.name),
-        description=handoff.description
-        or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
-        effects="write",  # so that of several in one answer the first one counts
-    )
-    return attrs.evolve(made, agent=agent)
-
-
-# What an agent is: a name, a model, instructions, tools and limits. It runs nothing by itself.
-
 
 D_contra = TypeVar("D_contra", contravariant=True, default=None)
 O_co = TypeVar("O_co", covariant=True, default=str)
@@ -89,9 +35,12 @@ ToolLike: TypeAlias = "Tool | str | Callable[..., object]"
 """A tool, a plain type-hinted function, or the name of a built-in (``read_file``, ``group:fs``)."""
 
 CHILD_TIMEOUT = 600.0
-"""Seconds that a run which is a tool's work may take."""
+"""Seconds of a run that a tool call starts."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+PREFIX = "transfer_to_"
+_NAME_CHARS = 64
 
 
 class AgentSpec(AgentLike[D_contra, O_co]):
@@ -219,8 +168,54 @@ class AgentSpec(AgentLike[D_contra, O_co]):
 AnyAgent: TypeAlias = AgentSpec[Any, Any]
 
 
+@attrs.frozen
+class Handoff:
+    """An agent that another one may hand its conversation to: the run goes on as that agent.
+
+    A run has one agent at a time, and the calls of an answer are those of the agent that gave it.
+    From the next request on the target has the whole conversation, the session, the budget and the
+    run's id. Of several transfers in one answer the first counts. Agents cannot hand a conversation
+    round for ever: each transfer is a call, and costs a request.
+
+    Attributes:
+        description: when to do it; None: the agent's own description.
+        name: of the tool; None: ``transfer_to_`` and the agent's name.
+    """
+
+    agent: AnyAgent
+    description: str | None = None
+    name: str | None = None
+
+
+def handoff_name(agent: str) -> str:
+    """The name of the tool that hands over to an agent of that name."""
+    return PREFIX + re.sub(r"[^A-Za-z0-9_-]", "_", agent)[: _NAME_CHARS - 12]
+
+
+def handoff_tool(to: AnyAgent | Handoff) -> Tool:
+    """The tool of a handoff. Raises ``TypeError`` for a name that cannot be one."""
+    handoff = to if isinstance(to, Handoff) else Handoff(to)
+    agent = handoff.agent
+    about = agent.description or f"It is {agent.name!r}."
+
+    async def transfer(ctx: Context[Any], reason: str = "") -> str:  # noqa: ARG001  # it is in the transcript
+        """Args:
+        reason: why, in one sentence, for whoever takes over.
+        """
+        return ctx.hand_over_to(agent)
+
+    made = tool(
+        transfer,
+        name=handoff.name or handoff_name(agent.name),
+        description=handoff.description
+        or f"Hand this whole conversation to the agent {agent.name}, who answers it. {about}",
+        effects="write",  # so that of several in one answer the first one counts
+    )
+    return attrs.evolve(made, agent=agent)
+
+
 def _answer(result: RunResult[Any]) -> str:
-    """What the caller of a child reads. Raises ``ToolFailure`` when it did not complete."""
+    """The answer for the caller of a child run. Raises ``ToolFailure`` if it did not complete."""
     if result.status == "completed":
         return result.text or "[It has nothing to say]"
     said = f" It said: {result.text}" if result.text else ""

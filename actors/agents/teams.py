@@ -1,21 +1,28 @@
-"""Names of the tools of a team's task board."""
+"""Teams: agents with a lead, a folder and a task board in common.
+
+Invariants: an agent is in one team at most; a team's folder lies inside the workspace of the host,
+wherever links lead; the board is that of the caller's team and user, and no argument names another
+(G16). A team runs nothing by itself: whoever talks with the lead talks with the team. Source: agent
+loop specification, section 12.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from motet.actors.agents.spec import AnyAgent
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
 from motet.actors.transcript.grammar import CHILD_TOOL_GROUP as AGENTS
 from motet.protocols.agents import Member
 from motet.protocols.agents import Team as Membership
-from motet.protocols.agents import Team as Team_in_tools
 from motet.protocols.chat import JsonObject
+from motet.protocols.config import HostConfig
 from motet.protocols.errors import ConfigError, NotFound, UnknownName
 from motet.protocols.teams import (
     Board,
@@ -31,31 +38,16 @@ from motet.protocols.teams import (
 )
 from motet.runtime import ActorRef
 
-if TYPE_CHECKING:
-    from motet.actors.agents.spec import AnyAgent
-    from motet.protocols.config import HostConfig
-
-
-GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
+TASK_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"group:tasks": ("task_create", "task_list", "task_claim", "task_update")}
 )
-"""All of the board by one name, as a configuration can say it."""
-
-
-# A team: agents with a lead, a folder and a task board in common.
-#
-# Invariants: an agent is in one team at most; a team's folder lies inside of the workspace of the
-# host, wherever links lead. It runs nothing by itself: whoever talks with the lead talks with the
-# team. Source: agent loop specification, section 12.
-
-
-TASKS = GROUP
+"""All tools of the board by one name."""
 FOLDER = "teams"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Team:
-    """Makes agents a team, before a host knows them: they are told of each other.
+    """Makes agents a team, before a host knows them. Their prompts name each other.
 
     The lead gets ``group:agents``, by which it starts the others; all get the task board,
     ``group:tasks``. The lead works in the team's folder, and so do the runs that it starts.
@@ -93,14 +85,16 @@ class Team:
                     f"cannot be in {name!r} too: make another agent for it"
                 )
         for agent in self.agents:
-            agent.join(self._as_seen_by(agent), *(AGENTS if agent is lead else ()), *TASKS)
+            agent.join(
+                self._as_seen_by(agent), *(AGENTS if agent is lead else ()), *TASK_TOOL_GROUP
+            )
 
     def __repr__(self) -> str:
         return f"<Team {self.name} lead={self.lead.name} members={len(self.members)}>"
 
     @property
     def agents(self) -> tuple[AnyAgent, ...]:
-        """All of them, the lead first: for ``open_host(agents=...)``."""
+        """All members, the lead first: for ``open_host(agents=...)``."""
         return (self.lead, *self.members)
 
     def _as_seen_by(self, agent: AnyAgent) -> Membership:
@@ -117,13 +111,10 @@ class Team:
         return sum(agent.name == name for agent in self.agents)
 
 
-# What the agents of a configuration have to do with each other: handoffs and teams.
-
-
 def link(config: HostConfig, agents: Mapping[str, AnyAgent]) -> list[str]:
-    """Let the agents that a configuration describes know of each other; what is wrong, and where.
+    """Set up the handoffs and teams of a configuration; returns the errors, with their places.
 
-    ``agents``: all that there are, also those that it does not describe.
+    ``agents``: all agents, also those that the configuration does not describe.
     """
     problems: list[str] = []
     for name, spec in config.agents.items():
@@ -153,10 +144,7 @@ def _team(config: HostConfig, name: str, agents: Mapping[str, AnyAgent]) -> list
     return []
 
 
-# The task board of a team as tools of its agents.
-#
-# A board is that of the caller's team and user: no argument names another (G16).
-
+# The task board as tools
 
 TITLE_CHARS = 200
 TEXT_CHARS = 16_000
@@ -174,9 +162,9 @@ _UPDATE = (
 
 
 def task_tools(
-    boards: ActorRef[BoardProtocol], team_of: Callable[[Context[object]], Team_in_tools | None]
+    boards: ActorRef[BoardProtocol], team_of: Callable[[Context[object]], Membership | None]
 ) -> list[Tool]:
-    """The tools of :data:`GROUP`. ``team_of``: the team of the agent that calls."""
+    """The tools of the task board. ``team_of``: the team of the agent that calls."""
 
     def board(ctx: Context[object]) -> Board:
         team = team_of(ctx)

@@ -1,8 +1,9 @@
-"""Where the folder of a user is: names that can be undone, and who shares one.
+"""The workspace of a run: its folder, the bootstrap files in it, and the prompt they lead to.
 
-Invariants: two different users never get the same folder, on a file system that tells case apart
-or not, whatever characters their names hold; no name leads out of where it stands; a folder's
-name gives the user back.
+Invariants: two users never get the same folder, on a file system that tells case apart or not,
+whatever characters their names hold; no name leads out of its folder; a folder's name gives the
+user back. A plain agent without files costs nothing and leaves nothing on disk; a file that cannot
+be written or read costs the run a warning, never its answer.
 """
 
 from __future__ import annotations
@@ -18,15 +19,10 @@ import attrs
 import msgspec
 import trio
 
-from motet.actors.agents import bootstrap as seeding
+from motet.actors.agents import bootstrap
 from motet.actors.agents.bootstrap import SEEDED, Home, template, wanted, with_team
-from motet.actors.agents.prompt_sections import (
-    ContextFile,
-    PromptInput,
-    Sandbox,
-    Skill,
-)
-from motet.actors.agents.skills import Found, SkillCatalog
+from motet.actors.agents.prompt_sections import ContextFile, PromptInput, Sandbox, Skill
+from motet.actors.agents.skills import FoundSkills, SkillCatalog
 from motet.actors.tools.mcp.tool_search import PromptTool, is_small
 from motet.protocols.agents import AgentProfile, PromptMode, Sharing, Team
 from motet.protocols.config import ShellConfig
@@ -37,34 +33,34 @@ from motet.protocols.tools import ToolSpec
 Peer: TypeAlias = Literal["direct", "group"]
 
 SHARED = "=shared"
-"""The folder of those who share one; no name of a user is written with that character."""
+"""The folder of users who share one; no folder of a single user has that character."""
 LONGEST = 200
 """Characters of one folder's name; file systems take 255 bytes."""
-GOES_ON = "%"
-"""At the end of a name: the rest of it is the name of the folder inside."""
+CONTINUED = "%"
+"""At the end of a name: the name goes on in the folder inside."""
 
 _PLAIN = re.compile(r"[^a-z0-9._-]")
 
 
 def folder_names(text: str) -> tuple[str, ...]:
-    """A text as one folder name, or as several nested ones when it is long.
+    """A text as a folder name, or as several nested ones if it is long.
 
-    Small letters, digits and ``-_.`` stay; all else, also a dot in front, becomes ``%`` and two
-    hex digits for each byte of its UTF-8.
+    Small letters, digits and ``-_.`` stay. Other characters, and a dot in front, become ``%`` and
+    two hex digits for each byte of their UTF-8.
     """
     escaped = _PLAIN.sub(_escaped, text)
     if escaped.startswith("."):
         escaped = "%2e" + escaped[1:]
     pieces = [escaped[at : at + LONGEST] for at in range(0, len(escaped), LONGEST)]
     if not pieces:
-        return (GOES_ON,)
-    return (*(piece + GOES_ON for piece in pieces[:-1]), pieces[-1])
+        return (CONTINUED,)
+    return (*(piece + CONTINUED for piece in pieces[:-1]), pieces[-1])
 
 
 def text_of(names: tuple[str, ...]) -> str:
-    """The text that :func:`folder_names` made the names of."""
-    whole = "".join([*(name.removesuffix(GOES_ON) for name in names[:-1]), names[-1]])
-    return unquote_to_bytes(whole.removesuffix(GOES_ON)).decode("utf-8", "surrogatepass")
+    """The inverse of :func:`folder_names`."""
+    whole = "".join([*(name.removesuffix(CONTINUED) for name in names[:-1]), names[-1]])
+    return unquote_to_bytes(whole.removesuffix(CONTINUED)).decode("utf-8", "surrogatepass")
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -72,7 +68,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def shares(sharing: Sharing, user: str, peer: Peer) -> bool:
-    """Whether a user of a per-user workspace works in the common folder all the same."""
+    """Whether a user of a per-user workspace works in the shared folder all the same."""
     return user in sharing.users or (sharing.group if peer == "group" else sharing.dm)
 
 
@@ -84,28 +80,22 @@ def user_folder(agent: str, user: str, profile: AgentProfile, peer: Peer) -> tup
     return (*own, *folder_names(user))
 
 
-# What a run finds when it begins: its folder, and the bootstrap files of its agent and user.
-#
-# Invariants: a plain agent without files costs nothing and leaves nothing on disk; a file that
-# cannot be written or read costs the run a warning, never its answer.
-
-
 T = TypeVar("T")
 SOUL = "SOUL.md"
 
 
 @attrs.frozen
 class Workspace:
-    """What was found.
+    """The folder of a run, and the files that its prompt shows.
 
     Attributes:
-        workspace: what the tools of the run see.
-        soul: where they find the agent's SOUL.md, if the agent may change it.
-        team: the agent's, with the folder that it has for this chat.
+        folder: the root of the run's file tools.
+        soul: path of the agent's SOUL.md for these tools, if the agent may change it.
+        team: the agent's, with its folder for this chat.
         problems: sentences for a warning.
     """
 
-    workspace: Path
+    folder: Path
     files: tuple[ContextFile, ...] = ()
     skills: tuple[Skill, ...] = ()
     soul: str = ""
@@ -113,32 +103,32 @@ class Workspace:
     problems: tuple[str, ...] = ()
 
 
-def _nothing(workspaces: Workspaces) -> Workspace:
-    return Workspace(workspaces.root)
-
-
 @attrs.frozen
 class Workspaces:
-    """The folders below the workspace of one host, and the skills of its agents.
+    """The folders of agents and users below the workspace of one host.
 
-    ``write`` makes a new file. ``bare`` is what is found where there is nothing.
+    ``write`` makes a new file. ``bare``: the workspace of a plain agent without files.
     """
 
     root: Path
-    write: seeding.Write = seeding.create
+    write: bootstrap.Write = bootstrap.create
     skills: SkillCatalog = attrs.field(factory=SkillCatalog)
-    bare: Workspace = attrs.field(default=attrs.Factory(_nothing, takes_self=True), init=False)
+    bare: Workspace = attrs.field(init=False)
+
+    @bare.default
+    def _bare(self) -> Workspace:
+        return Workspace(self.root)
 
     async def prepare(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> Workspace:
-        """Make the folder, give a new user their files, and read what the prompt needs.
+        """Make the folder, give a new user their files, and read the files of the prompt.
 
         Returns at once for a plain agent in a shared workspace. Cancellation waits for the disk;
-        a seeding that is cut is finished at the next turn. Raises ``Internal`` when a workspace
-        of a user's own cannot be made.
+        the next turn finishes a seeding that was cut. Raises ``Internal`` when a workspace of a
+        user's own cannot be made.
         """
-        if _is_bare(profile) and not self.skills.places(profile):
+        if _is_bare(profile) and not self.skills.folders(profile):
             if profile.team is None:
                 return self.bare
             files = with_team((), profile, mode_of(profile, session))
@@ -149,22 +139,22 @@ class Workspaces:
     async def preview(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> Workspace:
-        """What :meth:`prepare` would find, with nothing made: a new user's files are as given."""
+        """The workspace that :meth:`prepare` would return; nothing is written for a new user."""
         place = self._place(agent, profile, user, session)
         return await _in_thread(lambda: self._found(place, self._team(place), preview=True))
 
     async def count_turn(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> str:
-        """Count a turn of a user; after the third their BOOTSTRAP.md is gone.
+        """Count a turn of a user; after the third one their BOOTSTRAP.md is removed.
 
-        The problem, if there was one. Runs in minimal mode are nobody's turns.
+        Returns the problem, if there is one. Runs in minimal mode do not count.
         """
         if not profile.seeds or prompt_mode(session) == "minimal":
             return ""
         place = self._place(agent, profile, user, session)
         try:
-            await _in_thread(lambda: seeding.count_turn(self.root, place.parts))
+            await _in_thread(lambda: bootstrap.count_turn(self.root, place.parts))
         except OSError as error:
             return f"the turn of the user could not be counted: {error.strerror or error}"
         return ""
@@ -190,34 +180,34 @@ class Workspaces:
         by_home: dict[Home, list[str]] = {
             home: [file.name for file in names if file.home == home] for home in ("agent", "user")
         }
-        of_user, wrong = seeding.user_texts(self.root, place.parts, by_home["user"])
-        if preview and place.seeds and not seeding.is_seeded(self.root, place.parts):
+        of_user, wrong = bootstrap.user_texts(self.root, place.parts, by_home["user"])
+        if preview and place.seeds and not bootstrap.is_seeded(self.root, place.parts):
             of_user = place.texts() | of_user
         of_agent, also_wrong = _agent_texts(profile, by_home["agent"])
-        workspace = self._workspace(place, team)
-        mine = _inside(self.root.joinpath(*place.parts), workspace)
-        shown = _inside(Path(profile.files), workspace) if profile.files is not None else None
-        catalog = self.skills.find(profile) if place.mode == "full" else Found()
+        root = self._folder(place, team)
+        mine = _inside(self.root.joinpath(*place.parts), root)
+        shown = _inside(Path(profile.files), root) if profile.files is not None else None
+        found_skills = self.skills.find(profile) if place.mode == "full" else FoundSkills()
         found = _context_files(of_user, mine) | _context_files(of_agent, shown)
         files = tuple(found[file.name] for file in names if file.name in found)
         learns = profile.type == "predefined" and shown is not None and SOUL in of_agent
         return Workspace(
-            workspace,
+            root,
             with_team(files, profile, place.mode),
-            tuple(Skill(skill.name, skill.description) for skill in catalog.skills),
+            tuple(Skill(skill.name, skill.description) for skill in found_skills.skills),
             f"{shown}{SOUL}" if learns else "",
             team,
-            (*wrong, *also_wrong, *catalog.problems),
+            (*wrong, *also_wrong, *found_skills.problems),
         )
 
-    def _workspace(self, place: _Place, team: Team | None) -> Path:
+    def _folder(self, place: _Place, team: Team | None) -> Path:
         if team is not None and team.workspace and team.role == "lead":
             return Path(team.workspace)
         own = place.profile.workspace == "per_user"
         return self.root.joinpath(*place.parts) if own else self.root
 
     def _team(self, place: _Place) -> Team | None:
-        """The team with its folder for this chat. Raises ``Internal`` for one out of reach."""
+        """The team with its folder for this chat. Raises ``Internal`` for one outside the root."""
         team = place.profile.team
         if team is None or not team.workspace:
             return team
@@ -233,18 +223,18 @@ class Workspaces:
         return msgspec.structs.replace(team, workspace=str(mine))
 
     def _make(self, parts: tuple[str, ...]) -> None:
-        """A folder for tools. They never get another one instead: a failure is fatal."""
+        """Make a folder for tools. A failure is fatal: they never get another folder instead."""
         try:
-            seeding.make_folder(self.root, parts)
+            bootstrap.make_folder(self.root, parts)
         except OSError as error:
             raise Internal(
                 f"the workspace {'/'.join(parts)!r} cannot be made: {error.strerror or error}"
             ) from error
 
     def _seed(self, place: _Place) -> str:
-        """Give a new user their files; what kept us from it, if something did."""
+        """Give a new user their files; returns the problem, if there is one."""
         try:
-            seeding.seed(self.root, place.parts, place.texts, self.write)
+            bootstrap.seed(self.root, place.parts, place.texts, self.write)
         except OSError as error:
             why = error.strerror or str(error)
             return f"the user's files could not be made and will be at the next turn: {why}"
@@ -258,7 +248,7 @@ def mode_of(profile: AgentProfile, session: str) -> PromptMode:
 
 @attrs.frozen
 class _Place:
-    """Whose run it is: the folder of its user below the root, and how much of a prompt it has."""
+    """The user that a run is for, their folder below the root, and the mode of the prompt."""
 
     profile: AgentProfile
     whose: str
@@ -270,7 +260,7 @@ class _Place:
         return self.profile.seeds and self.mode == "full"
 
     def texts(self) -> dict[str, str]:
-        """What a new user is given: the agent's templates, or the built-in ones."""
+        """The files of a new user: the agent's templates, or the built-in ones."""
         kind = self.profile.acts_as
         own, _ = _agent_texts(self.profile, SEEDED[kind])
         return {name: own.get(name) or template(name, kind) for name in SEEDED[kind]}
@@ -282,20 +272,20 @@ def _agent_texts(profile: AgentProfile, names: Sequence[str]) -> tuple[dict[str,
     folder = Path(profile.files)
     if not folder.is_dir():
         return {}, [f"the folder of the agent's files {profile.files!r} is not there"]
-    return seeding.agent_texts(folder, names)
+    return bootstrap.agent_texts(folder, names)
 
 
 def _inside(folder: Path, workspace: Path) -> str | None:
-    """How tools name a folder, with a slash at the end; None: they cannot open it."""
+    """The path of a folder for the tools, with a slash at the end; None: they cannot open it."""
     folder, root = folder.resolve(), workspace.resolve()
     if not folder.is_relative_to(root):
         return None
     return "".join(f"{part}/" for part in folder.relative_to(root).parts)
 
 
-def _context_files(texts: Mapping[str, str], place: str | None) -> dict[str, ContextFile]:
+def _context_files(texts: Mapping[str, str], folder: str | None) -> dict[str, ContextFile]:
     return {
-        name: ContextFile(name, text, "" if place is None else place + name)
+        name: ContextFile(name, text, "" if folder is None else folder + name)
         for name, text in texts.items()
     }
 
@@ -310,7 +300,7 @@ async def _in_thread(job: Callable[[], T]) -> T:
     return await trio.to_thread.run_sync(job)
 
 
-# The input of a system prompt from what is known when a run begins: pure translation.
+# The input of the system prompt
 
 
 SHELL = "shell"
@@ -319,19 +309,15 @@ USE_SKILL = "use_skill"
 
 
 class PromptRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its prompt sees it.
+    """The facts about a run that its prompt may mention; see :class:`PromptInput`.
 
-    Attributes:
-        mode: as somebody asked for; None: as the session's key and the profile say.
-        shell: how the host runs commands.
-        owners, programs, mcp, price: as :class:`PromptInput` says.
-        recalled: what the memory found, complete with its tags.
+    ``mode`` None: as the session's key and the profile say.
     """
 
     agent: str
     instructions: str
     profile: AgentProfile
-    prepared: Workspace
+    workspace: Workspace
     today: date
     session: str = ""
     user: str = ""
@@ -349,10 +335,10 @@ class PromptRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_input(run: PromptRun) -> PromptInput:
-    """What :func:`motet.actors.agents.prompt` is given for a run.
+    """The input of the prompt for a run.
 
-    A plain agent's prompt has none of its tools in it: they travel beside it anyway. Nor does it
-    say whose session it is, so that all its sessions have one prompt.
+    A plain agent's prompt leaves out its tools, which travel beside it anyway, and its session and
+    user, so that all its sessions share one prompt.
     """
     profile, chat = run.profile, parse_key(run.session)
     hosted = profile.acts_as != "plain"
@@ -365,12 +351,12 @@ def prompt_input(run: PromptRun) -> PromptInput:
         mode=run.mode or mode_of(profile, run.session),
         tools=_offered(run.tools) if hosted else (),
         programs=run.programs,
-        skills=run.prepared.skills if USE_SKILL in names else (),
+        skills=run.workspace.skills if USE_SKILL in names else (),
         mcp=run.mcp if hosted or (run.mcp and not is_small(run.mcp)) else (),
-        files=run.prepared.files,
-        soul=run.prepared.soul,
-        workspace=str(run.prepared.workspace) if hosted and names else "",
-        team=run.prepared.team,
+        files=run.workspace.files,
+        soul=run.workspace.soul,
+        workspace=str(run.workspace.folder) if hosted and names else "",
+        team=run.workspace.team,
         sandbox=_sandbox(run.shell) if hosted and SHELL in names else None,
         user=run.user if hosted else "",
         owners=run.owners,

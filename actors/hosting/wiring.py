@@ -8,17 +8,14 @@ from pathlib import Path
 import attrs
 import trio
 
-from motet.actors.agents.memory import GROUP as MEMORY_GROUP
-from motet.actors.agents.memory import memory_tools
+from motet.actors.agents.memory import MEMORY_TOOL_GROUP, memory_tools
 from motet.actors.agents.registry import ALWAYS_OFFERED, AgentRegistry
-from motet.actors.agents.skills import GROUP as SKILLS_GROUP
-from motet.actors.agents.skills import SkillCatalog, skill_tools
-from motet.actors.agents.teams import GROUP as TASKS_GROUP
-from motet.actors.agents.teams import task_tools
+from motet.actors.agents.skills import SKILL_TOOL_GROUP, SkillCatalog, skill_tools
+from motet.actors.agents.teams import TASK_TOOL_GROUP, task_tools
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.agents.workspace import Workspaces
 from motet.actors.models.catalog import ModelCatalog
-from motet.actors.rooms.member import ROOM_TOOLS, floor_tool
+from motet.actors.rooms.member import ROOM_TOOL_GROUP, floor_tool
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.children import Children, child_tools
 from motet.actors.storage.agents import AgentStore
@@ -172,11 +169,11 @@ async def start_stores(
 
 ALL_GROUPS = {
     **GROUPS,
-    **MEMORY_GROUP,
+    **MEMORY_TOOL_GROUP,
     **AGENTS_GROUP,
-    **TASKS_GROUP,
-    **SKILLS_GROUP,
-    **ROOM_TOOLS,
+    **TASK_TOOL_GROUP,
+    **SKILL_TOOL_GROUP,
+    **ROOM_TOOL_GROUP,
 }
 
 

@@ -1,1 +1,1 @@
-"""Rooms: several agents and people, one floor."""
+"""Group chats. Doors: ``definition.Room``, ``opening.open_room``, ``api.RoomApi``."""

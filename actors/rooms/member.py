@@ -53,7 +53,7 @@ from motet.runtime import ActorDead, ActorRef
 # hands over nothing.
 
 GIVE_FLOOR = "give_floor"
-ROOM_TOOLS = {"group:rooms": (GIVE_FLOOR,)}
+ROOM_TOOL_GROUP = {"group:rooms": (GIVE_FLOOR,)}
 
 _DESCRIPTION = (
     "In a group chat, have another member speak after your turn. What you answer after this call "

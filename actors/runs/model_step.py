@@ -211,7 +211,7 @@ class Thinker:
                 agent=agent.name,
                 instructions=agent.instructions,
                 profile=agent.profile,
-                prepared=self.prepared,
+                workspace=self.prepared,
                 today=self._services.today(),
                 session=run.session,
                 user=run.principal.user,

@@ -275,8 +275,8 @@ class TurnRunner:
             run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
         )
         if run.workspace is not None:  # a child in the folder that it has in common with its caller
-            prepared = attrs.evolve(prepared, workspace=run.workspace)
-        self.thinker.prepared, run.workspace = prepared, prepared.workspace
+            prepared = attrs.evolve(prepared, folder=run.workspace)
+        self.thinker.prepared, run.workspace = prepared, prepared.folder
         for problem in prepared.problems:
             await self.services.events.warn(run, "bootstrap", problem, grave=False)
         for problem in await self.toolkit.mcp.prepare(run.agent.name):

@@ -229,13 +229,13 @@ def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
         agent=run.agent.name,
         principal=run.principal,
         call_id="",
-        workspace=job.prepared.workspace,
+        workspace=job.prepared.folder,
     )
     occasion = PromptRun(
         agent=run.agent.name,
         instructions=run.agent.instructions,
         profile=run.agent.profile,
-        prepared=job.prepared,
+        workspace=job.prepared,
         today=services.today(),
         session=run.session,
         user=run.principal.user,

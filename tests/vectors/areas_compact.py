@@ -9,7 +9,8 @@ from typing import cast
 
 import msgspec
 
-from motet.actors.agents.prompt import system_prompt
+from motet.actors.agents.prompt import assemble
+from motet.actors.agents.prompt_sections import PromptInput
 from motet.actors.errors.classify import compact_error, error_block
 from motet.actors.errors.redact import redact, redact_text
 from motet.actors.errors.tracker import ErrorContext, ErrorLimits, ErrorTracker, counts_as
@@ -215,7 +216,8 @@ def _described_context(errors: list[tuple[str, str]], resolved: list[str]) -> Fa
 
 def _prompt() -> str:
     state = _failures([("t", f"m{n}") for n in range(7)])
-    return system_prompt("Be brief.", date(2024, 11, 21)) + render(state)
+    given = PromptInput(instructions="Be brief.", today=date(2024, 11, 21))
+    return assemble(given).text + render(state)
 
 
 # Breaker and redaction

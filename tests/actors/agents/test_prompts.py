@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.prompt import PromptCache, PromptInput, assemble
+from motet.actors.agents.prompt import PromptCache, assemble
+from motet.actors.agents.prompt_sections import PromptInput
 from motet.actors.agents.workspace import PromptRun, Workspace, prompt_input
 from motet.actors.transcript.history import overhead
 from motet.protocols.agents import AgentProfile, AgentType
@@ -49,7 +50,7 @@ def occasion(kind: AgentType, session: str, user: str) -> PromptRun:
         agent="helper",
         instructions="Be brief.",
         profile=AgentProfile(type=kind),
-        prepared=Workspace(Path("workspace")),
+        workspace=Workspace(Path("workspace")),
         today=TODAY,
         session=session,
         user=user,

@@ -50,7 +50,7 @@ async def test_an_open_agent_without_files_is_not_seeded_by_itself(tmp_path: Pat
 async def test_a_new_user_gets_files_once_and_keeps_what_they_became(tmp_path: Path) -> None:
     first = await prepared(tmp_path)
     home = tmp_path / "rex" / "ann"
-    assert first.workspace == home
+    assert first.folder == home
     assert files_in(home) == SEEDED
     assert set(names(first)) == {*SEEDED, "AVAILABILITY.md"}
 
@@ -153,7 +153,7 @@ async def test_the_agent_s_folder_holds_its_files_and_the_templates(tmp_path: Pa
     texts = {file.name: file.text for file in found.files}
     assert list(texts) == ["SOUL.md", "TOOLS.md", "BOOTSTRAP.md", "USER.md", "AVAILABILITY.md"]
     assert texts["USER.md"] == "agent's USER.md"
-    assert found.workspace == root
+    assert found.folder == root
     assert found.soul == ""
     paths = {file.name: file.path for file in found.files}
     assert paths["USER.md"] == "rex/ann/USER.md"
@@ -190,7 +190,7 @@ async def test_a_lead_works_in_the_folder_of_the_team_and_a_member_in_its_own(
     lead = AgentProfile(team=Team("red", role="lead", workspace="teams/red"))
     found = await prepared(tmp_path, lead, session=GROUP)
     place = tmp_path / "teams" / "red" / "group%3atelegram%3a-100"
-    assert found.workspace == place
+    assert found.folder == place
     assert place.is_dir()
     assert found.team is not None
     assert found.team.workspace == str(place)
@@ -199,7 +199,7 @@ async def test_a_lead_works_in_the_folder_of_the_team_and_a_member_in_its_own(
         workspace="per_user", team=Team("red", workspace="teams/red", shared=True)
     )
     found = await prepared(tmp_path, member, user="ann")
-    assert found.workspace == tmp_path / "rex" / "ann"
+    assert found.folder == tmp_path / "rex" / "ann"
     assert found.team is not None
     assert found.team.workspace == str(tmp_path / "teams" / "red")
 
@@ -219,7 +219,7 @@ async def test_the_folder_of_a_team_is_inside_of_the_workspace(tmp_path: Path, p
 
 async def test_users_that_look_alike_have_their_own_folders(tmp_path: Path) -> None:
     users = ["a/b", "a b", "a_b", "A_b", "../ann", "é", "e\u0301", ".", ""]
-    places = [(await prepared(tmp_path, user=user)).workspace for user in users]
+    places = [(await prepared(tmp_path, user=user)).folder for user in users]
     assert len({str(place).lower() for place in places}) == len(users)
     for place in places:
         assert place.resolve().is_relative_to(tmp_path / "rex")
@@ -228,11 +228,11 @@ async def test_users_that_look_alike_have_their_own_folders(tmp_path: Path) -> N
 async def test_a_group_has_one_folder_and_sharing_joins_users(tmp_path: Path) -> None:
     ann = await prepared(tmp_path, user="ann", session=GROUP)
     bob = await prepared(tmp_path, user="bob", session=GROUP)
-    assert ann.workspace == bob.workspace == tmp_path / "rex" / "group%3atelegram%3a-100"
+    assert ann.folder == bob.folder == tmp_path / "rex" / "group%3atelegram%3a-100"
 
     profile = AgentProfile(type="open", workspace="per_user", sharing=Sharing(users=("ann",)))
     shared = await prepared(tmp_path, profile, user="ann")
-    assert shared.workspace == tmp_path / "rex" / "=shared"
+    assert shared.folder == tmp_path / "rex" / "=shared"
 
 
 async def test_links_are_not_followed_to_other_users(tmp_path: Path) -> None:

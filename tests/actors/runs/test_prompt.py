@@ -12,18 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.agents.prompt import (
-    SECTIONS,
+from motet.actors.agents.prompt import SECTIONS, Section, assemble
+from motet.actors.agents.prompt_sections import (
+    ALL_CHARS,
+    FILE_CHARS,
+    LEAST,
     ContextFile,
     PromptInput,
-    PromptTool,
     Sandbox,
-    Section,
     Skill,
-    assemble,
-    system_prompt,
+    cut,
+    fitted,
+    inert,
 )
-from motet.actors.agents.prompt_sections import ALL_CHARS, FILE_CHARS, LEAST, cut, fitted, inert
+from motet.actors.tools.mcp.tool_search import PromptTool
 from motet.protocols.agents import AgentType, PromptMode, Team
 
 TODAY = date(2026, 11, 21)
@@ -105,10 +107,8 @@ def test_a_plain_agent_pays_for_its_instructions_and_the_date_alone() -> None:
         memory=True,
     )
     assert assemble(given).text == "Be brief.\n\nToday is 2026-11-21."
-    assert system_prompt("Be brief.", TODAY) == assemble(given).text
-    assert system_prompt("", TODAY, "<extra_context>x</extra_context>") == (
-        "Today is 2026-11-21.\n\n<extra_context>x</extra_context>"
-    )
+    given = PromptInput(today=TODAY, recalled="<extra_context>x</extra_context>")
+    assert assemble(given).text == "Today is 2026-11-21.\n\n<extra_context>x</extra_context>"
 
 
 def test_every_minimal_prompt_has_only_the_files_for_work() -> None:
