@@ -1,4 +1,4 @@
-"""A host that shuts down in order: who is refused, who may end, and what the next host finds."""
+"""A host that drains: it refuses inputs, lets runs end, and leaves the rest to the next host."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_draining_host_refuses_inputs_and_lets_runs_end(tmp_path: Path) 
         assert (await ended(host, ack.run_id))[0].status == "completed"
 
 
-async def test_what_does_not_end_in_time_is_for_the_next_host(tmp_path: Path) -> None:
+async def test_runs_that_do_not_end_in_time_are_left_to_the_next_host(tmp_path: Path) -> None:
     async with opened(tmp_path, agent(None)) as host:
         running = await host.submit("long", session="s", agent="a")
         queued = await host.submit("behind it", session="s", agent="a")
@@ -84,7 +84,7 @@ async def test_a_call_that_may_not_be_repeated_is_interrupted_after_a_shutdown(
         )
 
 
-async def test_a_run_that_waits_for_a_person_is_parked_at_once(tmp_path: Path) -> None:
+async def test_a_run_that_waits_for_a_person_is_suspended_at_once(tmp_path: Path) -> None:
     worker = agent(call(("pay", {})))
 
     @worker.tool(approval=True)
@@ -109,7 +109,7 @@ async def test_a_host_in_memory_has_no_next_one() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_who_waits_for_an_input_that_does_not_start_is_told(
+async def test_the_caller_of_an_input_that_never_starts_gets_an_error(
     tmp_path: Path, key: str | None
 ) -> None:
     async with opened(tmp_path, agent(None)) as host, trio.open_nursery() as nursery:
@@ -128,7 +128,7 @@ async def test_who_waits_for_an_input_that_does_not_start_is_told(
         assert [run.text for run in host.resumed] == ["first", "hi"][: 2 if key else 1]
 
 
-async def test_who_waits_for_a_run_has_it_cancelled(tmp_path: Path) -> None:
+async def test_a_run_whose_caller_waits_is_cancelled(tmp_path: Path) -> None:
     async with opened(tmp_path, agent(None)) as host, trio.open_nursery() as nursery:
         results: list[motet.RunResult[str]] = []
 

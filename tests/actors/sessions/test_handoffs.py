@@ -1,4 +1,4 @@
-"""Handing a conversation over: who answers, what it sees, and what is left when it is cut."""
+"""Handing a conversation over to another agent, and cutting that at any step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def texts(rows: tuple[HistoryRow, ...]) -> list[str]:
     return [item.row.text for item in rows]
 
 
-async def test_the_target_answers_with_all_that_was_said_before_it() -> None:
+async def test_the_target_answers_with_the_whole_conversation() -> None:
     first = Scripted(call((TRANSFER, {"reason": "a poem"}), text="One moment."), name="first")
     second = Scripted(say("Roses are red."), name="second")
     lead, writer = pair(first, second)
@@ -78,7 +78,7 @@ async def test_the_model_is_told_when_to_hand_over() -> None:
     assert handoff_tool(polite).name == "transfer_to_p_q"
 
 
-async def test_the_session_stays_with_who_has_answered_last() -> None:
+async def test_the_session_stays_with_the_agent_that_answered_last() -> None:
     first = Scripted(call((TRANSFER, {})), name="first")
     second = Scripted(say("done"), say("still me"), name="second")
     lead, _ = pair(first, second)

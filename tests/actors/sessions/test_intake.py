@@ -1,4 +1,4 @@
-"""The way of an input into a host: what was stored starts, whatever happens right after that."""
+"""The intake: a stored input starts, whatever happens right after that."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def crash_router(host: motet.Host) -> None:
 
 
 @pytest.mark.parametrize("strike", [crash_session, kill_session])
-async def test_what_is_stored_starts_if_its_session_ends_before_it_has_looked(
+async def test_a_stored_input_starts_although_its_session_ends_before_it_has_seen_it(
     autojump_clock: MockClock, strike: Callable[[motet.Host], None]
 ) -> None:
     async with motet.open_host(agents=[agent("one", "two")]) as host:
@@ -64,7 +64,7 @@ async def test_what_is_stored_starts_if_its_session_ends_before_it_has_looked(
     del autojump_clock
 
 
-async def test_what_is_stored_while_there_is_no_router_starts_when_there_is_one(
+async def test_an_input_stored_without_a_router_starts_when_there_is_one(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host(agents=[agent("one")]) as host:
@@ -85,7 +85,7 @@ async def test_without_a_router_for_good_nobody_waits_for_ever(autojump_clock: M
     del autojump_clock
 
 
-async def test_who_comes_while_the_session_is_ending_is_acknowledged_and_answered_after_that(
+async def test_an_input_to_an_ending_session_is_acknowledged_and_answered_after_that(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host(agents=[agent("one", "two")]) as host:
@@ -105,7 +105,7 @@ async def test_who_comes_while_the_session_is_ending_is_acknowledged_and_answere
     del autojump_clock
 
 
-async def test_what_a_retired_session_was_told_of_is_begun_by_the_next(
+async def test_the_next_actor_starts_the_inputs_of_a_retired_session(
     autojump_clock: MockClock,
 ) -> None:
     async with motet.open_host(agents=[agent("one", "two")]) as host:
@@ -137,7 +137,7 @@ async def test_a_session_that_cannot_begin_drops_its_input_and_says_why(
     del autojump_clock
 
 
-async def test_who_is_cancelled_while_the_store_works_has_sent_it_all_the_same(
+async def test_an_input_whose_caller_is_cancelled_during_the_commit_was_sent(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Writer._commit  # pyright: ignore[reportPrivateUsage]

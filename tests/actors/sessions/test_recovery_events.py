@@ -1,4 +1,4 @@
-"""What a kill has kept from the journal of events is told by the next host, once."""
+"""The next host publishes the events that a kill has lost, once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_rows(told: list[ev.AnyEvent]) -> list[Row]:
 
 
 @given(transcripts(), st.data())
-def test_what_was_told_and_what_is_told_again_are_all_there_is(
+def test_published_and_republished_events_together_are_complete(
     rows: list[ChatMessage], data: st.DataObject
 ) -> None:
     """Law: wherever the journal was cut off, the rest follows, in its order and numbers."""
@@ -61,7 +61,7 @@ def test_what_was_told_and_what_is_told_again_are_all_there_is(
     assert numbers == list(range(len(numbers)))
 
 
-def test_what_was_withdrawn_is_told_again() -> None:
+def test_withdrawn_approvals_are_published_again() -> None:
     rows: list[ChatMessage] = [UserMessage("go"), AssistantMessage("well")]
     user, answer = missing_events(INFO, rows, published(()))
     known = published(as_rows([user, answer, ev.RunResumed(1)]))
@@ -74,7 +74,7 @@ def journal(state: Path) -> Generator[sqlite3.Connection]:
         yield db
 
 
-async def test_the_answer_of_a_run_is_told_before_its_end(tmp_path: Path) -> None:
+async def test_the_answer_of_a_run_is_published_before_its_end(tmp_path: Path) -> None:
     agent = motet.Agent("ops", model=Scripted(call(("look", {}), text="I look."), say("All well.")))
 
     @agent.tool
@@ -106,7 +106,7 @@ async def test_the_answer_of_a_run_is_told_before_its_end(tmp_path: Path) -> Non
         )
 
 
-async def test_what_a_parked_run_has_asked_is_told_once(tmp_path: Path) -> None:
+async def test_the_approval_of_a_suspended_run_is_published_once(tmp_path: Path) -> None:
     own = ops(call(("restart", {"unit": "ssh"}), text="I restart it."), say("done"))
     async with motet.open_host(tmp_path, config=AT_ONCE, agents=[own.agent]) as host:
         ack = await host.submit("go", session="s", agent="ops")

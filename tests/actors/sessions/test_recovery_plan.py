@@ -72,7 +72,7 @@ def cut_runs(draw: st.DrawFn) -> tuple[list[ChatMessage], list[str]]:
 
 @settings(max_examples=200, deadline=None)
 @given(cut_runs())
-def test_what_goes_on_repeats_exactly_the_calls_without_a_result(
+def test_a_resumed_run_repeats_exactly_the_calls_without_a_result(
     run: tuple[list[ChatMessage], list[str]],
 ) -> None:
     """Law: the calls that are run again are those that have no result, and all of them may be."""
@@ -96,7 +96,7 @@ def test_what_goes_on_repeats_exactly_the_calls_without_a_result(
 
 @settings(max_examples=100, deadline=None)
 @given(cut_runs(), st.data())
-def test_a_journal_without_an_answer_whose_results_it_has_is_not_gone_on_from(
+def test_a_journal_with_results_of_a_missing_answer_is_refused(
     run: tuple[list[ChatMessage], list[str]], data: st.DataObject
 ) -> None:
     """Law: calls that were run and are not on record are never run again by guessing."""
@@ -113,7 +113,7 @@ def test_a_journal_without_an_answer_whose_results_it_has_is_not_gone_on_from(
         )
 
 
-def test_a_message_that_came_in_is_where_the_model_is_asked_next() -> None:
+def test_after_a_steering_message_the_model_is_asked_next() -> None:
     one = left(asks("read"), got("read"), UserMessage("and hurry", note="injected"))
     journal = rows_of(one, LIMITS)
     going = resumption(one, OPERATOR, journal, LIMITS)
@@ -121,7 +121,7 @@ def test_a_message_that_came_in_is_where_the_model_is_asked_next() -> None:
     assert going.results == ()
 
 
-def test_a_transfer_is_repeated_until_the_other_has_taken_over() -> None:
+def test_a_hand_over_is_repeated_until_the_other_agent_has_taken_over() -> None:
     rows = (asks("transfer_to_b"), got("transfer_to_b"))
     assert not [row for row in rows_of(left(*rows), LIMITS) if isinstance(row, ToolMessage)]
     assert unrepeatable(left(*rows), is_read) == ""
@@ -130,7 +130,7 @@ def test_a_transfer_is_repeated_until_the_other_has_taken_over() -> None:
     assert [row for row in rows_of(taken_over, LIMITS) if isinstance(row, ToolMessage)]
 
 
-def test_an_outcome_that_is_not_known_is_no_result() -> None:
+def test_an_unknown_outcome_is_no_result() -> None:
     begun = ToolMessage("c0_0", "write", "[Outcome unknown]", "unknown")
     assert unrepeatable(left(asks("write"), begun), is_read) == "write"
 
@@ -145,11 +145,11 @@ def test_an_outcome_that_is_not_known_is_no_result() -> None:
         (LeftRun(INFO, OPERATOR, 110.0, broken=True), "has gaps"),
     ],
 )
-def test_why_a_run_does_not_go_on(one: LeftRun, why: str) -> None:
+def test_the_reasons_why_a_run_does_not_resume(one: LeftRun, why: str) -> None:
     assert why in refusal(one, CONFIG, now=120.0)
 
 
-def test_calls_of_which_everybody_has_heard_are_not_told_again() -> None:
+def test_published_calls_are_not_published_again() -> None:
     told = (("tool.call", "c0_0"), ("tool.result", "c0_0"), ("tool.call", "c0_1"), ("message", ""))
     one = LeftRun(INFO, OPERATOR, 110.0, rows=(asks("read", "read"), got("read")), heard=told)
     going = resumption(one, OPERATOR, rows_of(one, LIMITS), LIMITS)

@@ -1,4 +1,4 @@
-"""Idle sessions are put to rest: after a while, and sooner when they are many."""
+"""Idle sessions are passivated: after a while, and sooner when they are many."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_sessions_that_end_slowly_end_side_by_side(
     assert alive == ["/host/router/s4"]
 
 
-async def test_a_session_at_work_stays_however_many_there_are(
+async def test_a_busy_session_stays_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(router, "MOST", 1)
@@ -70,7 +70,7 @@ async def test_a_session_at_work_stays_however_many_there_are(
         await host.stop(run_id=ack.run_id)
 
 
-def test_who_comes_while_a_session_is_put_to_rest_is_answered_after_it() -> None:
+def test_an_input_to_a_session_that_is_passivated_is_answered_after_that() -> None:
     def setup(host: Host) -> None:
         @host.on("session_end")
         async def slow(_: motet.SessionEnd) -> None:
@@ -94,7 +94,7 @@ async def host() -> AsyncGenerator[Host]:
         yield host
 
 
-async def test_a_session_opens_without_being_waited_for(host: Host) -> None:
+async def test_opening_a_session_does_not_wait_for_it(host: Host) -> None:
     session = opened(host)
     assert session is not None
     assert opened(host) == session
@@ -115,9 +115,7 @@ async def test_a_session_that_is_ending_opens_when_it_has_ended(host: Host) -> N
     assert again.is_alive
 
 
-async def test_while_the_router_is_not_there_it_opens_no_session(
-    host: Host, autojump_clock: MockClock
-) -> None:
+async def test_without_a_router_no_session_opens(host: Host, autojump_clock: MockClock) -> None:
     assert host.system.inject("/host/router", "crash")
     assert opened(host) is None
     await trio.sleep(60)
@@ -126,7 +124,7 @@ async def test_while_the_router_is_not_there_it_opens_no_session(
     assert opened(host, "another") is None
 
 
-async def test_whoever_waits_for_a_session_that_does_not_start_is_told(
+async def test_the_caller_of_a_session_that_does_not_start_gets_an_error(
     monkeypatch: pytest.MonkeyPatch, host: Host
 ) -> None:
     async def fail(_: Session) -> None:
@@ -155,7 +153,7 @@ def test_a_kill_at_any_step_keeps_nobody_waiting(path: str, every: int) -> None:
     assert report.struck > 40 / every
 
 
-async def test_a_session_that_was_put_to_rest_is_freed_at_once(
+async def test_a_passivated_session_is_freed_at_once(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """It leaves no cycle that the garbage collector would have to find."""

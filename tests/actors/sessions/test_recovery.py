@@ -1,4 +1,4 @@
-"""Runs that a host takes up from the one before, on real database files (G15)."""
+"""Runs that the next host resumes, on real database files (G15)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_queued_inputs_are_answered_in_their_order(tmp_path: Path) -> None
         assert await texts(host) == ["1", "one", "2", "two", "3", "three"]
 
 
-async def test_a_new_input_comes_behind_what_is_taken_up(tmp_path: Path) -> None:
+async def test_a_new_input_comes_after_the_resumed_ones(tmp_path: Path) -> None:
     async with opened(tmp_path / "a", ops(None, done=[])) as host:
         await host.submit("first", session="s", agent="ops")
         left = await crashed(tmp_path / "a")
@@ -77,7 +77,7 @@ async def test_a_new_input_comes_behind_what_is_taken_up(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("stuck", ["look", "put"])
-async def test_a_run_goes_on_from_its_rows_and_repeats_only_what_may_be(
+async def test_a_run_resumes_from_its_rows_and_repeats_only_idempotent_calls(
     tmp_path: Path, stuck: str
 ) -> None:
     done: list[str] = []
@@ -102,7 +102,9 @@ async def test_a_run_goes_on_from_its_rows_and_repeats_only_what_may_be(
 
 
 @pytest.mark.parametrize("stuck", ["write", "undeclared"])
-async def test_what_may_have_happened_is_not_repeated_but_said(tmp_path: Path, stuck: str) -> None:
+async def test_a_call_that_may_have_had_its_effect_interrupts_the_run(
+    tmp_path: Path, stuck: str
+) -> None:
     done: list[str] = []
     async with opened(tmp_path / "a", ops(call((stuck, {})), done=done, stuck=stuck)) as host:
         ack = await host.submit("go", session="s", agent="ops")
@@ -130,7 +132,9 @@ async def test_what_may_have_happened_is_not_repeated_but_said(tmp_path: Path, s
     assert done == []
 
 
-async def test_what_somebody_waited_for_ends_with_them_unless_it_has_a_key(tmp_path: Path) -> None:
+async def test_a_run_whose_caller_waited_ends_with_the_host_unless_it_has_a_key(
+    tmp_path: Path,
+) -> None:
     agent = ops(None, None, done=[])
     async with opened(tmp_path / "a", agent) as host, trio.open_nursery() as nursery:
 
@@ -150,7 +154,7 @@ async def test_what_somebody_waited_for_ends_with_them_unless_it_has_a_key(tmp_p
             await host.run("ops", "other", session="k", key="key")
 
 
-async def test_an_input_with_deps_is_not_taken_up(tmp_path: Path) -> None:
+async def test_an_input_with_deps_is_not_resumed(tmp_path: Path) -> None:
     agent = motet.Agent("deps", model=Scripted(None), deps_type=int)
     async with motet.open_host(tmp_path / "a") as host, trio.open_nursery() as nursery:
 
@@ -167,7 +171,7 @@ async def test_an_input_with_deps_is_not_taken_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("within", [0, 0.01])
-async def test_what_is_too_old_is_interrupted(tmp_path: Path, within: float) -> None:
+async def test_a_run_that_is_too_old_is_interrupted(tmp_path: Path, within: float) -> None:
     async with opened(tmp_path / "a", ops(None, done=[])) as host:
         await host.submit("hi", session="s", agent="ops")
         left = await crashed(tmp_path / "a")
@@ -219,7 +223,7 @@ async def test_an_agent_that_never_comes_is_waited_for_only_so_long(tmp_path: Pa
         assert "unknown agent 'ops'" in run.detail
 
 
-async def test_who_asked_is_who_it_runs_for(tmp_path: Path) -> None:
+async def test_a_resumed_run_keeps_its_principal(tmp_path: Path) -> None:
     roles: list[str] = []
     agent = motet.Agent("who", model=Scripted(call(("who", {}))))
 
@@ -242,7 +246,7 @@ async def test_who_asked_is_who_it_runs_for(tmp_path: Path) -> None:
     assert roles == ["vera viewer", "vera viewer"]
 
 
-async def test_gates_that_the_block_begins_with_hold_for_what_is_taken_up(tmp_path: Path) -> None:
+async def test_gates_registered_first_in_the_block_hold_for_resumed_runs(tmp_path: Path) -> None:
     done: list[str] = []
     async with opened(tmp_path / "a", ops(call(("look", {})), done=done, stuck="look")) as host:
         ack = await host.submit("go", session="s", agent="ops")
@@ -260,7 +264,7 @@ async def test_gates_that_the_block_begins_with_hold_for_what_is_taken_up(tmp_pa
     assert [row.outcome for row in rows if isinstance(row, ToolMessage)] == ["denied"]
 
 
-async def test_a_run_that_is_cut_off_twice_goes_on_twice(tmp_path: Path) -> None:
+async def test_a_run_that_is_interrupted_twice_resumes_twice(tmp_path: Path) -> None:
     done: list[str] = []
     state = tmp_path / "a"
     scripts = [

@@ -1,4 +1,4 @@
-"""A session is summarised after its run: once at a time, before it is flushed, never in the way."""
+"""Summaries of a session after its run: one at a time, after the memory flush."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_session_that_fills_the_window_is_summarised_however_few_rows(
         assert len((await shown(store)).rows) == 4
 
 
-async def test_the_next_summary_is_told_the_one_before_and_only_what_came_since(
+async def test_the_next_summary_gets_the_last_one_and_only_newer_rows(
     location: Location,
 ) -> None:
     async with open_store(location) as store:
@@ -110,7 +110,7 @@ async def test_the_next_summary_is_told_the_one_before_and_only_what_came_since(
         assert "user: 12" not in text.partition("user: 14")[0]
 
 
-async def test_one_at_a_time(location: Location) -> None:
+async def test_a_session_makes_one_summary_at_a_time(location: Location) -> None:
     async with open_store(location) as store, trio.open_nursery() as nursery:
         await talk(store, "r1", "ua" * 10)
         summariser, model = SessionSummariser("s", store.ref), Slow(wait=True)
@@ -156,7 +156,9 @@ async def test_a_model_that_fails_leaves_a_summary_of_the_rows_themselves(
         assert "/etc/hosts" in (await shown(store)).summary
 
 
-async def test_the_model_has_two_minutes(location: Location, autojump_clock: MockClock) -> None:
+async def test_the_model_has_two_minutes_for_a_summary(
+    location: Location, autojump_clock: MockClock
+) -> None:
     async with open_store(location) as store:
         await talk(store, "r1", "ua" * 10)
         assert await SessionSummariser("s", store.ref).after_run(after(Slow(wait=True)))

@@ -1,4 +1,4 @@
-"""A run that waits for a person when its host is killed hears of its children when it goes on."""
+"""A run that is suspended when its host is killed gets the results of its children on resuming."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPAWN = call(
 HOST = """
 import sys, trio, motet
 from motet.protocols.events import ApprovalRequested, ChildEnded
-from tests.actors.sessions.test_resumed import agents
+from tests.actors.sessions.test_recovery_of_children import agents
 
 async def main():
     async with motet.open_host(sys.argv[1], agents=agents(fresh=True)) as host:
@@ -49,7 +49,7 @@ def agents(*, fresh: bool) -> list[motet.Agent]:
     return [lead, quick, motet.Agent("slow", model=Scripted(None, name="slow"))]
 
 
-async def test_it_is_told_once_what_came_of_each(tmp_path: Path) -> None:
+async def test_it_gets_the_result_of_each_child_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOST, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

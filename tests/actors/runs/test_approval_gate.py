@@ -22,7 +22,7 @@ from tests.actors.runs.ops import ALICE, BOB, PATIENT, ops, pending, rows, told
 from tests.scripted import Scripted, call, say
 
 
-async def test_an_allowed_call_runs_once_and_everybody_is_told() -> None:
+async def test_an_allowed_call_runs_once_and_is_published() -> None:
     own = ops(call(("restart", {"unit": "ssh"})), say("done"))
     async with motet.open_host(config=PATIENT, check_messages=True) as host:
         async with host.stream(own.agent, "go", session="s") as run:
@@ -57,7 +57,7 @@ async def _answer(host: motet.Host, decision: ApprovalDecision, note: str = "") 
     await host.approve(info.id, decision, note=note)
 
 
-async def test_of_two_who_answer_at_once_one_wins_and_the_other_is_told() -> None:
+async def test_of_two_answers_at_once_one_wins_and_the_other_raises() -> None:
     own = ops(call(("restart", {"unit": "ssh"})), say("done"))
     outcomes: list[str] = []
 
@@ -113,7 +113,7 @@ async def test_a_tool_can_ask_for_this_very_call() -> None:
     assert seen == [False, True]
 
 
-async def test_a_tool_that_never_looks_whether_it_was_approved_is_told_so() -> None:
+async def test_a_tool_that_asks_although_it_is_approved_fails_with_a_hint() -> None:
     agent = motet.Agent("a", model=Scripted(call(("pay", {})), say("hm")))
 
     @agent.tool
@@ -319,7 +319,7 @@ async def test_a_stop_withdraws_what_a_run_has_asked_for() -> None:
     assert calls == sum(isinstance(event, events.ToolResult) for event in seen) == 2
 
 
-async def test_what_is_anothers_is_not_there() -> None:
+async def test_approvals_of_another_user_do_not_exist() -> None:
     own = ops(call(("restart", {"unit": "a"})), say("ok"))
     async with motet.open_host(config=PATIENT) as host, trio.open_nursery() as nursery:
         host.add(own.agent)
@@ -333,7 +333,7 @@ async def test_what_is_anothers_is_not_there() -> None:
     assert own.ran == []
 
 
-async def test_where_nobody_can_be_asked_it_is_denied() -> None:
+async def test_a_call_is_denied_where_nobody_can_be_asked() -> None:
     own = ops(call(("restart", {"unit": "a"})), say("ok"))
     alone = HostConfig(approvals=ApprovalsConfig(ask=False))
     async with motet.open_host(config=alone) as host:
@@ -344,7 +344,7 @@ async def test_where_nobody_can_be_asked_it_is_denied() -> None:
     assert own.ran == []
 
 
-async def test_a_child_that_asks_is_answered_while_its_caller_waits() -> None:
+async def test_the_approval_of_a_child_is_answered_while_its_caller_waits() -> None:
     own = ops(call(("restart", {"unit": "a"})), say("child done"))
     lead = motet.Agent(
         "lead",

@@ -1,4 +1,4 @@
-"""The memory flush: what it can reach, when it counts as done, and that it always ends."""
+"""The memory flush: the files it can reach, when it counts as done, and that it always ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def context(letters: str = "ua" * 8, summary: str = "") -> SessionContext:
     return SessionContext(1, summary, rows_of(letters))
 
 
-async def test_notes_go_to_the_file_of_the_day_behind_what_is_there(tmp_path: Path) -> None:
+async def test_notes_are_appended_to_the_file_of_the_day(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / NOTE).write_text("- likes tea")
     fake = Fake(tmp_path, write(NOTE, "- has a cat"))
@@ -84,7 +84,7 @@ async def test_notes_go_to_the_file_of_the_day_behind_what_is_there(tmp_path: Pa
     assert (tmp_path / NOTE).read_text() == "- likes tea\n- has a cat\n"
 
 
-async def test_it_is_shown_the_latest_rows_behind_the_summary(tmp_path: Path) -> None:
+async def test_it_sees_the_summary_and_the_latest_rows(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
     assert await fake.flush(context("ua" * 8, "what was before"))
     (request,) = fake.requests

@@ -1,4 +1,4 @@
-"""Children that work beside their caller: told once, in order, and ended with it."""
+"""Background children: reported once, in order, and ended with their caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(rows: tuple[ChatMessage, ...]) -> list[str]:
     return [row.text for row in rows if isinstance(row, UserMessage) and row.note == "injected"]
 
 
-async def test_a_caller_goes_on_and_is_told_of_all_before_it_ends(
+async def test_a_caller_goes_on_and_gets_all_results_before_it_ends(
     autojump_clock: MockClock,
 ) -> None:
     model = Scripted(spawn("5 slow", "1 quick"), say("I wait"), say("more"), say("all done"))
@@ -55,7 +55,7 @@ async def test_a_caller_goes_on_and_is_told_of_all_before_it_ends(
     del autojump_clock
 
 
-async def test_those_that_end_together_are_told_together(autojump_clock: MockClock) -> None:
+async def test_children_that_end_together_are_reported_together(autojump_clock: MockClock) -> None:
     model = Scripted(spawn("2 a", "2.5 b", "2.9 c"), say("I wait"), say("done"))
     async with motet.open_host(agents=[Paced().agent()]) as host:
         result = await host.run(lead_of(model), "go")
@@ -66,7 +66,7 @@ async def test_those_that_end_together_are_told_together(autojump_clock: MockClo
     del autojump_clock
 
 
-async def test_results_of_calls_come_before_what_is_told_of_children(
+async def test_results_of_calls_come_before_notices_of_children(
     autojump_clock: MockClock,
 ) -> None:
     model = Scripted(spawn("1 a"), call(("nap", {})), say("done"))
@@ -85,7 +85,7 @@ async def test_results_of_calls_come_before_what_is_told_of_children(
     del autojump_clock
 
 
-async def test_stopping_the_caller_ends_every_child_and_says_so(
+async def test_stopping_the_caller_ends_every_child_and_publishes_it(
     autojump_clock: MockClock,
 ) -> None:
     model = Scripted(spawn("never a", "never b", "1 c"), say("I wait"))
@@ -108,7 +108,7 @@ async def test_stopping_the_caller_ends_every_child_and_says_so(
     del autojump_clock
 
 
-async def test_a_child_that_is_cancelled_is_not_told_of_again(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_child_is_not_reported_again(autojump_clock: MockClock) -> None:
     worker = Paced()
     model = Scripted(spawn("never a"))
     async with motet.open_host(agents=[worker.agent()]) as host, trio.open_nursery() as nursery:
@@ -138,7 +138,7 @@ async def test_a_child_that_is_cancelled_is_not_told_of_again(autojump_clock: Mo
     del autojump_clock
 
 
-async def test_at_most_so_many_live_and_so_many_work_at_once(autojump_clock: MockClock) -> None:
+async def test_the_limits_of_live_and_of_working_children_hold(autojump_clock: MockClock) -> None:
     limits = motet.Limits(children=4, parallel_children=2)
     model = Scripted(spawn(*[f"1 {n}" for n in range(6)]), say("I wait"), say("w"), say("done"))
     worker = Paced()
@@ -164,7 +164,7 @@ async def test_a_child_of_depth_one_is_offered_no_children() -> None:
     assert "get_error_detail" in its[0]
 
 
-async def test_a_child_that_runs_out_of_turns_is_told_of_as_limited() -> None:
+async def test_a_child_that_runs_out_of_turns_is_reported_as_limited() -> None:
     endless = Scripted(*(call(("ping", {"n": n})) for n in range(9)), name="endless")
     worker = motet.Agent("worker", model=endless, limits=motet.Limits(turns=2))
 
@@ -180,7 +180,7 @@ async def test_a_child_that_runs_out_of_turns_is_told_of_as_limited() -> None:
     assert "completed" not in once
 
 
-async def test_an_agent_that_nobody_knows_is_refused_with_the_nearest() -> None:
+async def test_an_unknown_agent_is_refused_with_the_nearest_name() -> None:
     model = Scripted(call(("spawn", {"task": "x", "agent": "wroker"})), say("sorry"))
     async with motet.open_host(agents=[Paced().agent()]) as host:
         result = await host.run(lead_of(model), "go")
@@ -189,7 +189,7 @@ async def test_an_agent_that_nobody_knows_is_refused_with_the_nearest() -> None:
     assert "There are:\n- worker: Works.\n- lead" in failed.text
 
 
-async def test_a_gate_may_be_against_a_child_beside() -> None:
+async def test_a_gate_can_refuse_a_background_child() -> None:
     model = Scripted(spawn("rm"), say("no then"))
     async with motet.open_host(agents=[Paced().agent()]) as host:
 
@@ -216,7 +216,7 @@ async def test_a_limit_of_the_caller_ends_children_and_names_them(
     del autojump_clock
 
 
-async def test_a_text_that_steers_is_heard_while_children_work(
+async def test_a_steering_text_enters_while_children_work(
     autojump_clock: MockClock,
 ) -> None:
     model = Scripted(spawn("50 a"), say("I wait"), say("I hear you"), say("done"))
@@ -247,7 +247,7 @@ async def test_a_child_has_no_tool_that_its_caller_is_denied() -> None:
     assert refused.outcome != "done"
 
 
-async def test_sessions_of_children_are_not_among_those_that_people_see() -> None:
+async def test_sessions_of_children_are_not_listed() -> None:
     model = Scripted(spawn("0 a"), say("I wait"), say("done"))
     async with motet.open_host(agents=[Paced().agent()]) as host:
         await host.run(lead_of(model), "go", session="s")

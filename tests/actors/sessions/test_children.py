@@ -1,4 +1,4 @@
-"""An agent that does a part of another's work: its scope, its budget, its gate, its trace."""
+"""A child run that a call waits for: its scope, its budget, its gate, its trace."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_children_go_no_deeper_than_the_limit() -> None:
     assert "the limit 'depth' of this run does not allow it" in refused.text
 
 
-async def test_a_gate_may_be_against_a_child() -> None:
+async def test_a_gate_can_refuse_a_child() -> None:
     child = Scripted(name="child")
     _, lead = pair(child, Scripted(call(("worker", {"task": "rm"})), say("no"), name="parent"))
     async with motet.open_host() as host:
@@ -178,7 +178,7 @@ class Delegating:
             yield Finished("stop")
 
 
-async def test_callers_that_wait_take_no_place_from_what_they_wait_for() -> None:
+async def test_waiting_callers_take_no_place_from_their_children() -> None:
     """More runs at once than an executor would have places for: their children's calls run."""
     worker = motet.Agent("worker", model=Delegating("child"))
     lead = motet.Agent("lead", model=Delegating("parent"), tools=[worker.as_tool()])

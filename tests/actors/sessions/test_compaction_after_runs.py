@@ -1,4 +1,4 @@
-"""A session is summarised when the reply is out: nobody waits for it, and nothing is lost by it."""
+"""A session is summarised after the reply: nobody waits for it, and no row is lost."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def until_compacted(records: list[EventRecord]) -> None:
             await trio.sleep(0.001)
 
 
-async def test_the_reply_is_out_before_the_summary_and_rows_meanwhile_are_kept() -> None:
+async def test_the_reply_comes_before_the_summary_and_later_rows_are_kept() -> None:
     model, records = Teller(), list[EventRecord]()
     agent = motet.Agent("a", model=model)
     async with motet.open_host() as host:
@@ -134,7 +134,7 @@ async def test_an_agent_with_memory_writes_its_files_before_the_summary(tmp_path
     assert len(model.flushes) == 2
 
 
-async def test_a_policy_against_memory_is_one_against_its_files(tmp_path: Path) -> None:
+async def test_a_policy_against_memory_keeps_the_flush_from_writing(tmp_path: Path) -> None:
     model, records = Teller(), list[EventRecord]()
     model.goes_on.set()
     rules = motet.ToolRules(deny=("group:memory",))
@@ -157,7 +157,7 @@ async def test_a_host_that_closes_during_a_summary_closes_at_once() -> None:
             assert model.summaries
 
 
-async def test_a_person_may_have_a_session_summarised_at_any_time() -> None:
+async def test_a_person_can_compact_a_session_at_any_time() -> None:
     model = Teller()
     model.goes_on.set()
     agent = motet.Agent("a", model=model)
@@ -176,7 +176,7 @@ async def test_a_person_may_have_a_session_summarised_at_any_time() -> None:
             await host.compact("other")
 
 
-async def test_a_hook_may_be_against_a_summary() -> None:
+async def test_a_hook_can_refuse_a_summary() -> None:
     agent = motet.Agent("a", model=Teller())
     async with motet.open_host() as host:
 

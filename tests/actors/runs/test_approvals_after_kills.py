@@ -54,7 +54,7 @@ async def outcomes(host: motet.Host) -> list[str]:
 
 
 @pytest.mark.parametrize("moment", ["waiting", "suspended"])
-async def test_killed_while_it_waits(moment: str, tmp_path: Path) -> None:
+async def test_a_kill_while_calls_wait_loses_no_approval(moment: str, tmp_path: Path) -> None:
     state, marks = tmp_path / "state", tmp_path / "marks"
     run_id = killed(state, marks, moment)
     async with motet.open_host(state, config=PATIENT, agents=[survivor(marks)]) as host:
@@ -67,7 +67,7 @@ async def test_killed_while_it_waits(moment: str, tmp_path: Path) -> None:
     assert marks.read_text() == "na"
 
 
-async def test_killed_between_the_answer_and_the_run_it_is_run_by_the_next_host(
+async def test_after_a_kill_between_answer_and_tool_the_next_host_runs_it(
     tmp_path: Path,
 ) -> None:
     state, marks = tmp_path / "state", tmp_path / "marks"
@@ -85,7 +85,7 @@ async def test_killed_between_the_answer_and_the_run_it_is_run_by_the_next_host(
     assert answered == {"first", "local"}
 
 
-async def test_killed_while_an_approved_tool_runs_it_is_not_run_again(tmp_path: Path) -> None:
+async def test_after_a_kill_during_an_approved_tool_it_does_not_run_again(tmp_path: Path) -> None:
     state, marks = tmp_path / "state", tmp_path / "marks"
     run_id = killed(state, marks, "running")
     async with motet.open_host(state, config=PATIENT, agents=[survivor(marks)]) as host:
@@ -96,7 +96,7 @@ async def test_killed_while_an_approved_tool_runs_it_is_not_run_again(tmp_path: 
     assert marks.read_text() == "nab"
 
 
-async def test_killed_again_and_again_it_is_still_run_once(tmp_path: Path) -> None:
+async def test_after_many_kills_it_has_still_run_once(tmp_path: Path) -> None:
     state, marks = tmp_path / "state", tmp_path / "marks"
     run_id = killed(state, marks, "waiting")
     for _ in range(2):

@@ -42,7 +42,7 @@ async def started(host: motet.Host, agent: motet.Agent[None, str], session: str 
     return await host.submit("go", session=session, agent=agent.name)
 
 
-async def test_a_parked_run_is_a_result_that_says_so() -> None:
+async def test_a_suspended_run_gives_a_waiting_result() -> None:
     own = ops(call(("look", {}), ("wipe", {"disk": "a"})), say("done"))
     async with motet.open_host(config=AT_ONCE, check_messages=True) as host:
         async with host.stream(own.agent, "go", session="s") as run:
@@ -66,7 +66,7 @@ async def test_a_parked_run_is_a_result_that_says_so() -> None:
     assert sum(isinstance(event, events.Terminal) for event in told_of) == 1
 
 
-async def test_inputs_behind_a_parked_run_wait_for_its_end() -> None:
+async def test_inputs_behind_a_suspended_run_wait_for_its_end() -> None:
     own = ops(call(("wipe", {"disk": "a"})), say("first"), say("second"))
     async with motet.open_host(config=AT_ONCE) as host:
         first = await started(host, own.agent)
@@ -83,7 +83,7 @@ async def test_inputs_behind_a_parked_run_wait_for_its_end() -> None:
     assert violations(stored) == ()
 
 
-async def test_a_stop_ends_a_parked_run_properly() -> None:
+async def test_a_stop_ends_a_suspended_run_properly() -> None:
     own = ops(call(("look", {}), ("wipe", {"disk": "a"})))
     async with motet.open_host(config=AT_ONCE) as host:
         ack = await started(host, own.agent)
@@ -141,7 +141,7 @@ async def test_an_approval_is_resolved_after_a_restart_once(tmp_path: Path) -> N
     assert violations(stored) == ()
 
 
-async def test_a_host_that_closes_parks_what_waits(tmp_path: Path) -> None:
+async def test_a_host_that_closes_suspends_waiting_runs(tmp_path: Path) -> None:
     before = ops(call(("wipe", {"disk": "a"})))
     async with motet.open_host(state(tmp_path), config=PATIENT) as host:
         ack = await started(host, before.agent)
@@ -153,7 +153,7 @@ async def test_a_host_that_closes_parks_what_waits(tmp_path: Path) -> None:
     assert (before.ran, after.ran) == ([], ["wipe a"])
 
 
-async def test_a_parked_run_goes_on_when_its_approval_expires() -> None:
+async def test_a_suspended_run_resumes_when_its_approval_expires() -> None:
     own = ops(call(("wipe", {"disk": "a"})), say("then not"))
     config = HostConfig(approvals=ApprovalsConfig(hold=0, expires=0.2))
     async with motet.open_host(config=config) as host:
@@ -210,7 +210,7 @@ async def test_a_run_without_a_host_denies_what_nobody_can_answer() -> None:
     assert (row.outcome, own.ran) == ("denied", [])
 
 
-async def test_a_caller_who_goes_takes_the_run_along() -> None:
+async def test_a_cancelled_caller_ends_its_suspended_run() -> None:
     own = ops(call(("wipe", {"disk": "a"})))
     async with motet.open_host(config=PATIENT) as host:
         async with host.stream(own.agent, "go", session="s") as run:
@@ -222,7 +222,7 @@ async def test_a_caller_who_goes_takes_the_run_along() -> None:
     assert own.ran == []
 
 
-async def test_an_agent_that_is_not_there_yet_keeps_the_run_parked(tmp_path: Path) -> None:
+async def test_an_unknown_agent_keeps_the_run_suspended(tmp_path: Path) -> None:
     before = ops(call(("wipe", {"disk": "a"})))
     async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
         result = await host.run(before.agent, "go", session="s", check=False)
@@ -297,7 +297,7 @@ async def test_a_gate_that_changes_the_arguments_meanwhile_has_them_approved_aga
     assert own.ran == ["wipe b"]
 
 
-async def test_an_answer_to_one_of_many_has_the_run_go_on_as_far_as_it_can() -> None:
+async def test_an_answer_to_one_of_many_resumes_the_run_as_far_as_it_can() -> None:
     disks = [call(("wipe", {"disk": "a"}), ("wipe", {"disk": "b"}), ("wipe", {"disk": "c"}))]
     own = ops(*disks, say("done"))
     async with motet.open_host(config=AT_ONCE) as host:
@@ -311,7 +311,7 @@ async def test_an_answer_to_one_of_many_has_the_run_go_on_as_far_as_it_can() -> 
     assert outcomes == ["done", "denied", "done"]
 
 
-async def test_what_was_spent_before_counts_afterwards(tmp_path: Path) -> None:
+async def test_spending_before_a_suspension_counts_after_it(tmp_path: Path) -> None:
     limits = motet.Limits(turns=2)
     before = ops(call(("look", {})), call(("wipe", {"disk": "a"})), limits=limits)
     async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
@@ -330,7 +330,7 @@ async def test_what_was_spent_before_counts_afterwards(tmp_path: Path) -> None:
     assert end.usage.input_tokens == 30
 
 
-async def test_the_limit_of_a_parked_run_s_owner_and_role_are_kept(tmp_path: Path) -> None:
+async def test_the_limits_owner_and_role_of_a_suspended_run_are_kept(tmp_path: Path) -> None:
     before = ops(call(("wipe", {"disk": "a"})))
     async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
         result = await host.run(before.agent, "go", session="s", principal=ALICE, check=False)
@@ -348,7 +348,7 @@ async def test_the_limit_of_a_parked_run_s_owner_and_role_are_kept(tmp_path: Pat
     assert seen == [ALICE]
 
 
-async def test_a_parked_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_suspended_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path) -> None:
     before = ops(call(("wipe", {"disk": "a"})))
     async with motet.open_host(state(tmp_path), config=AT_ONCE) as host:
         result = await host.run(before.agent, "go", session="s", check=False)
@@ -360,7 +360,9 @@ async def test_a_parked_run_of_an_unknown_agent_can_be_stopped(tmp_path: Path) -
         assert [info.state for info in await host.approvals()] == ["withdrawn"]
 
 
-async def test_what_cannot_be_put_on_record_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_whose_approval_cannot_be_stored_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from motet.actors.storage import approval_rows as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
@@ -374,7 +376,9 @@ async def test_what_cannot_be_put_on_record_is_not_run(monkeypatch: pytest.Monke
     assert own.ran == []
 
 
-async def test_what_cannot_be_claimed_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_whose_approval_cannot_be_claimed_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from motet.actors.storage import approval_rows as sql
 
     own = ops(call(("wipe", {"disk": "a"})), say("hm"))
