@@ -1,7 +1,6 @@
-"""Stored agents: an actor over the table ``agents``, as one possible :class:`AgentSource`.
+"""Store of agents: an actor over the table ``agents``, and its :class:`AgentSource`.
 
-Invariant: what was answered is on disk; a record that this version cannot read costs its own
-agent, never the list.
+Invariant: a record that this version cannot read costs its own agent, never the list.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _log = logger("motet.agents")
 
 
 class AgentStore(TableStore, Actor[AgentProtocol]):
-    """Handles the requests of ``motet.protocols.agents``; any may raise a ``StorageError``.
-
-    Cancelling an asker withdraws a write that waits; one that is being committed is waited for.
-    """
+    """Handles the requests of ``motet.protocols.agents``."""
 
     @handles(GetAgent, concurrent=16)
     async def get(self, request: GetAgent) -> AgentRecord | None:

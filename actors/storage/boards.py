@@ -1,7 +1,8 @@
-"""The statements of the task board. Pure.
+"""Store of the task boards of teams: tables ``team_tasks`` and ``team_task_needs``.
 
-Invariants: what must hold of a task is asked in the statement that changes it, so that of many who
-ask for one task one gets it; a claim counts only while the run that made it has not ended.
+Invariants: the statement that changes a task checks its condition, so that of many claims of one
+task one succeeds; a claim counts only while its run has not ended; to others the board of a user is
+empty (G16).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ RETURNING number"""
 
 
 def create(request: CreateTask, now: float) -> tuple[Statement, ...]:
-    """The first statement fails for a full board, another for a task that is not there."""
+    """The first statement fails for a full board, another for an unknown task."""
     board = (request.board.team, request.board.user)
     text = (request.title, request.details, request.made_by)
     needs = sorted(set(request.needs))
@@ -121,20 +122,11 @@ def _numbers(joined: object) -> tuple[int, ...]:
     return tuple(sorted(map(int, str(joined).split(",")))) if joined else ()
 
 
-# The task boards of all teams: an actor over the tables ``team_tasks`` and ``team_task_needs``.
-#
-# Invariants: what was answered is on disk; of many who claim one task one gets it, since all
-# changes go through the one writer; who asks for another's board finds it empty (G16).
-
-
 AT_ONCE = 64
 
 
 class TaskBoards(TableStore, Actor[BoardProtocol]):
-    """Handles the requests of ``motet.protocols.teams``; any may raise a ``StorageError``.
-
-    Cancelling an asker withdraws a change that waits; one that is being committed is waited for.
-    """
+    """Handles the requests of ``motet.protocols.teams``."""
 
     @handles(CreateTask, concurrent=AT_ONCE)
     async def create(self, request: CreateTask) -> Task:
@@ -175,7 +167,7 @@ class TaskBoards(TableStore, Actor[BoardProtocol]):
         return task
 
     async def _changed(self, statement: Statement) -> int | None:
-        """The number of the task that it has changed."""
+        """The number of the changed task; None when no task met the condition."""
         (rows,) = await self._write((statement,))
         return int(str(rows[0][0])) if rows else None
 

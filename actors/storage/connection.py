@@ -1,4 +1,7 @@
-"""A SQLite connection with the types of our rows, so that apsw's loose ones stay in this file."""
+"""SQLite connections with the types of our rows, their errors, and the threads they work in.
+
+Blocking work runs off Trio's thread under one rule: the outcome that happened is the one reported.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,15 @@ class _Cursor(Protocol):
 
 
 class Connection(apsw.Connection):
-    """Blocking; used by one thread at a time.
+    """A connection with the types of our rows. Blocking; used by one thread at a time.
 
-    All goes through one cursor, since all rows are fetched at once: a new one for each statement
-    costs as much as the shortest of them.
+    All statements share one cursor, which is possible since all rows are fetched at once: a new
+    cursor costs as much as the shortest statement.
     """
 
     def __init__(self, filename: str, flags: int = WRITE, vfs: str | None = None) -> None:
         super().__init__(filename, flags, vfs)
-        # Else a statement whose plan could depend on its parameters is compiled at each use.
+        # Without it a statement whose plan could depend on its parameters is compiled each time.
         self.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._cursor = cast(_Cursor, self.cursor())
 
@@ -60,7 +63,7 @@ class Connection(apsw.Connection):
 
 
 def storage_error(error: Exception, where: str) -> StorageError:
-    """What a failure of SQLite at ``where`` means to a caller; the original is its cause."""
+    """A failure of SQLite as the exception that says what to do; the original is its cause."""
     if isinstance(error, StorageError):
         return error
     translated = _translated(error, where)
@@ -95,11 +98,9 @@ def _translated(error: Exception, where: str) -> StorageError:
             return StorageError(f"{where}: {type(error).__name__}: {error}")
 
 
-# Blocking work off Trio's thread, with one rule: the outcome that happened is the one reported.
-#
-# ``trio.to_thread.run_sync`` can either ignore a cancellation or abandon the thread. A query wants
-# a third way: be interrupted, then waited for. Nothing below returns before the job has ended, so
-# that its connection is free for the next one.
+# ``trio.to_thread.run_sync`` can either ignore a cancellation or abandon the thread. A query needs
+# a third way: it is interrupted, then waited for. Nothing below returns before its job has ended,
+# so that the connection is free for the next one.
 
 
 T = TypeVar("T")
@@ -138,27 +139,27 @@ async def in_thread(job: Callable[[], T], interrupt: Callable[[], None] | None =
 
 
 async def inline(job: Callable[[], T], _interrupt: Callable[[], None] | None = None) -> T:
-    """Run ``job`` here: for databases in memory.
+    """Run ``job`` in this task: for databases in memory.
 
-    These take microseconds, and without a thread a virtual clock and a seeded schedule stay
-    true. Not a checkpoint: whoever asks an actor for it has let others run.
+    A job takes microseconds, and without a thread a virtual clock and a seeded schedule stay
+    exact. Not a checkpoint: the message to the actor that calls it was one.
     """
     return job()
 
 
 class Jobs(Protocol):
-    """Runs jobs one after the other, in whatever thread; not while a job of another runs."""
+    """Runs the jobs of one connection, one at a time."""
 
     async def run(self, job: Callable[[], T]) -> T:
         """The job's outcome. Not cancellable."""
         ...
 
     def end(self) -> None:
-        """No job will follow, and none is under way."""
+        """Release the thread. No job runs, and none will follow."""
 
 
 class InlineJobs:
-    """Runs them here: see :func:`inline`."""
+    """Runs jobs in the calling task: see :func:`inline`."""
 
     async def run(self, job: Callable[[], T]) -> T:
         return job()
@@ -168,10 +169,10 @@ class InlineJobs:
 
 
 class JobThread:
-    """Runs them in a thread of its own, which never keeps a process alive.
+    """Runs jobs in a thread of its own, which never keeps a process alive.
 
-    A job's end is a byte in a pipe that its own task waits for: one wake of Trio's loop, where
-    ``run_sync_soon`` takes two and a look into the queue. That halves the way there and back.
+    The end of a job is a byte in a pipe on which the job's task waits. That wakes Trio's loop once;
+    ``run_sync_soon`` wakes it twice and adds a queue, and so takes twice as long.
     """
 
     def __init__(self, name: str) -> None:

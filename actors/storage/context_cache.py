@@ -1,8 +1,8 @@
-"""The contexts of sessions that were used lately, so that a turn need not read what it knows.
+"""Cache of recently used session contexts, so that a turn can skip the database read.
 
-The store is the only one that writes them, and it goes through here for each change. Invariants:
-what is known is what is on disk; nothing is known of a session while it is being changed, and what
-was read beside a change is not kept; texts of at most :data:`ROOM` characters are held.
+Only the session store writes sessions, and it announces each change here. Invariants: a cached
+context equals the one on disk; a session has none while it is being changed, and a read that
+overlaps a change is not cached; the cache holds at most :data:`ROOM` characters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Cached:
 
 @attrs.define(eq=False)
 class Change:
-    """A block that writes to a session: call :meth:`add` when it has committed rows, else nothing.
+    """A block that writes to a session. Call :meth:`add` if it only adds rows, after the commit.
 
     Made by :meth:`ContextCache.changing`, and entered at once.
     """
@@ -50,7 +50,7 @@ class Change:
         self._contexts.end_change(self)
 
     def add(self, rows: Sequence[ChatMessage], size: int) -> None:
-        """These rows now stand behind those that were there."""
+        """These rows were added behind the others: the cached context grows instead of ending."""
         if self._before is not None:
             context = self._before.context
             grown = replace(context, rows=(*context.rows, *rows))
@@ -58,7 +58,7 @@ class Change:
 
 
 class ContextCache:
-    """Plain data; the least lately changed or read goes first when the room is full."""
+    """A plain object with LRU eviction."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
@@ -78,7 +78,7 @@ class ContextCache:
         return known.context
 
     def scan(self, session: str) -> TranscriptScan:
-        """Of the rows that are known of a session; what it has found out goes with them."""
+        """The scan of the cached rows. It is cached with them, and extended when rows are added."""
         known = self._known.get(session)
         if known is None:
             return EMPTY_SCAN
@@ -86,7 +86,7 @@ class ContextCache:
         return known.scan
 
     def begin_read(self, session: str) -> object:
-        """What is read from now on may be kept, unless the session is changed meanwhile."""
+        """A read of the session begins. Its result may be cached, unless a change overlaps it."""
         token = object()
         if session not in self._changing:
             self._reading[session] = token
@@ -95,7 +95,7 @@ class ContextCache:
     def end_read(
         self, session: str, token: object, found: SessionContext | None, size: int
     ) -> None:
-        """``found`` None: nothing was learned."""
+        """The read has ended. ``found`` None: there is nothing to cache."""
         if self._reading.get(session) is token:
             del self._reading[session]
             if found is not None:
@@ -109,11 +109,11 @@ class ContextCache:
         return change
 
     def end_change(self, change: Change) -> None:
-        """The block of a change was left; for :class:`Change` only."""
+        """The block of a change has ended; for :class:`Change` only."""
         session = change.session
         others = self._changing[session]
         others.remove(change)
-        for other in others:  # it knows nothing of this one
+        for other in others:  # its context lacks the rows of this change
             other.spoilt = True
         if not others:
             del self._changing[session]

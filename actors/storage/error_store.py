@@ -1,4 +1,12 @@
-"""Stored errors as rows of the table ``agent_errors``: its statements, and back again. Pure."""
+"""Store of whole errors, so that a model only needs to see their summaries.
+
+Two actors over the table ``agent_errors``: :class:`ErrorStore` writes and reads, and
+:class:`ErrorRetention` deletes by age and size. Invariants: an answered :class:`StoreError` is on
+disk; its id and time are the store's own; a stored error was redacted first. A store that has begun
+is finished even when its asker is cancelled, so that a caller can stop waiting at once: the result
+may be a row whose id nobody knows, but never an id without a row. Source: seed 000; errors
+specification, section 2.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +51,15 @@ from motet.runtime.outside import fresh_hex, wall_time
 COLUMNS = "id, timestamp, session_id, tool_name, raw_error, short_summary, kind"
 SELECT = f"SELECT {COLUMNS} FROM agent_errors WHERE id = ?"
 SMALL = 65_536
-"""Bytes of an error that :data:`SELECT_SMALL` finds."""
+"""Bytes of the largest error that :data:`SELECT_SMALL` finds."""
 SELECT_SMALL = f"{SELECT} AND octet_length(raw_error) <= {SMALL}"
 
 
 def insert(errors: list[tuple[StoredError, str]]) -> Statement:
     """One statement for all of them, each with its raw error as JSON; returns the ids it wrote.
 
-    An error whose id is taken is not written. A group is padded to a power of two with errors
-    that it holds already, so that SQLite compiles nine statements and not one per size.
+    An error whose id is taken is not written. A group is padded to a power of two with copies of
+    its first errors, so that SQLite compiles nine statements instead of one for each size.
     """
     size = 1 << (len(errors) - 1).bit_length()
     padded = errors + errors[:1] * (size - len(errors))
@@ -82,7 +90,7 @@ def where(request: ListErrors) -> tuple[str, list[SqlValue]]:
         ("tool_name = ?", request.tool_name),
         ("timestamp >= ?", request.start),
         ("timestamp <= ?", request.end),
-        # The plus keeps SQLite from looking for an index: the others are narrower.
+        # The plus keeps SQLite from using an index here: the others are more selective.
         ("+kind = ?", request.kind),
         ("session_id IN (SELECT session FROM sessions WHERE owner = ?)", request.owner),
     )
@@ -95,7 +103,7 @@ def list_query(request: ListErrors) -> tuple[str, list[SqlValue]]:
     """The query of a list: newest first, later stored before earlier at the same time."""
     condition, params = where(request)
     limit = request.limit if request.limit > 0 else -1
-    # SQLite would choose by the number of conditions, which is no measure of how many rows fit.
+    # Named, since SQLite would choose by the number of conditions, not of matching rows.
     table = f"agent_errors INDEXED BY {_index(request)}"
     sql = f"SELECT {COLUMNS} FROM {table}{condition} ORDER BY timestamp DESC, seq DESC LIMIT ?"
     return sql, [*params, limit]
@@ -108,7 +116,7 @@ def _index(request: ListErrors) -> str:
 
 
 def stored(row: Row) -> StoredError:
-    """The error that a row of :data:`COLUMNS` holds."""
+    """A row of :data:`COLUMNS` as an error."""
     identity, timestamp, session, tool, raw, summary, kind = row
     return StoredError(
         id=str(identity),
@@ -121,20 +129,18 @@ def stored(row: Row) -> StoredError:
     )
 
 
-# How long stored errors are kept: by age, by the room they take, or for ever.
-#
-# Invariants: the oldest go first; at most :data:`BATCH` rows go in one transaction, so that no
-# other writer waits longer than for one of them; a limit that is not set deletes nothing. Room that
-# becomes free is used for new rows; the file itself does not shrink.
+# Retention, by age and by size. Invariants: the oldest errors are deleted first; at most
+# :data:`BATCH` rows in one transaction, which bounds the wait of other writers; without a limit
+# nothing is deleted. New rows use the freed pages; the file itself does not shrink.
 
 
 BATCH = 1_000
 INTERVAL = 3_600.0
-"""Seconds between two looks of a host."""
+"""Seconds between two prunings."""
 MEGABYTE = 1_000_000
 
 _SIZE = "octet_length(raw_error) + octet_length(short_summary) + 400"
-"""Bytes of a row and of what indexes keep of it, about."""
+"""Bytes of a row and of its index entries, approximately."""
 SIZE = f"SELECT coalesce(sum({_SIZE}), 0) FROM agent_errors"
 _OLDEST = f"SELECT seq, {_SIZE} FROM agent_errors ORDER BY timestamp, seq LIMIT {BATCH}"
 _OLDEST_UNTIL = "DELETE FROM agent_errors WHERE seq IN (SELECT value FROM json_each(?)) RETURNING 1"
@@ -143,12 +149,12 @@ log = logger(__name__)
 
 
 class PruneErrors(Request[int], frozen=True, tag="errors.prune"):
-    """Delete what is past its time or its room now; how many errors that were."""
+    """Delete the errors beyond the limits now; answers how many."""
 
 
 @attrs.frozen
 class Keep:
-    """What is kept: errors of the last ``days``, and of those ``megabytes``. None: all."""
+    """The limits: errors of the last ``days``, and of these ``megabytes``. None: no limit."""
 
     days: float | None = None
     megabytes: float | None = None
@@ -158,7 +164,7 @@ class Keep:
 
 
 class Runs(Protocol):
-    """Runs one statement, in a transaction of its own; its rows."""
+    """Runs one statement in a transaction of its own, and returns its rows."""
 
     async def __call__(self, statement: Statement) -> tuple[Row, ...]: ...
 
@@ -178,7 +184,7 @@ def count(request: ListErrors) -> tuple[str, list[SqlValue]]:
 
 
 async def prune_matching(write: Runs, request: ListErrors) -> int:
-    """Delete all errors that match, in batches; how many there were. A cancel leaves the rest."""
+    """Delete all matching errors, in batches; returns their number. A cancel leaves the rest."""
     deleted = 0
     while True:
         gone = len(await write(delete_batch(request)))
@@ -206,7 +212,7 @@ async def prune_to_size(read: Runs, write: Runs, limit: float) -> int:
 
 
 class ErrorRetention(TableStore, Actor[PruneErrors]):
-    """Looks once when it starts and then every hour. A look that fails is logged, and repeated."""
+    """Prunes at its start and then every hour. A failure is logged, and tried again in an hour."""
 
     cleanup_budget: ClassVar[float] = 2.0
 
@@ -227,7 +233,7 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
 
     @handles(PruneErrors)
     async def prune(self, _request: PruneErrors) -> int:
-        """Cancelled between two batches, the rest stays. Raises ``StorageError``."""
+        """A cancellation between two batches leaves the rest. Raises ``StorageError``."""
         deleted = 0
         if self._keep.days is not None:
             past = self._clock() - self._keep.days * DAY
@@ -256,17 +262,9 @@ class ErrorRetention(TableStore, Actor[PruneErrors]):
         return rows
 
 
-# The actor that keeps whole errors, so that a model need only see their summaries.
-#
-# Invariants: an answered :class:`StoreError` is on disk; its id and time are the store's own; what
-# is stored was redacted first. A store that was begun is finished even when its asker is
-# cancelled, so that a caller can stop waiting at once: then there is a row whose id nobody knows,
-# never an id without a row. Source: seed 000 and the errors specification, section 2.
-#
-# One task writes all that has come together in one transaction, which it hands to the database's
-# writer itself. An error so large that the loop would stand still for it is made ready in a thread.
-# An error is looked up by its id on Trio's own thread, since that takes a tenth of the way to
-# another thread and back (``Readers.point``).
+# The store. One task writes all waiting errors in one transaction. A large error is prepared in a
+# thread, since redacting it would block the event loop. An error is looked up by its id on Trio's
+# own thread (``Readers.point``), ten times as fast as through another thread.
 
 
 ID_ATTEMPTS = 8
@@ -276,12 +274,12 @@ GROUP_LIMIT = 256
 
 
 class StoreBusy(StorageError):
-    """Too many errors wait to be written: the database has come to a halt, or nearly."""
+    """Too many errors wait to be written: the database has come to a standstill, or nearly."""
 
 
 @attrs.define(eq=False)
 class _Write:
-    """A store under way and its one outcome. Every attempt gives ``error`` another id."""
+    """A request and its one outcome. Every attempt gives ``error`` another id."""
 
     request: StoreError
     now: float
@@ -300,11 +298,10 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
     Args:
         transact: runs a transaction and returns after its COMMIT, as ``Writer.submit``.
         clock: Unix seconds.
-        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
+        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
         keep_raw: store without redaction.
 
-    Requests raise ``StorageError``; a locked database is retried once. A stop writes what was
-    begun.
+    A write is retried once while the database is locked. A stop writes what has begun.
     """
 
     mailbox: ClassVar[MailboxSpec] = MailboxSpec(capacity=1024, overflow="wait")
@@ -330,7 +327,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         self.start_soon(self._run, name="writer")
 
     async def on_stop(self) -> None:
-        """Write what is left; the task that does it has ended."""
+        """Write the rest; the writing task has ended."""
         await self._drain()
 
     @handles(StoreError, concurrent=256)
@@ -364,14 +361,14 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         sql, params = list_query(request)
         return tuple(stored(row) for row in await self._readers.read(sql, params))
 
-    # Making ready
+    # Preparing
 
     async def _prepare_in_thread(self, write: _Write) -> None:
         await trio.to_thread.run_sync(self._prepare, write)
         self._put(write)
 
     def _prepare(self, write: _Write) -> None:
-        """The row to write, still without an id; what goes wrong is the outcome."""
+        """Build the row, still without an id. A failure becomes the outcome."""
         try:
             write.error = self._prepared(write.request, write.now)
             write.raw = msgspec.json.encode(write.error.raw_error).decode()
@@ -410,7 +407,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
             await self._drain()
 
     async def _drain(self) -> None:
-        """Write all that waits. What a cancellation interrupts stays for the next call."""
+        """Write all waiting errors. After a cancellation the next call goes on."""
         while self._group or self._waiting:
             while self._waiting and len(self._group) < GROUP_LIMIT:
                 self._group.append(self._waiting.popleft())
@@ -425,7 +422,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
         except StorageError as error:
             if len(group) == 1 or isinstance(error, DatabaseLocked | DatabaseClosed):
                 self._fail(group, error)
-            else:  # only one of them may be too large for the disk
+            else:  # one error may be too large for the disk; the others must not suffer for it
                 for write in group:
                     await self._store([write])
         except Exception as error:
@@ -437,7 +434,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                 self._settle(write, write.error)
 
     async def _inserted(self, group: list[_Write]) -> Sequence[Row]:
-        """The ids that were written, each in a row of its own."""
+        """Insert the errors; the rows are the ids that were written."""
         errors = [(write.error, write.raw) for write in group if write.error is not None]
         if not errors:
             return ()
@@ -466,7 +463,7 @@ class ErrorStore(TableStore, Actor[ErrorProtocol]):
                 self._settle(write, error)
 
     def _settle(self, write: _Write, outcome: StoredError | Exception) -> None:
-        """The one place where a write ends."""
+        """Give a write its outcome; the only place that does."""
         self._under_way -= 1
         write.outcome = outcome
         write.ended.set()

@@ -1,8 +1,8 @@
-"""Events as rows of the journal, and back.
+"""Rows of the event journal. Pure.
 
-Invariants: the database counts each stream's numbers itself, in the transaction that stores the
-events, so they are contiguous and never reused whatever fails; every event can be stored, and
-every stored row can be read, if only as a warning that says it cannot.
+Invariants: the database assigns the numbers of each stream in the transaction that stores the
+events, so that they are contiguous and never reused, whatever fails; every event can be stored; a
+stored row that cannot be decoded is read as a warning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COUNT = (
 )
 _HEAD = "SELECT head FROM streams WHERE stream = ?"
 AT_ONCE = 8
-"""Events in one statement: one that stores five costs as much as two that store one each."""
+"""Events in one statement. Five in one statement cost as much as two in one each."""
 READ = (
     "SELECT stream, seq, ts, run_id, data FROM events"
     " WHERE stream = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -47,13 +47,13 @@ READ_HEAD = (
     " (SELECT min(seq) FROM events WHERE stream = ?1)"
 )
 NEAR = 1_000
-# Of an input whose event is far from the head nobody asks but who sends an old one again.
+# The event of an input that is farther from the head is asked for only by a late resend.
 READ_INPUT = (
     "SELECT max(seq) FROM events WHERE stream = ?1 AND run_id = ?2 AND event = 'input.accepted'"
     f" AND seq > (SELECT head - {NEAR} FROM streams WHERE stream = ?1)"
 )
-# A terminal event is told again after a crash until this is gone: see ``sessions/store_sql.py``.
-_TOLD = "DELETE FROM steps WHERE run_id = ? AND step = ?"
+# A terminal event is published again after a crash until this row is gone: see ``session_runs``.
+_PUBLISHED = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 END_STEP = -1
 _QUOTING = (
     Warned,
@@ -69,7 +69,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def without_secrets(event: AnyEvent) -> AnyEvent:
-    """The event; what one says of a failure may quote what failed, so that is redacted."""
+    """The event with its message redacted: texts about a failure may quote the failed value."""
     if not isinstance(event, _QUOTING):
         return event
     match event:
@@ -80,7 +80,7 @@ def without_secrets(event: AnyEvent) -> AnyEvent:
 
 
 def storable(record: EventRecord) -> tuple[EventRecord, str]:
-    """The record and the text of its event, without what JSON or UTF-8 cannot hold."""
+    """The record and its event as JSON, without values that JSON or UTF-8 cannot hold."""
     try:
         return record, _encoder.encode(record.event).decode()
     except (TypeError, ValueError, RecursionError, OverflowError):
@@ -96,7 +96,7 @@ def _cleaned(record: EventRecord) -> tuple[EventRecord, str]:
 
 
 def text_of(event: InputEnd) -> str:
-    """A run's end as text, to be kept until it is told."""
+    """The event of a run's end as JSON, kept until it is in the journal."""
     cleaned = without_secrets(event)
     try:
         return _encoder.encode(cleaned).decode()
@@ -105,7 +105,7 @@ def text_of(event: InputEnd) -> str:
 
 
 def event_of(text: str) -> AnyEvent:
-    """What :func:`text_of` kept. One that a newer motet has written is shown as a warning."""
+    """The inverse of :func:`text_of`. An event of a newer motet becomes a warning."""
     try:
         event: AnyEvent = _decoder.decode(text)
         return event
@@ -121,7 +121,7 @@ def _plain_text(event: AnyEvent) -> str:
 def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
     """One transaction that numbers and stores the records, each with its text.
 
-    Runs whose end is among them need not be told of any more.
+    It also deletes the kept ends of the runs whose terminal events are among the records.
     """
     streams = _by_stream(records)
     statements = [Statement(_COUNT, (stream, len(items))) for stream, items in streams]
@@ -130,18 +130,18 @@ def append(records: Sequence[tuple[EventRecord, str]]) -> Transact:
         for left in range(len(items), 0, -AT_ONCE):
             first = len(items) - left
             statements.append(_stored(stream, left - 1, items[first : first + AT_ONCE]))
-    told = tuple(
+    ended = tuple(
         (record.run_id, END_STEP)
         for record, _ in records
         if isinstance(record.event, InputEnd) and record.run_id is not None
     )
-    if told:
-        statements.append(Statement(_TOLD, each=told))
+    if ended:
+        statements.append(Statement(_PUBLISHED, each=ended))
     return Transact(tuple(statements))
 
 
 def _stored(stream: str, behind: int, items: Sequence[tuple[EventRecord, str]]) -> Statement:
-    """``behind``: how many events of the stream come after the first one."""
+    """``behind``: how many events of the stream come after the first item."""
     values: list[SqlValue] = [stream]
     for n, (record, text) in enumerate(items):
         values += (behind - n, record.ts, event_name(record.event), record.run_id, text)
@@ -172,7 +172,7 @@ def numbered(
 
 
 def record_of(row: Row) -> EventRecord:
-    """A stored row as a record. A newer motet's event is shown as a warning in its place."""
+    """A stored row as a record. An event of a newer motet becomes a warning in its place."""
     stream, seq, ts, run_id, data = row
     return EventRecord(
         stream=str(stream),
@@ -186,7 +186,7 @@ def record_of(row: Row) -> EventRecord:
 def _by_stream(
     records: Sequence[tuple[EventRecord, str]],
 ) -> list[tuple[str, list[tuple[EventRecord, str]]]]:
-    """Those of one stream together, in their order."""
+    """The records of each stream, in their order."""
     streams: dict[str, list[tuple[EventRecord, str]]] = {}
     for item in records:
         streams.setdefault(item[0].stream, []).append(item)

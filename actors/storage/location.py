@@ -1,9 +1,7 @@
-"""Where a host keeps its state: a directory that it alone uses, or memory that dies with it.
+"""Locations of a host's state: a directory, memory, or the simulated disk of a test.
 
-A simulation has a third kind: a disk whose power it can cut.
-
-Invariant: at most one open :class:`Location` per directory, in whatever process. The kernel
-holds that lock, so that it ends with the process, even by ``kill -9``.
+Invariant: at most one :class:`Location` of a directory is open at a time, in any process. The
+operating system holds that lock, so that it ends with the process, even after ``kill -9``.
 """
 
 from __future__ import annotations
@@ -41,9 +39,9 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Location:
-    """An open place for state, made by one of the class methods; a context manager.
+    """An open location, made by one of the class methods; a context manager.
 
-    ``path`` is the directory, None where there is none. ``name`` is what messages call the place.
+    ``path`` is the directory, None without one. ``name`` stands in error messages.
     """
 
     path: Path | None
@@ -68,13 +66,13 @@ class Location:
 
     @classmethod
     def memory(cls, image: bytes = b"") -> Location:
-        """State that nobody else sees and that ends with :meth:`close`.
+        """A private database that ends with :meth:`close`.
 
-        ``image`` is a database to begin with, not in WAL mode; default an empty one.
+        ``image``: the database to begin with, not in WAL mode; by default an empty one.
         """
         filename = f"file:/motet-{uuid4().hex}?vfs=memdb"
-        # SQLite drops such a database with its last connection; this one keeps it over a
-        # restart of the writer.
+        # SQLite drops such a database with its last connection: this connection keeps it alive
+        # while the writer restarts.
         keeper = apsw.Connection(filename, flags=WRITE | apsw.SQLITE_OPEN_URI)
         if image:
             _copy(image, keeper)
@@ -83,9 +81,9 @@ class Location:
 
     @classmethod
     def simulated(cls, vfs: str, filename: str, release: Callable[[], None]) -> Location:
-        """A database on a disk that is simulated by a registered VFS, which never blocks.
+        """A database on a disk that a registered VFS simulates; it never blocks.
 
-        It is written as one in a directory is, so that the same can be lost when the power goes.
+        It has the journal and sync modes of a directory, so that a power cut loses the same.
         """
         return cls(None, "the database on a simulated disk", filename, 0, release, vfs)
 
@@ -111,15 +109,15 @@ class Location:
             connection.run("PRAGMA synchronous = FULL")
 
     async def run(self, job: Callable[[], T], interrupt: Callable[[], None] | None = None) -> T:
-        """Run blocking work on this database: for a directory, in a thread (see ``in_thread``)."""
+        """Run blocking work on this database; for a directory in a thread (see ``in_thread``)."""
         return await (inline if self.path is None else in_thread)(job, interrupt)
 
     def jobs(self) -> Jobs:
-        """What runs the blocking work of one connection for long: for a directory, a thread."""
+        """A runner of all blocking work of one connection; for a directory a thread."""
         return InlineJobs() if self.path is None else JobThread("motet writer")
 
     def close(self) -> None:
-        """Let others use it. Close the connections first. Closing again does nothing."""
+        """Release the lock. Close the connections first. Closing again does nothing."""
         release, self._release = self._release, _nothing
         release()
 
@@ -148,7 +146,7 @@ def _nothing() -> None:
 
 
 def _locked(root: Path) -> int:
-    """The descriptor that holds the lock of the directory; it is not inherited by programs."""
+    """The descriptor that holds the lock of the directory. Child programs do not inherit it."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -169,7 +167,7 @@ def _locked(root: Path) -> int:
 
 
 def _pid(descriptor: int) -> int | None:
-    """The process that the lock file names; None in the moment before it has written it."""
+    """The process in the lock file; None in the moment before that process has written it."""
     text = os.pread(descriptor, 32, 0)
     return int(text) if text.isdigit() else None
 

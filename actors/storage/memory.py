@@ -1,8 +1,7 @@
-"""The memory of a host in its own database: an actor over SQLite's full-text index.
+"""Store of memories: an actor over SQLite's full-text index.
 
-Invariants: a memory belongs to the owner of the session it came from, and is found from that
-owner's sessions only (G16); its secrets were redacted; an owner has at most :data:`KEPT` of them,
-the newest.
+Invariants: a memory belongs to the owner of its session, and only that owner's sessions find it
+(G16); its secrets were redacted; of each owner the newest :data:`KEPT` are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ KEPT = 10_000
 TEXT_LIMIT = 4_000
 """Code points of one memory."""
 WORDS = 24
-"""Words of a query that are looked for, at most; the longest."""
+"""Words of a query that are searched for: the longest."""
 
 _OWNER = "(SELECT owner FROM sessions WHERE session = ?1)"
 _INSERT = (
@@ -58,7 +57,7 @@ _WORD = re.compile(r"\w{2,64}")
 
 @attrs.define(eq=False)
 class _Write:
-    """A transaction under way, and what went wrong with it."""
+    """A running transaction, and its error."""
 
     transaction: Transaction
     problem: Exception | None = None
@@ -66,10 +65,9 @@ class _Write:
 
 
 class MemoryStore(TableStore, Actor[MemoryProtocol]):
-    """Finds and memorizes. Requests raise ``StorageError``.
+    """Handles the requests of ``motet.protocols.memory``.
 
-    Both can be left at any time: a cancelled search is interrupted, a write is finished without
-    its asker.
+    Unlike in other stores, a write goes on without a cancelled asker.
     """
 
     @handles(FindMemories, concurrent=16)
@@ -90,7 +88,8 @@ class MemoryStore(TableStore, Actor[MemoryProtocol]):
         ]
         if inserts:
             write = _Write((*inserts, Statement(_TRIM, (session,))))
-            # A task of the actor, not of the request: a locked database cannot be left at once.
+            # A task of the actor, not of the request, which then ends at once even while the
+            # database is locked.
             self.start_soon(self._finish, write, name="write")
             await write.ended.wait()
             if write.problem is not None:
@@ -125,7 +124,7 @@ class StoredMemory:
 
 
 def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
-    """What was said in a turn: not what tools did, and not the words around a call."""
+    """The talk of a turn, without results of tools and without texts beside calls."""
     said: list[Memorable] = []
     for row in rows:
         match row:
@@ -139,7 +138,7 @@ def memorable(rows: Sequence[ChatMessage]) -> tuple[Memorable, ...]:
 
 
 def full_text_query(text: str) -> str:
-    """A query that any of the words fits; each is quoted, so that none is an operator."""
+    """A query that matches any of the words; quotes keep words from being operators."""
     words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
     longest = sorted(words, key=len, reverse=True)[:WORDS]
     return " OR ".join(f'"{word}"' for word in longest)

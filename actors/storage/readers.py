@@ -1,7 +1,8 @@
-"""Reading beside the writer: a few read-only connections, each used by one query at a time.
+"""A pool of read-only connections beside the writer, each used by one query at a time.
 
-Invariants: a query sees all that was answered before it began, and nothing uncommitted; a query
-that is cancelled stops within a fraction of a millisecond, and its connection is free at once.
+Invariants: a query sees every transaction that was answered before it began, and nothing
+uncommitted; a cancelled query stops within a fraction of a millisecond, and its connection is free
+at once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from motet.actors.storage.location import Location
 from motet.protocols.storage import DatabaseClosed, DatabaseLocked, Row, SqlValue
 
 _STEPS_BETWEEN_LOOKS = 10_000
-"""Steps of SQLite's machine after which a query looks whether it has been interrupted."""
+"""Steps of SQLite's virtual machine between two looks at the interrupt flag."""
 
 
 @attrs.define(eq=False)
 class _Reader:
-    """A connection, opened with the first query, that can be told to end its query.
+    """A connection, opened with its first query, whose query can be interrupted.
 
     ``sqlite3_interrupt`` would miss a query that is about to begin; a flag does not.
     """
@@ -46,7 +47,7 @@ class _Reader:
 
 
 class Readers:
-    """``connections`` queries at once, more wait. Usable from any task; close it with the host."""
+    """Runs ``connections`` queries at once; more wait. Any task may use it."""
 
     def __init__(self, location: Location, connections: int = 2) -> None:
         self._location = location
@@ -75,11 +76,11 @@ class Readers:
                 self._idle.append(reader)
 
     async def point(self, sql: str, params: Sequence[SqlValue] = ()) -> tuple[Row, ...]:
-        """The rows of a statement that finds a few small rows by a key, read on Trio's thread.
+        """The few small rows that a statement finds by a key, read on Trio's own thread.
 
-        Only for statements whose work is a handful of pages: some 10 us, where a thread costs 60
-        before it has begun. It never waits for a lock: then a thread reads. Raises as
-        :meth:`read`; a read that has begun is not interrupted.
+        Only for statements that touch a handful of pages: these take some 10 us, and a thread
+        costs 60 before it begins. Where a lock would have to be waited for, a thread reads. Raises
+        as :meth:`read`; a read that has begun is not interrupted.
         """
         await trio.lowlevel.checkpoint()
         self._refuse_if_closed()
@@ -94,7 +95,7 @@ class Readers:
             raise storage_error(error, self._location.name) from error
 
     async def aclose(self) -> None:
-        """Interrupt the running queries, wait for their ends, close. Is not cancelled half-way."""
+        """Interrupt the running queries, wait for their ends, close. Not cancellable."""
         self._closed = True
         if self._pointer is not None:
             self._pointer.close()
@@ -103,7 +104,7 @@ class Readers:
                 reader.interrupt()
             for _ in self._readers:
                 await self._slots.acquire()
-            # Only now: closing a connection that another thread uses would block for ever.
+            # Only after that: closing a connection in use by another thread would block for ever.
             for reader in self._readers:
                 await self._location.run(reader.close)
             for _ in self._readers:

@@ -1,8 +1,9 @@
-"""What the result store holds, in the order of last use: who may read it, and who makes room.
+"""Store of results too large, or too binary, for a transcript; with LRU eviction.
 
-Laws: the bytes held never exceed ``max_bytes``; room is made by the least recently used results
-that are not pinned, and by no more of them than needed; a use moves the end of an entry's life;
-an expired entry, or another session's, is as if it were not there. Source: seed 000.
+Three parts: :class:`LruIndex` decides what makes room, :func:`pack` and :func:`unpack` put a
+content into a text column and verify it, :class:`ResultStore` is the actor. Invariants: an answered
+:class:`StoreResult` is on disk; once it is answered, the stored bytes are within ``max_bytes``; a
+session reads only its own results (G16). Source: seed 000; errors specification, section 3.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ResultsFull(StorageError):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One result held. ``held``: bytes on disk; ``used``: Unix seconds of its last use."""
+    """One stored result. ``held``: bytes on disk; ``used``: Unix seconds of its last use."""
 
     id: str
     session: str
@@ -55,8 +56,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 @attrs.define
-class Ledger:
-    """Changed only by what has been committed: :meth:`room_for` plans, :meth:`add` does."""
+class LruIndex:
+    """The stored results in the order of their last use. Changed only after a commit.
+
+    Laws: the bytes never exceed ``max_bytes``; the least recently used results that are not pinned
+    make room, and no more of them than needed; a use prolongs an entry's life; an expired entry,
+    or another session's, is not found.
+    """
 
     max_bytes: int
     lifetime: float
@@ -70,7 +76,7 @@ class Ledger:
         return len(self._entries)
 
     def room_for(self, size: int, now: float) -> list[str]:
-        """Ids that must go for ``size`` bytes, expired ones first. Raises ``StorageError``."""
+        """The ids to evict for ``size`` bytes, expired ones first. Raises ``StorageError``."""
         if size > self.max_bytes:
             raise ResultTooLarge(f"{size} bytes are more than the store's {self.max_bytes}")
         expired = [e for e in self._entries.values() if self._expired(e, now)]
@@ -104,7 +110,7 @@ class Ledger:
         return entry
 
     def use(self, result_id: str, now: float) -> None:
-        """Make it the newest; a result that has gone meanwhile stays gone."""
+        """Make it the newest, unless it has been evicted meanwhile."""
         if entry := self._entries.pop(result_id, None):
             self._entries[result_id] = msgspec.structs.replace(entry, used=max(entry.used, now))
 
@@ -119,20 +125,17 @@ class Ledger:
         return now - entry.used >= self.lifetime
 
 
-# How the content of a result is kept in a text column, and whether it came back unchanged.
-#
-# Law: unpacking a packed content gives it back, or raises; its checksum is of the content itself
-# and is always verified. Source: seed 000 (contradictions in its blob store are listed there).
-
+# Packing. Law: unpacking a packed content gives it back, or raises; the checksum is of the content
+# itself, and always verified. (Seed 000 lists the contradictions of its blob store.)
 
 COMPRESS_FROM = 65_536
-"""Bytes from which compressing is worth its time."""
+"""Bytes from which compression is worth its time."""
 
 Packing: TypeAlias = Literal["text", "base64", "zlib"]
 
 
 class ResultDamaged(StorageError):
-    """A stored result is not what was stored: its file was changed or its disk has failed."""
+    """A stored result has changed: its file was edited or its disk has failed."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -146,7 +149,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(content: bytes, compress_from: int = COMPRESS_FROM) -> Packed:
-    """Keep text as it is, else as base64, and compressed where that is smaller."""
+    """Text as it is, else base64; compressed where that is smaller."""
     packing, data = _plain(content)
     held = len(content) if packing == "text" else len(data)
     if len(content) >= compress_from:
@@ -182,28 +185,20 @@ def _content(packed: Packed) -> bytes:
             return b64decode(packed.data, validate=True)
         case "zlib":
             inflate = zlib.decompressobj()
-            # A damaged row must not unfold to more than what was stored.
+            # Bounded, since a damaged row might decompress to gigabytes.
             content = inflate.decompress(b64decode(packed.data, validate=True), packed.size + 1)
             if not inflate.eof:
                 raise ValueError("the compressed data does not end where it should")
             return content
 
 
-# The actor that keeps results too large, or too binary, for a transcript.
-#
-# Invariants: an answered :class:`StoreResult` is on disk; the bytes on disk never exceed
-# ``max_bytes`` once an answer is given; a session reads its own results only (G16). The ledger in
-# memory is read from the table at the start and follows what was committed. Expired rows are
-# deleted with the next result that is stored. Source: errors specification, section 3.
-
-
 MAX_BYTES = 256 * 1024 * 1024
 LIFETIME = 3600.0
-"""Seconds after its last use that a result is kept."""
+"""Seconds for which an unused result is kept."""
 ID_ATTEMPTS = 8
 _IN_THREAD_FROM = 1024 * 1024
 _TOUCH_SHARE = 60
-"""A use is written down when the one on disk is older than this part of the lifetime."""
+"""A use is stored when the last stored one is older than this fraction of the lifetime."""
 
 _COLUMNS = "id, session, tool, kind, size, sha256, packing, held, data"
 _INSERT = (
@@ -217,13 +212,15 @@ T = TypeVar("T")
 
 
 class ResultStore(TableStore, Actor[ResultProtocol]):
-    """Stores results one after the other, reads many at once; writes through ``database``.
+    """Stores results one after the other, and reads many at once.
+
+    The index is loaded at the start and follows the commits. Expired rows are deleted with the next
+    result that is stored.
 
     Args:
-        clock: Unix seconds.
-        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits nobody can guess.
-        max_bytes: of what is kept, as it is kept.
-        lifetime: seconds that an unused result is kept.
+        hex_source: ``hex_source(n)`` gives ``2 * n`` hex digits that nobody can guess.
+        max_bytes: of all results, as they are packed.
+        lifetime: seconds for which an unused result is kept.
         compress_from: bytes.
     """
 
@@ -243,13 +240,13 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         super().__init__(commit, readers, clock)
         self._hex = hex_source
         self._compress_from = compress_from
-        self._ledger = Ledger(max_bytes, lifetime)
+        self._index = LruIndex(max_bytes, lifetime)
         self._written: dict[str, float] = {}
 
     async def on_start(self) -> None:
-        """Take up what the last host left; a smaller ``max_bytes`` than its own makes room."""
+        """Load the index; with a smaller ``max_bytes`` than the last host's, evict first."""
         rows = [_entry(row) for row in await self._readers.read(_HELD)]
-        room, kept = self._ledger.max_bytes, list[Entry]()
+        room, kept = self._index.max_bytes, list[Entry]()
         for entry in reversed(rows):
             if entry.held <= room:
                 room -= entry.held
@@ -258,7 +255,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
         if gone:
             await self._write(tuple(map(_delete, sorted(gone))))
         for entry in reversed(kept):
-            self._ledger.add(entry)
+            self._index.add(entry)
 
     @handles(StoreResult)
     async def store(self, request: StoreResult) -> ResultInfo:
@@ -266,68 +263,68 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
             len(request.content), lambda: pack(request.content, self._compress_from)
         )
         now = self._clock()
-        going = self._ledger.room_for(packed.held, now)
+        going = self._index.room_for(packed.held, now)
         session = well_formed(request.session)
         entry = Entry(self._new_id(), session, packed.held, now, request.pinned)
         info = _info(entry, well_formed(request.tool), request.kind, packed)
-        # One transaction: there is no moment at which more is held than may be.
+        # One transaction, so that the limit holds at every moment.
         await self._write((*map(_delete, going), Statement(_INSERT, _row(info, packed, entry))))
         self._forget(going)
-        self._ledger.add(entry)
+        self._index.add(entry)
         return info
 
     @handles(ReadResult, concurrent=16)
     async def read(self, request: ReadResult) -> StoredResult | None:
         now = self._clock()
-        entry = self._ledger.find(request.id, well_formed(request.session), now)
+        entry = self._index.find(request.id, well_formed(request.session), now)
         if entry is None:
             return None
         rows = await self._readers.read(_SELECT, (entry.id,))
-        if not rows:  # it made room in the meantime
+        if not rows:  # evicted in the meantime
             return None
         info, packed = _stored(rows[0])
         content = await _compute(packed.size, lambda: unpack(packed))
-        self._ledger.use(entry.id, now)
+        self._index.use(entry.id, now)
         await self._touch(entry, now)
         return StoredResult(info, content)
 
     @handles(PinResult)
     async def pin(self, request: PinResult) -> bool:
-        entry = self._ledger.find(request.id, well_formed(request.session), self._clock())
+        entry = self._index.find(request.id, well_formed(request.session), self._clock())
         if entry is None:
             return False
         if entry.pinned != request.pinned:
             sql = "UPDATE results SET pinned = ? WHERE id = ?"
             await self._write((Statement(sql, (int(request.pinned), entry.id)),))
-            self._ledger.pin(entry.id, request.pinned)
+            self._index.pin(entry.id, request.pinned)
         return True
 
     @handles(DropResults)
     async def drop(self, request: DropResults) -> int:
-        going = self._ledger.of_session(well_formed(request.session))
+        going = self._index.of_session(well_formed(request.session))
         if going:
             await self._write(tuple(map(_delete, going)))
             self._forget(going)
         return len(going)
 
     async def _touch(self, entry: Entry, now: float) -> None:
-        """Write a use down, but not each of a run's many."""
-        if now - self._written.get(entry.id, entry.used) < self._ledger.lifetime / _TOUCH_SHARE:
+        """Store the time of a use, but not of each use in a run."""
+        if now - self._written.get(entry.id, entry.used) < self._index.lifetime / _TOUCH_SHARE:
             return
         self._written[entry.id] = now
         sql = "UPDATE results SET used = ? WHERE id = ?"
-        # A full disk is no reason not to read: at worst the result ends sooner after a restart.
+        # Reading works on a full disk: at worst the result expires sooner after a restart.
         with suppress(StorageError):
             await self._write((Statement(sql, (now, entry.id)),))
 
     def _forget(self, ids: list[str]) -> None:
-        self._ledger.remove(ids)
+        self._index.remove(ids)
         for result_id in ids:
             self._written.pop(result_id, None)
 
     def _new_id(self) -> str:
         for _ in range(ID_ATTEMPTS):
-            if (made := f"res_{self._hex(8)}") not in self._ledger:
+            if (made := f"res_{self._hex(8)}") not in self._index:
                 return made
         raise StorageError(
             f"no free result id in {ID_ATTEMPTS} attempts: is the source of randomness working?"
@@ -335,7 +332,7 @@ class ResultStore(TableStore, Actor[ResultProtocol]):
 
 
 async def _compute(size: int, job: Callable[[], T]) -> T:
-    """Run what takes long for a large content in a thread; a cancel waits for its end."""
+    """Run a job in a thread if the content is large; a cancellation waits for its end."""
     return await trio.to_thread.run_sync(job) if size >= _IN_THREAD_FROM else job()
 
 

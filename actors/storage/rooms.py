@@ -1,4 +1,8 @@
-"""Queries of stored rooms, and their rows as structs: for the store, and for reading beside it."""
+"""Store of rooms: their messages, and the state of their rounds.
+
+Invariant: a message and the state it leads to are stored in one transaction, so that a crash never
+gives a round its used turns back.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ from motet.runtime import Actor, handles
 
 ROOM = "SELECT name, owner, state, people, plan FROM rooms WHERE name = ?"
 ROOMS = "SELECT name, owner, state, people, plan FROM rooms ORDER BY name"
-# What is told last of a room is that its round is over, and that is told behind all messages.
+# The last event of a room at rest is ``room.idle``, and it comes after all messages.
 UNFINISHED = """
 SELECT name, owner, state, people, plan FROM rooms
 WHERE json_extract(state, '$.floor.going')
@@ -64,14 +68,8 @@ def record(row: Row) -> RoomRecord:
 
 
 def messages(rows: tuple[Row, ...]) -> tuple[RoomMessage, ...]:
-    """Rows that come newest first, oldest first."""
+    """The messages of rows that come newest first, oldest first."""
     return tuple(struct(row, RoomMessage, _COLUMNS.split(", ")) for row in reversed(rows))
-
-
-# Stored rooms: their messages and where their rounds stand.
-#
-# Invariant: a message and the state it leads to are stored in one transaction, so that no crash
-# gives a round turns that it has used.
 
 
 METHOD = "rooms.post"
@@ -92,7 +90,7 @@ _SAY = (
 
 
 class RoomStore(TableStore, Actor[RoomStoreMessage]):
-    """Handles the requests of ``motet.protocols.rooms``; any may raise a ``StorageError``."""
+    """Handles the requests of ``motet.protocols.rooms``."""
 
     @handles(FindRoom, concurrent=16)
     async def find(self, request: FindRoom) -> RoomRecord | None:

@@ -1,9 +1,8 @@
-"""The tokens of a host that are stored: made, listed, revoked, and found by their digest.
+"""Access tokens: made, listed, revoked, and looked up by their digest.
 
-Plain statements and a book in memory, so that a gateway looks a token up without waiting.
-Invariants: a token itself is never kept, only its SHA-256; all comparisons take constant time; a
-revoked token is found by nobody from the moment its revocation is on disk, and whoever watches the
-book is told at once.
+The table is mirrored in memory, so that the gateway looks a token up without waiting. Invariants:
+only the SHA-256 of a token is stored; all comparisons take constant time; from the moment its
+revocation is on disk a token is not found, and the watchers of the book are called at once.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import cast
 
 from motet.actors.storage.readers import Readers
+from motet.actors.storage.rows import struct
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.errors import InputValidation, NotFound
 from motet.protocols.sessions import Principal, Role
 from motet.protocols.storage import Commit, Row, Statement, StorageError
@@ -45,16 +45,16 @@ def new_token() -> str:
 
 
 def digest(token: str) -> str:
-    """What is kept of a token: its SHA-256 in hex."""
+    """The SHA-256 of a token in hex, which is all that is stored of it."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def id_of(token_digest: str) -> str:
-    """The name of a token; its beginning of a digest gives nobody the token."""
+    """The public id of a token: the beginning of its digest, which does not reveal it."""
     return f"tok_{token_digest[:_ID_DIGITS]}"
 
 
-class TokenBook:
+class TokenBook(TableStore):
     """The stored tokens of one database; ``clock`` gives Unix seconds.
 
     ``transact`` runs a transaction and returns after its COMMIT. Calls that wait may raise a
@@ -62,16 +62,14 @@ class TokenBook:
     """
 
     def __init__(
-        self, transact: Commit, readers: Readers, clock: Callable[[], float] = time.time
+        self, commit: Commit, readers: Readers, clock: Callable[[], float] = time.time
     ) -> None:
-        self._transact = transact
-        self._readers = readers
-        self._clock = clock
+        super().__init__(commit, readers, clock)
         self._tokens: dict[str, TokenInfo] = {}
         self._watchers: dict[object, Callable[[], None]] = {}
 
     async def load(self) -> None:
-        """Read all again: other programs may have made or revoked some."""
+        """Read the table again: other programs may have made or revoked tokens."""
         found = await self._readers.read(_ALL)
         tokens = {str(row[0]): _info(row) for row in found}
         if tokens != self._tokens:
@@ -79,7 +77,7 @@ class TokenBook:
             self._changed()
 
     async def refresh(self) -> None:
-        """As :meth:`load`; a database that cannot be read leaves what is known as it is."""
+        """As :meth:`load`; if the database cannot be read, the known tokens stay."""
         try:
             await self.load()
         except StorageError as error:
@@ -102,12 +100,12 @@ class TokenBook:
         _check(user, role, expires, now)
         token = new_token()
         row = (digest(token), user, role, label, now, expires, int(impersonate))
-        await self._transact((Statement(_ADD, row),))
+        await self._write((Statement(_ADD, row),))
         await self.load()
         return NewToken(token, self._tokens[digest(token)])
 
     async def tokens(self) -> tuple[TokenInfo, ...]:
-        """All stored ones, the revoked included, oldest first."""
+        """All tokens, revoked ones included, oldest first."""
         await self.load()
         return tuple(self._tokens.values())
 
@@ -117,20 +115,20 @@ class TokenBook:
         if len(start) != _ID_DIGITS:
             raise NotFound(f"no token {token_id!r}; an id is tok_ and {_ID_DIGITS} hex digits")
         statement = Statement(_REVOKE, (start, self._clock(), _ID_DIGITS))
-        (rows,) = await self._transact((statement,))
+        (rows,) = await self._write((statement,))
         if not rows:
             raise NotFound(f"no token {token_id!r}")
         await self.load()
         return next(one for one in self._tokens.values() if one.id == id_of(start))
 
-    # For a gateway: nothing here waits
+    # For a gateway: these methods do not wait
 
     def has_tokens(self) -> bool:
-        """Whether there ever was one: a gateway whose last token was revoked lets nobody in."""
+        """Whether any was ever made. After the last one is revoked, a gateway admits no client."""
         return bool(self._tokens)
 
     def find(self, token_digest: str, now: float) -> Principal | None:
-        """Whom the token with this digest is for; None when unknown, revoked or expired."""
+        """The principal of the token; None when it is unknown, revoked or expired."""
         info = self._good(token_digest, now)
         return None if info is None else Principal(info.user, info.role)
 
@@ -139,7 +137,7 @@ class TokenBook:
         return info is not None and info.impersonate
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` whenever the book did; returns the way to end that."""
+        """Call ``changed`` after each change; returns a function that ends this."""
         place = object()
         self._watchers[place] = changed
 
@@ -171,14 +169,5 @@ def _check(user: str, role: Role, expires: float | None, now: float) -> None:
 
 
 def _info(row: Row) -> TokenInfo:
-    known, user, role, label, created, expires, impersonate, revoked = row
-    return TokenInfo(
-        id=id_of(str(known)),
-        user=str(user),
-        role=cast("Role", role),  # a column that only this module writes
-        label=str(label),
-        created=float(created or 0),
-        expires=None if expires is None else float(expires),
-        impersonate=bool(impersonate),
-        revoked=None if revoked is None else float(revoked),
-    )
+    token_digest, *fields = row
+    return struct((id_of(str(token_digest)), *fields), TokenInfo, strict=False)

@@ -1,8 +1,12 @@
-"""Traces as rows: what is written, what is read, and rows turned back into structs. Pure.
+"""Store of traces: writes what the host's tracer has recorded, and reads it back.
 
-Writing a batch twice is harmless, so that one whose outcome is not known is written again. The
-columns ``status`` and ``ended`` of a span are newer than its body: some ends are told for many
-spans at once.
+The store takes spans from the tracer instead of receiving messages: then the end of a run costs no
+message, nothing is lost in a mailbox when the host stops, and open spans are stored as well. It
+writes a second after news came, so that a crash costs the last second of spans at most, and many
+traces in one transaction. Invariants: a read sees all that was recorded before it; a stored text
+was redacted first; a store that cannot write keeps a bounded number of traces and counts the lost
+ones, and no run notices. Writing a batch twice is harmless, so that a batch with an unknown outcome
+is written again.
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ UNION ALL
 SELECT body, spans.status, spans.ended FROM traces JOIN spans USING (run_id)
 WHERE trace_id = ?2 AND traces.parent IS NOT NULL AND run_id <> ?1"""
 
-# What was open when it was last seen has ended since, nobody knows when.
+# A span that was open when it was last written has ended since, at an unknown time.
 _CLOSE_SPANS = """
 UPDATE spans SET status = 'interrupted', ended = max(
     started, (SELECT seen FROM traces WHERE traces.run_id = spans.run_id))
@@ -108,11 +112,11 @@ _decoder = msgspec.json.Decoder(Span)
 
 
 def put(batches: Sequence[TraceBatch], now: float) -> list[Statement]:
-    """Write what is new of traces. ``now``: Unix seconds, when it was known to be so."""
+    """Write the news of traces. ``now``: the time of this state, Unix seconds."""
     traces = tuple([_values(batch.info, now) for batch in batches])
     spans = tuple([_row(batch.info.run_id, span) for batch in batches for span in batch.spans])
     statements = [Statement(_PUT_TRACE, each=traces), Statement(_PUT_SPAN, each=spans)]
-    # Those written before are cancelled as well: the run was.
+    # The spans of a cancelled run that were written earlier become cancelled as well.
     cancelled = tuple([(batch.info.run_id,) for batch in batches if _has_cut_more(batch)])
     if cancelled:
         statements.append(Statement(_CANCELLED, each=cancelled))
@@ -148,7 +152,7 @@ def _row(run_id: str, span: Span) -> Row:
 
 
 def close(runs: Iterable[RunInfo], live: Iterable[str], now: float) -> tuple[Statement, ...]:
-    """End as interrupted what is open and not live; the last host's ``runs`` get a root at least.
+    """Interrupt the open traces that are not live, and give each run of ``runs`` a root at least.
 
     A trace takes the status of its run, which may have ended a moment before the host did.
     Each statement but the first returns the ids of the runs that it closed.
@@ -163,9 +167,9 @@ def close(runs: Iterable[RunInfo], live: Iterable[str], now: float) -> tuple[Sta
 
 
 def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
-    """The trace of a run of which nothing was written: all that is known is when it was accepted.
+    """The trace of a run without written spans: only the time of its input is known.
 
-    The span goes in first, and changes nothing where there is one.
+    The span is inserted first, and changes nothing where there is one.
     """
     span = Span(
         id=root_span_id(run.run_id),
@@ -191,7 +195,7 @@ def _lost_root(run: RunInfo, now: float) -> tuple[Statement, Statement]:
 
 
 def prune(before: float) -> tuple[Statement, ...]:
-    """Delete some of the traces that began before; a row of the last statement for each."""
+    """Delete some of the traces that began before; the last statement returns a row for each."""
     return tuple(Statement(sql, (before,)) for sql in _PRUNE)
 
 
@@ -221,7 +225,7 @@ def info_of(row: Row) -> TraceInfo:
 
 
 def trace_of(info: TraceInfo, rows: Iterable[Row]) -> Trace:
-    """The trace with its spans: its own, and those of the runs that it called."""
+    """The trace with its own spans and those of the runs that it called."""
     spans = {span.id: span for span in map(_span, rows)}
     own = trace_identity(info.run_id)[1]
     below: dict[str, bool] = {}
@@ -251,24 +255,14 @@ def _span(row: Row) -> Span:
 
 
 class _End(msgspec.Struct, frozen=True):
-    """The columns that are newer than the body."""
+    """The columns that are newer than the body: some statements end many spans at once."""
 
     status: SpanStatus
     ended: float | None
 
 
-# The trace store: writes what the host's tracer has recorded, and reads it back.
-#
-# Spans come to it through the tracer, not as messages: a run's end then costs no message, nothing
-# is lost in a mailbox when the host stops, and spans that are still open are seen as well. It looks
-# a second after there was news, so that a crash costs the last second of spans at most, and writes
-# many traces in one transaction. Invariants: a read sees all that was recorded before it; what is
-# stored was redacted first; a store that cannot write keeps a bounded number of traces, counts
-# what it loses, and no run notices.
-
-
 INTERVAL = 1.0
-"""Seconds that news waits for more."""
+"""Seconds for which news waits for more."""
 GROUP_LIMIT = 128
 """Traces in one transaction."""
 PRUNE_INTERVAL = 3_600.0
@@ -278,7 +272,7 @@ log = logger(__name__)
 
 @attrs.frozen
 class TraceStatistics:
-    """Traces written, and those lost: too many waited, or they could not be written at all."""
+    """Written traces, and lost ones: too many waited, or they could not be written."""
 
     written: int
     lost: int
@@ -307,12 +301,11 @@ class TraceSource(Protocol):
 
 
 class TraceStore(TableStore, Actor[TraceProtocol]):
-    """Stores the traces of ``tracer``. Reads raise ``StorageError``.
+    """Stores the traces of ``tracer``.
 
     Args:
         keep_days: older traces are deleted, every hour; None: never.
-        export: is given the traces that have ended and been stored; must not block.
-        clock: Unix seconds.
+        export: called with ended and stored traces; must not block.
     """
 
     cleanup_budget: ClassVar[float] = 3.0
@@ -339,7 +332,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         self._failing = False
 
     async def on_start(self) -> None:
-        # What a store before this one was at when it crashed is news again.
+        # At once: a crash of the last incarnation may have left news.
         self._tracer.on_news(self._wake)
         self._wake()
         self.start_soon(self._run, name="writer")
@@ -396,7 +389,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
             await self._flush()
 
     async def _flush(self) -> None:
-        """Write what there is. What a cancellation or a full disk leaves is written later."""
+        """Write all news. After a cancellation or on a full disk the rest is written later."""
         async with self._writing:
             while True:
                 self._group = self._group or self._tracer.take(GROUP_LIMIT)
@@ -411,9 +404,9 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
                     self._export(await self._ended(written))
 
     async def _store(self, group: list[TraceBatch]) -> list[TraceBatch] | None:
-        """Those that are on disk now, redacted; None when trying again may help.
+        """The stored batches, redacted; None when trying again may help.
 
-        Raises nothing: a crash of this actor would end runs, which traces must not.
+        Raises nothing: a crash of this actor would end runs, and traces must not end runs.
         """
         try:
             clean = await _whole(group)
@@ -434,13 +427,13 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
         return clean
 
     def _say_failing(self, error: Exception) -> None:
-        """Once, until it works again."""
+        """Log the first failure, until a write succeeds."""
         if not self._failing:
             self._failing = True
             log.warning("traces_wait_to_be_stored", reason=summarize(error), lost=self._lost)
 
     async def _ended(self, group: Sequence[TraceBatch]) -> list[Trace]:
-        """The traces of a group that have ended, each with all the spans of its run."""
+        """The ended traces of a group, each with all spans of its run."""
         ended: list[Trace] = []
         for batch in group:
             if batch.info.ended is not None:
@@ -456,7 +449,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
             log.warning("trace_exported_in_part", run_id=info.run_id, reason=summarize(error))
             return Trace(info, ())
 
-    # Forgetting
+    # Retention
 
     async def _retain(self, days: float) -> None:
         while True:
@@ -479,7 +472,7 @@ class TraceStore(TableStore, Actor[TraceProtocol]):
 
 
 async def _whole(batches: list[TraceBatch]) -> list[TraceBatch]:
-    """The batches with their inputs in them, which would keep the loop busy."""
+    """The batches with redacted inputs. Redaction would block the event loop, hence a thread."""
     if any(batch.inputs for batch in batches):
         return await trio.to_thread.run_sync(_with_inputs, batches)
     return batches
@@ -490,7 +483,7 @@ def _with_inputs(batches: list[TraceBatch]) -> list[TraceBatch]:
 
 
 def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span, ...]:
-    """The spans with their inputs, by their ids, as they are stored and exported."""
+    """The spans with their inputs, redacted, as they are stored and exported."""
     return tuple(
         [
             msgspec.structs.replace(span, input=redacted_prefix(inputs[span.id], INPUT_LIMIT))
@@ -502,12 +495,12 @@ def with_inputs(spans: Sequence[Span], inputs: Mapping[str, str]) -> tuple[Span,
 
 
 async def list_traces(readers: Readers, request: ListTraces) -> tuple[TraceInfo, ...]:
-    """Traces in short, newest first. Raises ``StorageError``."""
+    """Traces without spans, newest first. Raises ``StorageError``."""
     return tuple(map(info_of, await readers.read(*search(request))))
 
 
 async def get_trace(readers: Readers, run_id: str) -> Trace | None:
-    """One trace, with the runs that it called. Raises ``StorageError``."""
+    """One trace with the spans of the runs that it called. Raises ``StorageError``."""
     found = await readers.read(ONE, (run_id,))
     if not found:
         return None
@@ -516,5 +509,5 @@ async def get_trace(readers: Readers, run_id: str) -> Trace | None:
 
 
 async def own_trace(readers: Readers, info: TraceInfo) -> Trace:
-    """The same without the runs that it called. Raises ``StorageError``."""
+    """The trace with its own spans only. Raises ``StorageError``."""
     return trace_of(info, await readers.read(OWN_SPANS, (info.run_id,)))

@@ -1,10 +1,13 @@
-"""The only writing connection of a place: what waits for it is committed all at once.
+"""The only writing connection of a database, with group commit.
 
-Invariants: a transaction that was answered is on disk (synchronous=FULL, answered after COMMIT);
-one whose asker was told of a cancellation or an error left no trace. The actor ``Database`` opens
-and closes it, and is how most reach it; the stores of sessions and errors and the event bus submit
-what they have without an ask, since a message to and fro is a fifth of what a commit takes beside
-the disk.
+Three layers: :func:`commit_group` runs many transactions in one COMMIT, in the writer's thread;
+:class:`GroupCommit` collects the transactions of concurrent tasks; :class:`Writer` joins the two.
+The actor :class:`Database` opens and closes the writer, and answers :class:`Transact`. The stores
+of sessions and errors and the event bus call :meth:`Writer.submit` directly, since a message there
+and back costs a fifth of a commit, the disk not counted.
+
+Invariants: an answered transaction is on disk (synchronous=FULL, answered after COMMIT); a
+transaction that ended with a cancellation or an error left no trace.
 """
 
 from __future__ import annotations
@@ -33,26 +36,25 @@ from motet.protocols.storage import (
 )
 from motet.runtime import Actor, ActorRef, handles
 
-# Many transactions, one COMMIT. Blocking and without Trio: it runs in the writer's thread.
+# Many transactions, one COMMIT: blocking and without Trio.
 #
-# A group is run as if nothing in it failed, as is almost always so. When one of several fails,
-# all are rolled back and run again, each with a savepoint inside the group's, so that it can be
-# rolled back alone: a savepoint costs as much as a short transaction, and a crowd would pay it
-# for nothing. Invariants: nothing is reported as stored before COMMIT returned; when the COMMIT
-# fails, every transaction of the group failed, those included that had failed before: they may
-# have failed on rows that no longer exist.
+# A group is first run without savepoints, since a savepoint costs as much as a short transaction
+# and almost no group has a failure. When one transaction fails, all are rolled back and run again,
+# each in a savepoint of its own. Nothing is reported as stored before COMMIT has returned. When
+# COMMIT fails, every transaction of the group has failed, also those with an error of their own:
+# the rows that caused it may be gone.
 
 
 def commit_group(
     connection: Connection, group: Sequence[Transaction], where: str
 ) -> list[Rows | StorageError]:
-    """Run and commit a group; the outcome of each transaction at its index. Never raises."""
+    """Run and commit a group; the outcomes in the order of the transactions. Never raises."""
     try:
         _begin(connection)
         outcomes = _outcomes(connection, group, where)
         connection.run("COMMIT")
     except _GroupLost:
-        # Only one of them may be too large for the disk: each gets a commit of its own.
+        # One transaction may be too large for the disk; the others must not suffer for it.
         return [commit_group(connection, [alone], where)[0] for alone in group]
     except Exception as error:
         _roll_back(connection)
@@ -61,11 +63,11 @@ def commit_group(
 
 
 class _GroupLost(Exception):
-    """SQLite rolled back the whole group, as it does for instance when the disk is full."""
+    """SQLite has rolled back the whole group, as it does when the disk is full."""
 
 
 def _begin(connection: Connection) -> None:
-    """Take the write lock: twice the busy timeout is what another program may hold it."""
+    """Take the write lock. Another program may hold it for twice the busy timeout."""
     try:
         connection.run("BEGIN IMMEDIATE")
     except apsw.BusyError:
@@ -90,7 +92,7 @@ def _attempt(connection: Connection, transaction: Transaction, where: str) -> Ro
     connection.run("SAVEPOINT member")
     try:
         rows = _execute(connection, transaction)
-    # Whatever a parameter or a statement does wrong is that transaction's, not the group's.
+    # Any error of a statement or a parameter belongs to this transaction, not to the group.
     except Exception as error:
         if not connection.in_transaction:
             raise _GroupLost from error
@@ -123,16 +125,15 @@ def _roll_back(connection: Connection) -> None:
             connection.run("ROLLBACK")
 
 
-# Group commit without a committer: whoever comes first works for all who wait.
+# Group commit without a background task: the leader/follower scheme of log-structured stores.
 #
-# While one commit runs, those who arrive wait. When it ends, the first of them leads: it takes all
-# that wait, commits them together and wakes each. A lone writer so pays for no second task, and a
-# crowd shares one COMMIT; there is nothing to start, stop or lose. (Log-structured stores know this
-# as the leader/follower scheme of the write queue.)
+# While a commit runs, new submitters wait. When it ends, the first of them becomes the leader: it
+# takes all waiting items, commits them together and wakes their tasks. So a single writer pays for
+# no second task, many writers share one COMMIT, and there is no committer to start or to stop.
 #
-# Invariants: an item that was withdrawn is never committed; one that was taken gets its true
-# outcome, however often its task is cancelled meanwhile; at most one commit runs at a time; while
-# items wait, there is a leader.
+# Invariants: a withdrawn item is never committed; a taken item gets its true outcome, however often
+# its task is cancelled meanwhile; at most one commit runs at a time; while items wait, there is a
+# leader.
 
 
 T = TypeVar("T")
@@ -141,7 +142,7 @@ R = TypeVar("R")
 
 @attrs.frozen
 class CommitStatistics:
-    """What a writer did since it started: groups, the items in them; how many items wait."""
+    """Since the start: groups and the items in them. ``waiting``: items that wait now."""
 
     commits: int
     items: int
@@ -153,15 +154,15 @@ class _Entry(Generic[T, R]):
     item: T
     result: R | StorageError
     task: trio.lowlevel.Task | None = None
-    """Who waits for it; None while nobody is parked."""
+    """The parked task; None while none is."""
     taken: bool = False
 
 
 class GroupCommit(Generic[T, R]):
     """Turns ``commit``, which handles many items, into :meth:`submit`, which handles one.
 
-    ``commit`` gets the items in order of arrival and returns one result each, an error being one
-    to raise. It must refuse to be cancelled.
+    ``commit`` gets the items in order of arrival and returns one result for each; an error is
+    raised in the item's task. It must not be cancellable.
     """
 
     def __init__(self, commit: Callable[[list[T]], Awaitable[Sequence[R | StorageError]]]):
@@ -172,9 +173,9 @@ class GroupCommit(Generic[T, R]):
         self._items = 0
 
     async def submit(self, item: T) -> R:
-        """Have ``item`` committed with all that wait.
+        """Commit ``item`` together with all that wait.
 
-        Cancellation: withdraws an item that waits. Once it was taken, its outcome is delivered.
+        Cancellation withdraws a waiting item. Once it was taken, its outcome is delivered.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         entry: _Entry[T, R] = _Entry(item, StorageError("the commit broke off: outcome unknown"))
@@ -191,7 +192,7 @@ class GroupCommit(Generic[T, R]):
         return CommitStatistics(self._commits, self._items, len(self._waiting))
 
     async def _settled_or_chosen(self, entry: _Entry[T, R]) -> None:
-        """Park until a leader has settled the entry, or has left the lead to it."""
+        """Park until a leader has settled the entry, or has made it the next leader."""
 
         def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
             if entry.taken:
@@ -204,7 +205,7 @@ class GroupCommit(Generic[T, R]):
         entry.task = None
 
     async def _lead(self) -> None:
-        """Commit all that wait, this task's own item among them."""
+        """Commit all waiting items, this task's own among them."""
         self._led = True
         group, self._waiting = self._waiting, []
         for entry in group:
@@ -216,7 +217,8 @@ class GroupCommit(Generic[T, R]):
             for entry, result in zip(group, results, strict=True):
                 entry.result = result
         finally:
-            # The one place where entries are settled. Nothing here awaits.
+            # The one place that settles entries, also when the commit broke off. Nothing here
+            # awaits, so that no entry can arrive between the wake-ups and the choice of a leader.
             for entry in group:
                 _wake(entry)
             self._led = bool(self._waiting)
@@ -230,7 +232,10 @@ def _wake(entry: _Entry[T, R]) -> None:
 
 
 class Writer:
-    """Usable from any task between :meth:`open` and :meth:`aclose`; may be opened again."""
+    """The writing connection. Any task may use it between :meth:`open` and :meth:`aclose`.
+
+    It may be opened again.
+    """
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -249,16 +254,16 @@ class Writer:
         self._jobs = jobs
 
     async def aclose(self) -> None:
-        """End what is under way and fold the log into the database. Is not cancelled half-way."""
+        """Finish the running commit, fold the log into the database, close. Not cancellable."""
         jobs, self._jobs = self._jobs, None
         if jobs is not None:
             await jobs.run(self._close)
             jobs.end()
 
     async def submit(self, transaction: Transaction) -> Rows:
-        """Run a transaction. Raises a ``StorageError``, of the class that says what to do.
+        """Run a transaction. Raises the ``StorageError`` class that says what to do.
 
-        Cancellation: withdraws what waits; of what has begun, the outcome is delivered.
+        Cancellation withdraws a waiting transaction; of a begun one the outcome is delivered.
         """
         return await self._group.submit(transaction)
 
@@ -294,22 +299,17 @@ class Writer:
         return [DatabaseClosed(f"{name} is closed: its host has stopped") for _ in group]
 
     def _close(self) -> None:
-        """Checkpoint if no reader is in the way: what was answered is on disk anyway."""
+        """Checkpoint unless a reader is in the way: answered transactions are on disk anyway."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
         try:
             connection.run("PRAGMA wal_checkpoint(TRUNCATE)")
         except apsw.Error:
-            # The log stays beside the database and is read at the next start.
+            # The log stays beside the database, and the next start reads it.
             pass
         finally:
             connection.close()
-
-
-# The actor that owns the only writer of the database: it commits what waits, all at once.
-#
-# The invariants are those of ``Writer``, which it opens and closes; Trio never waits for SQLite.
 
 
 GROUP_LIMIT = 256
@@ -317,11 +317,12 @@ GROUP_LIMIT = 256
 
 
 class Database(Actor[Transact]):
-    """Runs :class:`Transact`. The place is the caller's to close, after this has stopped.
+    """Owns the writer of a database and runs :class:`Transact`; Trio never waits for SQLite.
 
     A failed start is a ``StorageError``; so is a failed transaction, of the class that says what
-    to do. A database that another program holds is waited for, twice the busy timeout (4 s).
-    ``writer``: of that place, for those who submit to it beside this actor.
+    to do. A database that another program holds is waited for, twice the busy timeout (4 s). The
+    caller closes ``location`` after this actor has stopped. ``writer``: of that location, for
+    stores that submit to it directly.
     """
 
     cleanup_budget: ClassVar[float] = 10.0
@@ -333,7 +334,7 @@ class Database(Actor[Transact]):
         await self._writer.open()
 
     async def on_stop(self) -> None:
-        """All handlers have ended. The log is folded into the database."""
+        """Fold the log into the database. All handlers have ended by then."""
         await self._writer.aclose()
 
     @handles(Transact, concurrent=GROUP_LIMIT)
@@ -345,7 +346,7 @@ class Database(Actor[Transact]):
 
 
 def through(database: ActorRef[Transact]) -> Commit:
-    """Commits by asking the database actor, for stores that are not given its writer."""
+    """A commit function that asks the database actor, for stores without its writer."""
 
     async def commit(transaction: Transaction) -> Rows:
         return await database.ask(Transact(transaction))

@@ -15,7 +15,7 @@ from motet.actors.hosting.access import Access
 from motet.actors.runs.run import Run
 from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories
-from motet.actors.storage.results import Entry, Ledger
+from motet.actors.storage.results import Entry, LruIndex
 from motet.actors.telemetry.error_channel import error_detail
 from motet.actors.telemetry.spans import OpenSpan
 from motet.protocols.chat import JsonObject
@@ -61,13 +61,13 @@ def _tell_models_of_any_error() -> list[Patch]:
 
 def _page_any_result() -> list[Patch]:
     """A model may read on in any result whose id it knows."""
-    find = Ledger.find
+    find = LruIndex.find
 
-    def find_any(ledger: Ledger, result_id: str, session: str, now: float) -> Entry | None:
+    def find_any(ledger: LruIndex, result_id: str, session: str, now: float) -> Entry | None:
         entry = ledger._entries.get(result_id)
         return find(ledger, result_id, entry.session if entry else session, now)
 
-    return [(Ledger, "find", find_any)]
+    return [(LruIndex, "find", find_any)]
 
 
 def _stop_anybody() -> list[Patch]:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.actors.storage.results import Entry, Ledger, ResultsFull, ResultTooLarge
+from motet.actors.storage.results import Entry, LruIndex, ResultsFull, ResultTooLarge
 
 LIFE = 100.0
 
 
-def filled(*entries: str, max_bytes: int = 900) -> Ledger:
+def filled(*entries: str, max_bytes: int = 900) -> LruIndex:
     """A ledger with 300 bytes under each name; a name with ``!`` is pinned."""
-    ledger = Ledger(max_bytes, LIFE)
+    ledger = LruIndex(max_bytes, LIFE)
     for name in entries:
         ledger.add(Entry(name.rstrip("!"), "s", 300, 0.0, name.endswith("!")))
     return ledger
@@ -56,7 +56,7 @@ def test_a_foreign_session_finds_nothing() -> None:
 )
 def test_it_agrees_with_a_list_in_order_of_use(ops: list[tuple[str, int]]) -> None:
     """Law: bounded; least recently used first; pinned ones only when expired; none needlessly."""
-    ledger, model, now = Ledger(1_000, 10), list[Entry](), 0.0
+    ledger, model, now = LruIndex(1_000, 10), list[Entry](), 0.0
     for number, (op, n) in enumerate(ops):
         match op:
             case "tick":
