@@ -1,1 +1,4 @@
-"""Hooks: gates that may decide on a call, observers that may not (G10)."""
+"""Hooks: gates that may decide, observers that may not (G10).
+
+The doors: ``registry.On`` and ``chain.HooksClient``.
+"""

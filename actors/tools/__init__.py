@@ -1,6 +1,5 @@
-"""Large and binary results are stored, models see a head and read on in pages (seed 000)."""
+"""Tools: made, described, checked and executed.
 
-from __future__ import annotations
-
-
-# Tools: how they are made, described, checked and executed.
+The doors: ``tool.tool``, ``context.Context``, ``catalog.ToolCatalog``, ``executor.ToolExecutor``,
+``policy.engine.PolicyEngine``, ``mcp.directory.McpDirectory``.
+"""

@@ -1,9 +1,9 @@
-"""Run the calls of one answer: side by side or in order, results always by call index (G8).
+"""The calls of one answer, run in parallel or in order; results are always by call index (G8).
 
 One task asks for all of them and takes each result as it comes.
-Invariant: the record tells the truth at every step. It holds one result per call from the
-beginning: "cancelled before start", from a call's first step on "cancelled while running", from
-its end on its result. So a cancelled batch needs no clean-up to be accounted for.
+Invariant: the record is true at every step. It holds one result per call from the beginning:
+"cancelled before start"; from a call's first step on, "cancelled while running"; from its end on,
+its result. So a cancelled batch needs no clean-up of its record.
 """
 
 from __future__ import annotations
@@ -24,37 +24,36 @@ WHILE_RUNNING = "Cancelled while it was running: part of its effect may have hap
 
 
 class Around(Protocol):
-    """What is done about each call of a batch, besides asking for it."""
+    """The caller's part in each call of a batch: everything but the ask."""
 
     async def begin(self, index: int) -> ExecuteCall | CallResult:
-        """A call begins: what to ask for it, or its result where there is nothing to ask.
+        """Begin a call: the request, or the result if there is nothing to ask.
 
-        An exception is what has become of it, as one of the ask is.
+        An exception settles the call, like one of the ask.
         """
         ...
 
     def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
-        """Once for each call, unless its result was known. Its result; None if it was cut."""
+        """End a call that was asked for. Its result; None if it was cut off."""
         ...
 
     async def tell(self, index: int, result: CallResult) -> None:
-        """Tell of a result that was not known before; then the call has ended."""
+        """Publish a result of a call that was asked for."""
         ...
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """A call that has begun."""
+    """A call that was asked for."""
 
     index: int
     started: float
 
 
 class RunningBatch:
-    """Calls that are run once each, with what is ``around`` them.
+    """Runs each call once; ``around`` prepares, ends and publishes it.
 
-    They start in call order, at most ``limit`` at once, each when ``may_begin`` says that it may.
-    What becomes of one changes no other entry of ``record``: what an ask for it raises is a result,
-    since the call may have had its effect.
+    Calls start in order, at most ``limit`` at once, each when ``may_begin`` allows it. A failed ask
+    is the result of its own call only, which may have had its effect.
     """
 
     def __init__(
@@ -83,12 +82,12 @@ class RunningBatch:
         self._asked: list[_Asked] = []  # by the numbers of the asks
 
     def look_again(self) -> None:
-        """It may be the turn of another call, although none has ended. A plain call."""
+        """Ask ``may_begin`` again, although no call has ended."""
         if self._asks is not None:
             self._asks.pause()
 
     async def run(self) -> list[CallResult]:
-        """Run them all and give the results by call index, whatever ends first.
+        """Run all calls; returns their results by call index, in whatever order they end.
 
         Cancellation: running calls are cancelled and waited for, no further one starts; a call that
         finishes nevertheless keeps its result.
@@ -103,7 +102,7 @@ class RunningBatch:
                         if self._begun < len(self._calls):
                             await self._begin(asks)
         finally:
-            # What has ended meanwhile, in spite of a cancellation.
+            # Results of calls that have ended in spite of a cancellation.
             late = [(self._asked[number], became) async for number, became in asks]
             done = [asked.index for asked, became in late if self._settle(asked, became)]
             for index in done:
@@ -111,7 +110,7 @@ class RunningBatch:
         return self.record
 
     async def _begin(self, asks: Asks[CallResult]) -> bool:
-        """Begin those whose turn it is; whether there is anything to wait for."""
+        """Begin the calls that may; returns whether there is any to wait for."""
         # A call that finished in spite of a cancellation must not be followed by another one.
         await trio.lowlevel.checkpoint_if_cancelled()
         now, may_begin = trio.current_time(), self._may_begin
@@ -144,7 +143,7 @@ class RunningBatch:
             await self._around.tell(asked.index, self.record[asked.index])
 
     def _settle(self, asked: _Asked, became: Settled[CallResult]) -> bool:
-        """Put on record what became of a call; whether it has a result, and was not cut."""
+        """Record the end of a call; returns whether it has a result and was not cut off."""
         index = asked.index
         result = self._around.end(index, became)
         self.record[index] = result or self.record[index]
@@ -155,6 +154,6 @@ class RunningBatch:
 
 
 def unknown(call: Call, error: Exception) -> CallResult:
-    """Of a call that nobody has answered: it may have had its effect."""
+    """The result of a call without an answer, which may have had its effect."""
     text = f"Nobody knows how this call ended ({error}); check before repeating it."
     return CallResult(call.id, call.name, text, "unknown", kind="unknown")

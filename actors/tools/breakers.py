@@ -1,7 +1,15 @@
-"""The breakers of a host's tools, one for each agent and tool.
+"""Circuit breakers, one for each agent and tool: a failing tool is taken out, then tried again.
 
-Invariant: each attempt ends exactly once, whatever became of it; one that says nothing of its tool
-(it was refused, denied, cancelled, or told the model to ask otherwise) gives its place back.
+    closed ──5 failures──▶ open ──time──▶ half_open ──2 successes──▶ closed
+                            ▲────────────one failure──────┘
+
+:class:`Breaker` is a state machine without a clock: times are seconds of any monotonic clock. Laws:
+it opens at the fifth failure in a row; each opening lasts twice as long as the one before it, up to
+the cap, until it closes; half-open admits one call at a time; only calls that this state has
+admitted change it. Source: contradiction 36, errors specification section 4.
+
+Invariant of :class:`Breakers`: each attempt ends exactly once; one without a verdict on the tool,
+since it was refused, denied, cancelled or raised ``ToolRetry``, only frees its place.
 """
 
 from __future__ import annotations
@@ -16,22 +24,11 @@ from msgspec.structs import replace
 
 from motet.runtime.backoff import Backoff
 
-# A breaker per tool: a tool that only fails is taken out for a while, then tried again.
-#
-# A state machine without a clock: times come in as seconds of any monotonic clock. Laws: it opens
-# at the fifth failure in a row; each opening lasts twice as long as the one before it, up to the
-# cap, until it closes; half-open admits one call at a time; only calls that this state has admitted
-# change it. Source: contradiction 36, errors specification section 4.
-#
-#     closed ──5 failures──▶ open ──time──▶ half_open ──2 successes──▶ closed
-#                             ▲────────────one failure──────┘
-
-
 State: TypeAlias = Literal["closed", "open", "half_open"]
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``base``, ``cap``: seconds. ``jitter``: the part of a delay that chance may take away."""
+    """``base``, ``cap``: seconds. ``jitter``: the largest random cut of a delay, as a fraction."""
 
     failures: int = 5
     successes: int = 2
@@ -46,7 +43,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("breaker: 0 < base <= cap and 0 <= jitter < 1 must hold")
 
     def delay(self, opens: int, chance: float = 0.0) -> float:
-        """Seconds the ``opens``-th opening in a row lasts. ``chance`` is from [0, 1)."""
+        """Seconds of the ``opens``-th opening in a row. ``chance``: from [0, 1)."""
         return Backoff(self.base, 2.0, self.cap, self.jitter).delay(opens, chance)
 
 
@@ -76,7 +73,7 @@ class Breaker(msgspec.Struct, frozen=True):
         return self.state != "open" or now >= self.until
 
     def admit(self, now: float) -> tuple[Breaker, int | None]:
-        """The next state, and the epoch to end the call with; None refuses the call."""
+        """The next state, and the epoch that admits the call; None refuses it."""
         match self.state:
             case "closed":
                 return self, self.epoch
@@ -100,7 +97,7 @@ class Breaker(msgspec.Struct, frozen=True):
         return replace(self, successes=self.successes + 1, probing=False)
 
     def failed(self, epoch: int, now: float, chance: float = 0.0) -> Breaker:
-        """``chance``, from [0, 1), is the jitter of the opening that this may lead to."""
+        """``chance``: from [0, 1), for the jitter of an opening."""
         if epoch != self.epoch or self.state == "open":
             return self
         failures = self.failures + 1
@@ -111,11 +108,11 @@ class Breaker(msgspec.Struct, frozen=True):
         return self._entered("open", failures=failures, opens=opens, until=until)
 
     def abandoned(self, epoch: int) -> Breaker:
-        """The call was cancelled or denied: it says nothing, and frees the place of a probe."""
+        """After a cancelled or denied call: no verdict, but a probe's place is free again."""
         return replace(self, probing=False) if epoch == self.epoch else self
 
     def refusal(self, tool: str, now: float) -> str:
-        """What a model is told of a call that was not admitted."""
+        """The text for a model whose call was not admitted."""
         if self.state == "half_open":
             when = "it is being tried right now"
         else:
@@ -155,8 +152,8 @@ class Attempt(msgspec.Struct):
     """One call under its breaker, until :meth:`Breakers.end`.
 
     Attributes:
-        epoch: that admitted it; None: it must not run, and ``refusal`` says why.
-        ending: what it said of its tool.
+        epoch: the one that admitted it; None: it must not run, for the reason in ``refusal``.
+        ending: its verdict on the tool.
     """
 
     key: Key
@@ -166,7 +163,7 @@ class Attempt(msgspec.Struct):
 
 
 class Breakers:
-    """Looks at trio's clock. ``chance`` gives numbers from [0, 1) for the jitter."""
+    """On Trio's clock. ``chance`` gives numbers from [0, 1) for the jitter."""
 
     def __init__(
         self, policy: BreakerPolicy | None = None, chance: Callable[[], float] = random.random
@@ -179,18 +176,18 @@ class Breakers:
         return f"<Breakers { ({'/'.join(key): b.state for key, b in self._breakers.items()}) }>"
 
     def attempt(self, agent: str, tool: str) -> Attempt:
-        """A place for one call, which has to be given to :meth:`end` whatever becomes of it."""
+        """Admit or refuse one call; :meth:`end` must follow, however the call ends."""
         key = agent, tool
         breaker = self._breakers.get(key)
         if breaker is None:
-            return Attempt(key, self._fresh.epoch)  # a fresh one admits all
+            return Attempt(key, self._fresh.epoch)  # a fresh breaker admits all calls
         now = trio.current_time()
         breaker, epoch = breaker.admit(now)
         self._keep(key, breaker)
         return Attempt(key, epoch, breaker.refusal(tool, now) if epoch is None else "")
 
     def taken_out(self, agent: str) -> dict[str, str]:
-        """The tools that the agent is not offered now, each with what its model is told."""
+        """The tools that are not offered to the agent now, each with a text for its model."""
         if not self._breakers:
             return {}
         now = trio.current_time()
@@ -201,11 +198,11 @@ class Breakers:
         }
 
     def end(self, attempt: Attempt) -> str:
-        """Take what it says; what people are told when this was the failure too many."""
+        """Count the attempt; returns a warning if this failure has opened the breaker, else ""."""
         key, epoch = attempt.key, attempt.epoch
         before = self._breakers.get(key)
         if epoch is None or (before is None and attempt.ending != "failed"):
-            return ""  # a fresh one stays as it is
+            return ""  # a fresh breaker does not change
         before, now = before or self._fresh, trio.current_time()
         match attempt.ending:
             case "succeeded":
@@ -219,7 +216,7 @@ class Breakers:
         return after.refusal(key[1], now) if opened else ""
 
     def _keep(self, key: Key, breaker: Breaker) -> None:
-        """Only what differs from a fresh one: most tools never fail."""
+        """Keep only breakers that differ from a fresh one: most tools never fail."""
         if breaker == self._fresh:
             self._breakers.pop(key, None)
         else:

@@ -1,4 +1,4 @@
-"""Which tools each agent has, by name.
+"""The tools of each agent, by name.
 
 Invariants: an agent has one tool per name; lists are sorted by name, since a stable list keeps
 the provider's prompt cache.
@@ -19,7 +19,7 @@ _NAME_CHARS = 64
 
 
 class ToolCatalog:
-    """The tools of all agents of one host. An agent that is not known has no tools."""
+    """The tools of all agents of one host. An unknown agent has no tools."""
 
     def __init__(self) -> None:
         self._agents: dict[str, dict[str, Tool]] = {}
@@ -44,9 +44,9 @@ class ToolCatalog:
         self.put(agent, known.values(), self.sources(agent))
 
     def put(self, agent: str, tools: Iterable[Tool], sources: Iterable[str] = ()) -> None:
-        """Give an agent these tools instead of those that it had: at once, for its runs too.
+        """Replace an agent's tools, also for its live runs.
 
-        ``sources``: it also has what these provide, at any time.
+        ``sources``: it also has the current tools of these.
         """
         self._own[agent], self._sources[agent] = tuple(tools), tuple(sources)
         self._list(agent)
@@ -55,18 +55,18 @@ class ToolCatalog:
         self.declared = tuple(sources)
 
     def provide(self, source: str, tools: Iterable[Tool]) -> None:
-        """What a source of tools, such as ``mcp:git``, has from now on."""
+        """Set the tools of a source, such as ``mcp:git``."""
         self._provided[source] = tuple(tools)
         for agent, sources in self._sources.items():
             if source in sources:
                 self._list(agent)
 
     def provided_by(self, source: str) -> tuple[Tool, ...] | None:
-        """What a source has; None: it has not said so yet."""
+        """The tools of a source; None: it has not listed them yet."""
         return self._provided.get(source)
 
     def provided(self, source: str) -> bool:
-        """Whether a source has said what it has."""
+        """Whether a source has listed its tools."""
         return source in self._provided
 
     def sources(self, agent: str) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class ToolCatalog:
         known = sorted(named.values(), key=lambda tool: tool.name)
         self._agents[agent] = {tool.name: tool for tool in known}
         self._specs[agent] = tuple(tool.spec for tool in known)
-        kinds = self._kinds.setdefault(agent, {})  # live runs look into this very object
+        kinds = self._kinds.setdefault(agent, {})  # changed in place: live runs hold this object
         kinds.clear()
         kinds.update({tool.name: "polling" if tool.polling else tool.effects for tool in known})
 
@@ -105,15 +105,15 @@ class ToolCatalog:
         return frozenset(name for tools in self._agents.values() for name in tools)
 
     def specs(self, agent: str) -> tuple[ToolSpec, ...]:
-        """What the model is told, sorted by name; the same object until the tools are others."""
+        """The specs for the model, sorted by name; the same object until the tools change."""
         return self._specs.get(agent, ())
 
     def nearest_first(self, agent: str, name: str, allowed: Sequence[str] | None = None) -> str:
-        """The names an agent has, most like ``name`` first, for a model that named none of them.
+        """The names of an agent's tools, nearest to an unknown ``name`` first.
 
-        ``allowed``: those of them that it may know of.
+        ``allowed``: the names that may be shown.
         """
-        from difflib import SequenceMatcher  # only a mistake needs it, and no start
+        from difflib import SequenceMatcher  # here: only mistakes need it
 
         wanted = name[:_NAME_CHARS].lower()
         names = sorted(
@@ -133,5 +133,5 @@ class ToolCatalog:
         return False
 
     def kinds(self, agent: str) -> Mapping[str, Kind]:
-        """What its tools are to someone who looks for loops in their calls."""
+        """The kind of each tool, for the detection of loops in calls."""
         return self._kinds.get(agent, {})

@@ -1,4 +1,4 @@
-"""What a tool is told about the call it serves."""
+"""The context of a call, given to its tool, and the options of tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Delegate: TypeAlias = "Callable[[Context[Any], AnyAgentLike, str], Awaitable[Run
 HandOver: TypeAlias = "Callable[[Context[Any], AnyAgentLike], str]"
 
 MESSAGE = 500
-"""Code points of what a tool says of its progress."""
+"""Code points of a progress message."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,15 +31,14 @@ class Context(Generic[D]):
     """Given to a tool whose first parameter is annotated with it; never shown to the model.
 
     Attributes:
-        deps: what the embedding program gave the agent; ``Context[D]`` names its type.
-        principal: for whom the run acts. A tool that reads foreign data checks it (G16).
-        call_id: the id the model gave this call.
-        workspace: the folder this session may work in.
-        approved: a person has approved this very call, or has done so for all calls of this tool.
-        lineage: on whose behalf this run works, outermost first; policy asks about them too.
-        delegate: what :meth:`run` does; the host's.
-        hand_over: what :meth:`hand_over_to` does; the host's.
-        tell: what :meth:`progress` does; the host's.
+        deps: of the agent, from the embedding program; ``Context[D]`` names its type.
+        principal: the user that the run acts for. A tool that reads others' data checks it (G16).
+        call_id: the model's id of this call.
+        workspace: the folder that this session may work in.
+        approved: a person has approved this very call, or all calls of this tool.
+        lineage: the runs above this one, outermost first; the policy applies to them too.
+        delegate, hand_over, tell: the host's work for :meth:`run`, :meth:`hand_over_to` and
+            :meth:`progress`.
     """
 
     deps: D
@@ -57,25 +56,25 @@ class Context(Generic[D]):
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
-        """Those whom the policy is asked about: the lineage, then this run."""
+        """The subjects of the policy: the lineage, then this run."""
         who = self.principal
         return (*self.lineage, Subject(self.agent, who.user, who.role, self.session))
 
     async def run(
         self, agent: AgentLike[D, Out] | AgentLike[None, Out], text: str
     ) -> RunResult[Out]:
-        """Have another agent do a part of the work: a run in this one's scope and budget.
+        """Delegate to another agent: a run in this one's scope and budget.
 
-        It sees ``text`` and nothing of this conversation. The result tells how it ended, whatever
-        that was. Cancelling, by the tool's time-out too, ends it and waits. Raises ``ToolDenied``,
-        ``ToolRetry`` (the limits do not allow it), and ``RuntimeError`` outside of a host.
+        It sees ``text`` and nothing of this conversation. The result is returned however it ended.
+        Cancelling, also by the tool's time-out, ends the run and waits. Raises ``ToolDenied``,
+        ``ToolRetry`` (a limit is reached), and ``RuntimeError`` outside of a host.
         """
         if self.delegate is None:
             raise RuntimeError("only a tool that a host runs can run another agent")
         return await self.delegate(self, agent, text)
 
     def hand_over_to(self, agent: AnyAgentLike) -> str:
-        """Have the run go on as ``agent`` after the calls of this answer; what to tell the model.
+        """Continue the run as ``agent`` after this answer's calls; returns a text for the model.
 
         Raises ``ToolRetry`` when another call has done so, ``RuntimeError`` outside of a host.
         """
@@ -86,9 +85,9 @@ class Context(Generic[D]):
     def progress(
         self, message: str = "", *, done: float | None = None, total: float | None = None
     ) -> None:
-        """Tell people how far the call has come, ``done`` of ``total``; the model is not told.
+        """Report progress to people, not to the model: ``done`` of ``total``.
 
-        Never waits: a client that is slow misses some of it. A function in a thread may call it.
+        Never waits: a slow client misses some reports. A function in a thread may call it.
         """
         if self.tell is None:
             return
@@ -99,30 +98,25 @@ class Context(Generic[D]):
             trio.from_thread.run_sync(self.tell, event)
 
 
-# What a tool declares besides its function, written once for every way to make one.
-
-
 Approval: TypeAlias = bool | Callable[[Context[Any], JsonObject], bool | Awaitable[bool]]
-"""Whether a person has to approve a call; the callable decides on its context and arguments.
-
-An exception in it means that a person is asked.
-"""
+"""Whether a person must approve a call. A callable decides by context and arguments; an exception
+in it counts as True."""
 
 _APPROVAL = ("approval", "requires_approval", "needs_approval")
 
 
 class Traits(TypedDict, total=False):
-    """How a tool is run.
+    """The options of a tool that :class:`~motet.actors.tools.tool.Tool` has, too.
 
-    timeout: seconds one call may take; 60 if absent.
+    timeout: seconds for one call; 60 if absent.
     max_output: bytes of a result that a model gets at once, at most the default of 16,384; a
         larger one is stored, and the model reads on in pages.
-    effects: ``read`` if absent; a ``write`` makes the batch it is in run in call order (G8).
+    effects: ``read`` if absent; a ``write`` makes the calls of its batch run in call order (G8).
     parallel: False: no other call of a batch runs beside a call of this tool.
-    approval: whether a person has to approve a call, or a function that says so.
-    polling: to be called again and again in the same way is its use: that is no loop.
-    idempotent: to run a call twice is as good as once, so that one that the end of its host has cut
-        off is run again; if absent: what is declared as ``effects="read"`` is.
+    approval: whether a person must approve a call, or a function that decides it.
+    polling: repeated equal calls are its purpose, and no loop.
+    idempotent: a call that was interrupted by the end of the host may be run again; if absent,
+        true for ``effects="read"``.
     """
 
     timeout: float
@@ -135,11 +129,11 @@ class Traits(TypedDict, total=False):
 
 
 class ToolOptions(Traits, total=False):
-    """What may be given with ``tool(...)`` and ``@agent.tool(...)``.
+    """The options of ``tool(...)`` and ``@agent.tool(...)``.
 
     name: the function's own if absent.
     description: that of its docstring if absent.
-    requires_approval, needs_approval: other names of ``approval``.
+    requires_approval, needs_approval: aliases of ``approval``.
     """
 
     name: str | None
@@ -149,9 +143,9 @@ class ToolOptions(Traits, total=False):
 
 
 def traits(options: ToolOptions) -> Traits:
-    """How the tool is run, each option under its one name.
+    """The options with aliases resolved and defaults set.
 
-    Raises ``TypeError`` for an option that there is not, and for two names of one.
+    Raises ``TypeError`` for an unknown option, and for two aliases of one.
     """
     given: dict[str, object] = {**options}
     for name in given:
@@ -165,4 +159,4 @@ def traits(options: ToolOptions) -> Traits:
     found.setdefault("idempotent", given.get("effects") == "read")
     for name in named:
         found["approval"] = given[name]
-    return cast(Traits, found)  # its keys, with the values of the same keys
+    return cast(Traits, found)  # only keys of Traits, with the values given for them

@@ -1,8 +1,11 @@
-"""Tools whose work can be killed: each call is a process of its own.
+"""Tools that can be killed: each call runs in a process of its own.
 
 A thread cannot be ended, a process can: a stop, a time-out or the death of the host ends it with
-all that it has started (G1, G2). The price is a fresh interpreter for each call, some tenths of a
-second, which imports the module of the function and nothing of the host's state.
+all its descendants (G1, G2). The price is a fresh interpreter for each call, some tenths of a
+second, which imports the module of the function and has nothing of the host's state.
+
+Invariant: :func:`answer`, in that process, replies whatever the function does, short of ending the
+process.
 """
 
 from __future__ import annotations
@@ -32,17 +35,20 @@ from motet.actors.tools.tool import Tool, ToolDenied, ToolFailure, ToolRetry, to
 from motet.protocols.chat import JsonObject
 from motet.runtime.processes import HeadTail, open_child
 
-# One call in a process of its own: find the function, call it, and pack up how that ended.
-#
-# Invariant: :func:`answer` returns a reply whatever the function does, short of ending the process.
-
-
 FUNCTIONS: dict[tuple[str, str], Function] = {}
-"""The functions behind decorators, by module and name: the module has the tool by that name."""
+"""The decorated functions, by module and name: there, the module has the tool instead."""
+
+AT_ONCE = 8
+"""Processes at once, of all hosts of a program; further calls wait."""
+MAX_REPLY = 64 << 20
+MAX_OUTPUT = 8_000
+MAIN = str(Path(__file__).with_name("process_main.py"))
+
+_places: RunVar[trio.CapacityLimiter] = RunVar("motet tool processes")
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """How a call ended. ``value`` is for ``returned``, the rest for what was raised."""
+    """The end of a call. ``value`` is for ``returned``, the other fields for exceptions."""
 
     ended: Literal["returned", "retry", "denied", "failed"]
     value: object = None
@@ -52,69 +58,7 @@ class Reply(msgspec.Struct, frozen=True):
     detail: JsonObject = {}
 
 
-def answer(module: str, name: str, args: JsonObject) -> bytes:
-    """Call the function; the reply as msgpack."""
-
-    def called() -> object:
-        fn, call = _prepared(module, name, args)
-        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            return trio.run(cast("Callable[[], Awaitable[object]]", call))
-        return call()
-
-    return _reply(outcome.capture(called))
-
-
-async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
-    """The same in the run of Trio that is there: for a simulation, which has no processes."""
-
-    async def called() -> object:
-        fn, call = _prepared(module, name, args)
-        value = call()
-        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            return await cast("Awaitable[object]", value)
-        return value
-
-    return _reply(await outcome.acapture(called))
-
-
-def _reply(result: outcome.Outcome[object]) -> bytes:
-    try:
-        return msgspec.msgpack.encode(Reply("returned", result.unwrap()), enc_hook=dumped)
-    except ToolRetry as retry:
-        return msgspec.msgpack.encode(Reply("retry", message=str(retry)))
-    except ToolDenied as denied:
-        return msgspec.msgpack.encode(Reply("denied", message=str(denied)))
-    except (Exception, SystemExit) as error:
-        return msgspec.msgpack.encode(_failed(error))
-
-
-def _found(module: str, name: str) -> Function:
-    namespace: object = import_module(module)
-    known = FUNCTIONS.get((module, name))
-    found = known or reduce(getattr, name.split("."), namespace)
-    return cast(Function, found)  # the host has checked that it is one
-
-
-def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Callable[[], object]]:
-    fn = _found(module, name)
-    return fn, partial(fn, **describe(fn).accepts.typed(args))
-
-
-def _failed(error: BaseException) -> Reply:
-    if isinstance(error, ToolFailure):
-        detail = error.detail or serialize_error(error)
-        return Reply("failed", None, str(error), error.code, error.kind, detail)
-    raw = serialize_error(error)
-    return Reply("failed", None, message_of(error), "", classify(error), raw)
-
-
-AT_ONCE = 8
-"""Processes at once, of all hosts of a program; more calls wait for a place."""
-MAX_REPLY = 64 << 20
-MAX_OUTPUT = 8_000
-MAIN = str(Path(__file__).with_name("process_main.py"))
-
-_places: RunVar[trio.CapacityLimiter] = RunVar("motet tool processes")
+# In the host
 
 
 @overload
@@ -133,9 +77,9 @@ def process_tool(
     """Make a tool of a function that runs in a process of its own, which can be killed.
 
     As :func:`motet.tool`, ``@process_tool``, ``@process_tool(timeout=5)`` or ``process_tool(fn)``.
-    The function belongs to a module that a new process can import; arguments and result cross as
-    data. What it prints is kept only for the error of a call that failed. It has no ``Context``:
-    what it needs are arguments, its environment and its current directory are the host's.
+    The function must be in a module that a new process can import; arguments and result cross as
+    data. Its output is kept only for the error of a failed call. It takes no ``Context``; its
+    environment and current directory are the host's.
 
     Raises ``TypeError`` for a function that a process could not find or call, and as ``tool``.
     """
@@ -173,7 +117,7 @@ def _check(fn: Function) -> None:
 
 
 async def _run(module: str, name: str, args: JsonObject) -> object:
-    """The function's result. Cancelling kills the process, and all that it has started."""
+    """The function's result. Cancelling kills the process and all its descendants."""
     request = {"path": sys.path, "module": module, "name": name, "args": args}
     output = HeadTail(MAX_OUTPUT)
     async with _limit(), open_child([sys.executable, "-P", MAIN]) as child:
@@ -204,7 +148,7 @@ def _ended(answer: Reply, output: HeadTail) -> object:
 
 
 def _died(code: int, output: HeadTail) -> NoReturn:
-    """It has ended without a reply: killed by a signal, or by the function itself."""
+    """Raise for a process that ended without a reply: by a signal, or by the function itself."""
     how = f"was killed by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
     message = f"the process of the tool {how} before it had a result"
     detail = {"message": message, "exit_code": code, **_printed(output)}
@@ -221,3 +165,62 @@ def _limit() -> trio.CapacityLimiter:
     except LookupError:
         _places.set(trio.CapacityLimiter(AT_ONCE))
         return _places.get()
+
+
+# In the process of the call
+
+
+def answer(module: str, name: str, args: JsonObject) -> bytes:
+    """Call the function; returns the reply as msgpack."""
+
+    def called() -> object:
+        fn, call = _prepared(module, name, args)
+        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+            return trio.run(cast("Callable[[], Awaitable[object]]", call))
+        return call()
+
+    return _reply(outcome.capture(called))
+
+
+async def answer_here(module: str, name: str, args: JsonObject) -> bytes:
+    """As :func:`answer`, in the current run of Trio: for simulations, which have no processes."""
+
+    async def called() -> object:
+        fn, call = _prepared(module, name, args)
+        value = call()
+        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+            return await cast("Awaitable[object]", value)
+        return value
+
+    return _reply(await outcome.acapture(called))
+
+
+def _reply(result: outcome.Outcome[object]) -> bytes:
+    try:
+        return msgspec.msgpack.encode(Reply("returned", result.unwrap()), enc_hook=dumped)
+    except ToolRetry as retry:
+        return msgspec.msgpack.encode(Reply("retry", message=str(retry)))
+    except ToolDenied as denied:
+        return msgspec.msgpack.encode(Reply("denied", message=str(denied)))
+    except (Exception, SystemExit) as error:
+        return msgspec.msgpack.encode(_failed(error))
+
+
+def _found(module: str, name: str) -> Function:
+    namespace: object = import_module(module)
+    known = FUNCTIONS.get((module, name))
+    found = known or reduce(getattr, name.split("."), namespace)
+    return cast(Function, found)  # checked by the host
+
+
+def _prepared(module: str, name: str, args: JsonObject) -> tuple[Function, Callable[[], object]]:
+    fn = _found(module, name)
+    return fn, partial(fn, **describe(fn).accepts.typed(args))
+
+
+def _failed(error: BaseException) -> Reply:
+    if isinstance(error, ToolFailure):
+        detail = error.detail or serialize_error(error)
+        return Reply("failed", None, str(error), error.code, error.kind, detail)
+    raw = serialize_error(error)
+    return Reply("failed", None, message_of(error), "", classify(error), raw)

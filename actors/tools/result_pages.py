@@ -1,7 +1,7 @@
-"""What ``get_tool_result`` answers: one page of a stored result, or why there is none.
+"""``get_tool_result``, the tool that reads a stored result page by page.
 
-Laws: a page as the model reads it has at most :data:`PAGE_LIMIT` bytes; a foreign session's
-result is "not found", as an unknown or expired one is (G16); binary is described, never shown.
+Laws: a page as the model reads it has at most :data:`PAGE_LIMIT` bytes; another session's result is
+"not found", like an unknown or expired one (G16); binary is described, never shown.
 """
 
 from __future__ import annotations
@@ -34,6 +34,33 @@ _SHOWN = 100
 _ID = re.compile(r"(?<![0-9A-Za-z_])res_[0-9a-f]{16}(?![0-9A-Za-z_])")
 
 
+Pages: TypeAlias = Callable[[str, object, object, object], Awaitable[JsonObject]]
+"""``pages(session, result_id, offset, limit)``: ``success`` with ``data``, or with ``error``."""
+
+_DESCRIPTION = (
+    "Get more of a large tool result, by the Result ID that its first part names. offset and "
+    "limit count lines, or the items of an array; a page is at most 16 KB. Only results of this "
+    "session are found, for one hour after their last use."
+)
+
+
+def tool_result_tools(pages: Pages) -> list[Tool]:
+    """``get_tool_result``, for results of the caller's session.
+
+    An answer without success fails the call, and is not stored as an error.
+    """
+
+    async def get_tool_result(
+        ctx: Context[object], result_id: str, offset: int = 0, limit: int | None = None
+    ) -> str:
+        answer = await pages(ctx.session, result_id, offset, limit)
+        if answer.get("success") is not True:
+            raise ToolRetry(msgspec.json.encode(answer).decode())
+        return page_text(cast(JsonObject, answer["data"]))
+
+    return [tool(get_tool_result, description=_DESCRIPTION, max_output=PAGE_LIMIT)]
+
+
 async def result_page(
     store: ActorRef[ResultProtocol],
     session: str,
@@ -43,7 +70,7 @@ async def result_page(
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 
-    The id may stand in the decoration it was shown with. Raises nothing; cancellation passes.
+    The id may have text around it, such as its label. Raises nothing but a cancellation.
     """
     wrong = _wrong_type(result_id, offset, limit)
     if wrong or not isinstance(result_id, str) or not isinstance(offset, int):
@@ -60,13 +87,13 @@ async def result_page(
 
 
 def find_result_id(text: str) -> str | None:
-    """The first id in a text: models paste it with its label, quotes or Markdown escapes."""
+    """The first id in a text: models copy it with its label, quotes or Markdown escapes."""
     found = _ID.search(text.replace("\\_", "_"))
     return found.group() if found else None
 
 
 def page_of(stored: StoredResult, offset: int, limit: int | None) -> JsonObject:
-    """One page of a result: of an array its items, one a line, else lines."""
+    """One page of a result: items of an array, one a line, or lines of a text."""
     info = stored.info
     if info.kind == "binary":
         about = f"{info.id} is binary: {info.size} bytes, sha256 {info.sha256}"
@@ -92,7 +119,7 @@ def page_of(stored: StoredResult, offset: int, limit: int | None) -> JsonObject:
 
 
 def page_text(data: JsonObject) -> str:
-    """A page as the model reads it: where it stands, how to go on, and the text as it is."""
+    """A page as the model reads it: its place, a note on how to read on, and the text."""
     offset, count = _number(data, "offset"), _number(data, "returned_count")
     end = offset + count
     where = f"{data['unit']} {offset} to {end - 1}" if count else f"no {data['unit']} from {offset}"
@@ -125,33 +152,3 @@ def _wrong_type(result_id: object, offset: object, limit: object) -> str:
 
 def _given(value: object) -> str:
     return "null" if value is None else type_name(value)
-
-
-# The tool that gives a model the pages of a result it has seen the head of.
-
-
-Pages: TypeAlias = Callable[[str, object, object, object], Awaitable[JsonObject]]
-"""``pages(session, result_id, offset, limit)``: ``success`` with ``data``, or with ``error``."""
-
-_DESCRIPTION = (
-    "Get more of a large tool result, by the Result ID that its first part names. offset and "
-    "limit count lines, or the items of an array; a page is at most 16 KB. Only results of this "
-    "session are found, for one hour after their last use."
-)
-
-
-def tool_result_tools(pages: Pages) -> list[Tool]:
-    """``get_tool_result``, bound to the caller's session.
-
-    An answer without success fails the call, and is not stored as an error.
-    """
-
-    async def get_tool_result(
-        ctx: Context[object], result_id: str, offset: int = 0, limit: int | None = None
-    ) -> str:
-        answer = await pages(ctx.session, result_id, offset, limit)
-        if answer.get("success") is not True:
-            raise ToolRetry(msgspec.json.encode(answer).decode())
-        return page_text(cast(JsonObject, answer["data"]))
-
-    return [tool(get_tool_result, description=_DESCRIPTION, max_output=PAGE_LIMIT)]

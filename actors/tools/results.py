@@ -1,8 +1,18 @@
-"""A stored text as numbered units: lines, or the items of an array, so that it can be paged.
+"""The rule for results: the part that enters the transcript, and the part that is stored.
 
-Laws: the units joined are the text as it is viewed, each has at most :data:`UNIT_LIMIT` bytes, so
-that every byte is reached by some page; a page ends between characters and has at most ``room``
-bytes; pages read one after the other give every unit once. Source: seed 000, contradiction 46.
+Laws: the text for the model has at most :data:`INLINE_LIMIT` bytes, no NUL and no binary; other
+text within the limit is unchanged; an id is shown only after its content is on disk; a store that
+fails costs the rest of the result, never the run.
+
+A stored text is read in pages of units: lines, or the items of an array. The units joined are the
+text; each has at most :data:`UNIT_LIMIT` bytes, so that every byte is on some page; pages read one
+after the other give every unit once.
+
+Binary is bytes, a ``data:`` URI, a typed block of base64 as MCP and model providers send it, or a
+run of base64 that is too long and too mixed to be text. A note replaces it; other text is
+unchanged; the time is linear in the text.
+
+Sources: errors specification, section 3; seed 000, contradiction 46.
 """
 
 from __future__ import annotations
@@ -26,10 +36,215 @@ from motet.actors.errors.text import well_formed
 from motet.protocols.results import Kind, ResultProtocol, StoreResult, checksum
 from motet.runtime import ActorRef
 
+INLINE_LIMIT = 16_384
+"""Bytes of UTF-8."""
+HEAD_LIMIT = 4_096
+STORE_DEADLINE = 5.0
+"""Seconds that a result waits for the store."""
+BINARIES_STORED = 16
+"""Binary parts of one result that are stored; further ones are noted without an id."""
+_NOTE_ROOM = 512
 UNIT_LIMIT = 4_096
-"""A longer line or item is several units."""
+"""Bytes; a longer line or item is split into several units."""
 DEFAULT_LIMIT = 100
 _LINES: re.Pattern[str] = re.compile("[^\n]*\n|[^\n]+")
+
+Note: TypeAlias = Callable[[bytes], str]
+"""Makes the text that replaces these bytes."""
+
+RUN_LENGTH = 256
+"""Shorter runs of base64 stay: hashes, keys and tokens look like them."""
+_LINE = 60
+"""The shortest line of wrapped base64."""
+_DEPTH = 64
+
+# A run has no character of its alphabet before it: that keeps the search linear.
+_DATA_URI = re.compile(
+    r"\bdata:[\w.+-]{0,64}(?:/[\w.+-]{1,64})?(?:;[\w.+-]{1,64}=[\w.+\"-]{1,64}){0,4};base64,"
+    r"(?P<data>[0-9A-Za-z+/=_%-]*)",
+    re.IGNORECASE,
+)
+_WRAPPED = re.compile(
+    rf"(?<![0-9A-Za-z+/])(?:[0-9A-Za-z+/]{{{_LINE},76}}\r?\n){{3,}}[0-9A-Za-z+/]{{0,76}}={{0,2}}"
+)
+_RUN = re.compile(rf"(?<![0-9A-Za-z+/_-])[0-9A-Za-z+/_-]{{{RUN_LENGTH},}}={{0,2}}")
+_UPPER, _LOWER, _DIGIT = (re.compile(f"[{letters}]") for letters in ("A-Z", "a-z", "0-9"))
+_DISTINCT = 20
+_LONG = 2_048
+_MIME_KEYS = ("mimeType", "mime_type", "media_type")
+_BINARY_TYPES = ("image", "audio", "base64", "file")
+_DATA_KEYS = ("data", "blob")
+
+
+class Inlined(msgspec.Struct, frozen=True):
+    """A result in the transcript; ``text`` is for the model.
+
+    Attributes:
+        size: bytes of the whole text, without binary.
+        result_id: of the stored text; None if ``text`` has all of it, or it could not be stored.
+        binary_ids: stored binary parts.
+        problem: why something could not be stored, for a warning; empty when nothing failed.
+    """
+
+    text: str
+    size: int
+    result_id: str | None = None
+    binary_ids: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Readable(msgspec.Struct, frozen=True):
+    """A value as text.
+
+    Attributes:
+        value: in JSON's types, with bytes.
+        text: with a note, without an id, for each binary part.
+        size: bytes of the text.
+        binaries: the noted parts, by checksum.
+    """
+
+    value: object
+    text: str
+    size: int
+    binaries: Mapping[str, bytes]
+
+    def fits(self, limit: int) -> bool:
+        """Whether nothing has to be stored."""
+        return self.size <= limit and not self.binaries
+
+
+def readable(value: object) -> Readable:
+    """A text, bytes, or anything with a JSON form, as text. Raises nothing."""
+    binaries: dict[str, bytes] = {}
+
+    def found(data: bytes) -> str:
+        binaries[checksum(data)] = data
+        return omitted(data)
+
+    if isinstance(value, str):
+        text = well_formed(text_without_binary(value, found))
+    else:
+        value = _builtins(value)
+        text = result_text(without_binary(value, found))
+    text = storable(text)
+    return Readable(value, text, len(text.encode()), binaries)
+
+
+async def inline(
+    store: ActorRef[ResultProtocol] | None,
+    *,
+    session: str,
+    tool: str,
+    read: Readable,
+    limit: int = INLINE_LIMIT,
+) -> Inlined:
+    """The part of a value for the model: all of its text, or a head and the id of the rest.
+
+    ``store`` None: a text that does not fit is cut. Raises nothing but a cancellation.
+    """
+    storing, text, size = _Storing(store, session, tool), read.text, read.size
+    if read.binaries and store is not None:
+        text = await _with_ids(storing, read)
+        size = len(text.encode())
+    ids = tuple(storing.ids.values())
+    if size <= limit:
+        return Inlined(text, size, None, ids, storing.problem)
+    kind: Kind = "json" if is_array(text) else "text"
+    result_id = await storing.put(kind, text.encode())
+    pieces = units(text, kind)
+    if result_id is None:
+        return Inlined(_cut(pieces, size, limit, storing.problem), size, None, ids, storing.problem)
+    head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
+    return Inlined(head, size, result_id, ids, storing.problem)
+
+
+@attrs.define
+class _Storing:
+    """Stores the parts of one result; after the first failure, no more."""
+
+    store: ActorRef[ResultProtocol] | None
+    session: str
+    tool: str
+    ids: dict[str, str] = attrs.field(factory=dict[str, str])
+    problem: str = ""
+
+    async def put(self, kind: Kind, content: bytes) -> str | None:
+        if self.store is None or self.problem:
+            return None
+        self.problem = f"no answer within {STORE_DEADLINE:g} s"
+        with trio.move_on_after(STORE_DEADLINE):
+            try:
+                info = await self.store.ask(StoreResult(self.session, self.tool, kind, content))
+            except Exception as error:
+                self.problem = summarize(redact_text(error_text(error)))
+            else:
+                self.problem = ""
+                return info.id
+        return None
+
+    async def put_binary(self, data: bytes) -> None:
+        result_id = await self.put("binary", data)
+        if result_id is not None:
+            self.ids[checksum(data)] = result_id
+
+    def note(self, data: bytes) -> str:
+        return omitted(data, self.ids.get(checksum(data)))
+
+
+async def _with_ids(storing: _Storing, read: Readable) -> str:
+    """The text with an id in each note; the binary parts are stored first."""
+    for data in list(read.binaries.values())[:BINARIES_STORED]:
+        await storing.put_binary(data)
+    return storable(result_text(without_binary(read.value, storing.note)))
+
+
+def _builtins(value: object) -> object:
+    """A value in JSON's types and bytes; the value itself if that fails."""
+    if isinstance(value, str | bytes | bytearray):
+        return value
+    if isinstance(value, memoryview):
+        return cast("memoryview[int]", value).tobytes()
+    try:
+        return msgspec.to_builtins(
+            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=_path
+        )
+    except Exception:  # an object may raise anything here; it is shown by its type then
+        return value
+
+
+def storable(text: str) -> str:
+    """The text with U+FFFD for NUL, which databases and protocols refuse."""
+    return text.replace("\x00", "\ufffd")
+
+
+def _path(value: object) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str, limit: int) -> str:
+    first = page(pieces, 0, max(len(pieces), 1), limit)
+    text, above = first.text, f"the first {first.returned} are above"
+    if not first.returned:  # the limit is below the size of one unit
+        text, above = "".join(pieces[:1]).encode()[:limit].decode(errors="ignore"), "cut above"
+    what = "items" if kind == "json" else "lines"
+    return (
+        f"{text.rstrip()}\n\n"
+        f"[Result ID: {result_id}] {size} bytes, {first.total} {what}; {above}.\n"
+        f'Use get_tool_result("{result_id}", offset={first.next_offset}) for more.'
+    )
+
+
+def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
+    """The beginning of a result whose rest is lost, and the reason."""
+    room = max(limit - _NOTE_ROOM, limit // 2)
+    kept = "".join(pieces).encode()[:room].decode("utf-8", "ignore")
+    why = f", the rest could not be stored: {problem}" if problem else ""
+    return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"
+
+
+# Units and pages
 
 
 class InvalidOffset(ValueError):
@@ -116,42 +331,11 @@ def _pieces(line: str) -> Iterator[str]:
         start = end
 
 
-# Binary data in what a tool returned: found, and replaced by a note, before a model sees it.
-#
-# Laws: what is replaced is bytes, a ``data:`` URI, a typed block of base64 as MCP and model
-# providers send it, or a run of base64 long and mixed enough to be nothing else; all other text
-# stays as it is; the time is linear in the text. Source: errors specification, section 3.
-
-
-Note: TypeAlias = Callable[[bytes], str]
-"""What stands in place of these bytes."""
-
-RUN_LENGTH = 256
-"""Shorter runs of base64 stay: hashes, keys and tokens look like them."""
-_LINE = 60
-"""Of base64 that is wrapped; shorter ones are not wrapped so."""
-_DEPTH = 64
-
-# A run begins where no character of its alphabet stands before it: that keeps the search linear.
-_DATA_URI = re.compile(
-    r"\bdata:[\w.+-]{0,64}(?:/[\w.+-]{1,64})?(?:;[\w.+-]{1,64}=[\w.+\"-]{1,64}){0,4};base64,"
-    r"(?P<data>[0-9A-Za-z+/=_%-]*)",
-    re.IGNORECASE,
-)
-_WRAPPED = re.compile(
-    rf"(?<![0-9A-Za-z+/])(?:[0-9A-Za-z+/]{{{_LINE},76}}\r?\n){{3,}}[0-9A-Za-z+/]{{0,76}}={{0,2}}"
-)
-_RUN = re.compile(rf"(?<![0-9A-Za-z+/_-])[0-9A-Za-z+/_-]{{{RUN_LENGTH},}}={{0,2}}")
-_UPPER, _LOWER, _DIGIT = (re.compile(f"[{letters}]") for letters in ("A-Z", "a-z", "0-9"))
-_DISTINCT = 20
-_LONG = 2_048
-_MIME_KEYS = ("mimeType", "mime_type", "media_type")
-_BINARY_TYPES = ("image", "audio", "base64", "file")
-_DATA_KEYS = ("data", "blob")
+# Binary
 
 
 def omitted(data: bytes, result_id: str | None = None) -> str:
-    """The note: how much it was, its checksum, and the id it is stored under."""
+    """The note: size, checksum, and the id of the stored bytes."""
     stored = "" if result_id is None else f" [Result ID: {result_id}]"
     return f"[binary omitted: {len(data)} bytes, sha256 {checksum(data)}]{stored}"
 
@@ -197,7 +381,7 @@ def text_without_binary(text: str, note: Note) -> str:
     if ";base64," in text.lower():
         text = _DATA_URI.sub(lambda found: note(_payload(found["data"])), text)
     if len(text) < RUN_LENGTH or max(map(len, text.split()), default=0) < _LINE:
-        return text  # it is a quarter of the work to see that there is no long word
+        return text  # looking for a long word takes a quarter of the time of the two searches
     text = _WRAPPED.sub(lambda found: _replaced(found.group(), note), text)
     return _RUN.sub(lambda found: _replaced(found.group(), note), text)
 
@@ -209,9 +393,9 @@ def _replaced(found: str, note: Note) -> str:
 
 
 def _is_mixed(run: str) -> bool:
-    """Whether capitals, small letters and digits are as mixed as encoded bytes have them.
+    """Whether capitals, small letters and digits are mixed as in encoded bytes.
 
-    A very long run need only have all three: nobody writes such a word.
+    A very long run need only have all three: no word is like that.
     """
     counts = [len(kind.findall(run)) for kind in (_UPPER, _LOWER, _DIGIT)]
     if len(run) < RUN_LENGTH or not all(counts) or len(set(run)) < _DISTINCT:
@@ -221,7 +405,7 @@ def _is_mixed(run: str) -> bool:
 
 
 def _payload(text: str) -> bytes:
-    """The bytes of a data URI; one that is damaged is binary all the same."""
+    """The bytes of a data URI; a damaged one is binary, too."""
     decoded = _decoded(unquote(text))
     return text.encode() if decoded is None else decoded
 
@@ -232,190 +416,3 @@ def _decoded(text: str) -> bytes | None:
         return b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (Base64Error, ValueError):
         return None
-
-
-# What of a tool's result enters the transcript: all of it, or a head, its size and an id.
-#
-# Laws: the text has at most :data:`INLINE_LIMIT` bytes, no NUL and no binary; other text within the
-# limit stays as it is; an id is shown only after its content is on disk; a store that fails costs
-# the rest of the result, never the run. One rule for all results. Source: errors specification,
-# section 3.
-
-
-INLINE_LIMIT = 16_384
-"""Bytes of UTF-8."""
-HEAD_LIMIT = 4_096
-STORE_DEADLINE = 5.0
-"""Seconds a result waits for the store."""
-BINARIES_STORED = 16
-"""Of one result; more of them are noted without an id."""
-_NOTE_ROOM = 512
-
-
-class Inlined(msgspec.Struct, frozen=True):
-    """``text`` is for the model.
-
-    Attributes:
-        size: bytes of the whole text, without binary.
-        result_id: the stored text, None when it is all here or could not be stored.
-        binary_ids: stored binary parts.
-        problem: why something could not be stored, for a warning; empty when nothing failed.
-    """
-
-    text: str
-    size: int
-    result_id: str | None = None
-    binary_ids: tuple[str, ...] = ()
-    problem: str = ""
-
-
-class Readable(msgspec.Struct, frozen=True):
-    """A value as a model could read it.
-
-    Attributes:
-        value: in JSON's types, with bytes.
-        text: with a note without an id for each binary.
-        size: bytes of the text.
-        binaries: what the notes are for, by checksum.
-    """
-
-    value: object
-    text: str
-    size: int
-    binaries: Mapping[str, bytes]
-
-    def fits(self, limit: int) -> bool:
-        """Whether the text is all of it, so that nothing has to be stored."""
-        return self.size <= limit and not self.binaries
-
-
-def readable(value: object) -> Readable:
-    """Read text, bytes, or anything with a JSON form. Raises nothing."""
-    binaries: dict[str, bytes] = {}
-
-    def found(data: bytes) -> str:
-        binaries[checksum(data)] = data
-        return omitted(data)
-
-    if isinstance(value, str):
-        text = well_formed(text_without_binary(value, found))
-    else:
-        value = _builtins(value)
-        text = result_text(without_binary(value, found))
-    text = storable(text)
-    return Readable(value, text, len(text.encode()), binaries)
-
-
-async def inline(
-    store: ActorRef[ResultProtocol] | None,
-    *,
-    session: str,
-    tool: str,
-    read: Readable,
-    limit: int = INLINE_LIMIT,
-) -> Inlined:
-    """Decide what a model is given of a value: its text where that :meth:`~Readable.fits`.
-
-    ``store`` None: what does not fit is cut. Raises nothing; cancellation passes, and then
-    nothing that was not shown needs an id.
-    """
-    shelf, text, size = _Shelf(store, session, tool), read.text, read.size
-    if read.binaries and store is not None:
-        text = await _with_ids(shelf, read)
-        size = len(text.encode())
-    ids = tuple(shelf.ids.values())
-    if size <= limit:
-        return Inlined(text, size, None, ids, shelf.problem)
-    kind: Kind = "json" if is_array(text) else "text"
-    result_id = await shelf.put(kind, text.encode())
-    pieces = units(text, kind)
-    if result_id is None:
-        return Inlined(_cut(pieces, size, limit, shelf.problem), size, None, ids, shelf.problem)
-    head = _head(pieces, kind, size, result_id, min(HEAD_LIMIT, limit))
-    return Inlined(head, size, result_id, ids, shelf.problem)
-
-
-@attrs.define
-class _Shelf:
-    """The store for one result; after its first failure it is not asked again."""
-
-    store: ActorRef[ResultProtocol] | None
-    session: str
-    tool: str
-    ids: dict[str, str] = attrs.field(factory=dict[str, str])
-    problem: str = ""
-
-    async def put(self, kind: Kind, content: bytes) -> str | None:
-        if self.store is None or self.problem:
-            return None
-        self.problem = f"no answer within {STORE_DEADLINE:g} s"
-        with trio.move_on_after(STORE_DEADLINE):
-            try:
-                info = await self.store.ask(StoreResult(self.session, self.tool, kind, content))
-            except Exception as error:
-                self.problem = summarize(redact_text(error_text(error)))
-            else:
-                self.problem = ""
-                return info.id
-        return None
-
-    async def put_binary(self, data: bytes) -> None:
-        result_id = await self.put("binary", data)
-        if result_id is not None:
-            self.ids[checksum(data)] = result_id
-
-    def note(self, data: bytes) -> str:
-        return omitted(data, self.ids.get(checksum(data)))
-
-
-async def _with_ids(shelf: _Shelf, read: Readable) -> str:
-    """The text with an id in the note for each binary, which are stored first."""
-    for data in list(read.binaries.values())[:BINARIES_STORED]:
-        await shelf.put_binary(data)
-    return storable(result_text(without_binary(read.value, shelf.note)))
-
-
-def _builtins(value: object) -> object:
-    """Structs, dataclasses and times in JSON's types, bytes as they are; else the value itself."""
-    if isinstance(value, str | bytes | bytearray):
-        return value
-    if isinstance(value, memoryview):
-        return cast("memoryview[int]", value).tobytes()
-    try:
-        return msgspec.to_builtins(
-            value, builtin_types=(bytes, bytearray), str_keys=True, enc_hook=_path
-        )
-    except Exception:  # reading a foreign object may raise anything; its text says it has no form
-        return value
-
-
-def storable(text: str) -> str:
-    """NUL becomes U+FFFD: stores and wires refuse it."""
-    return text.replace("\x00", "\ufffd")
-
-
-def _path(value: object) -> str:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
-
-
-def _head(pieces: Sequence[str], kind: Kind, size: int, result_id: str, limit: int) -> str:
-    first = page(pieces, 0, max(len(pieces), 1), limit)
-    text, above = first.text, f"the first {first.returned} are above"
-    if not first.returned:  # not one of them fits where so little is to be shown
-        text, above = "".join(pieces[:1]).encode()[:limit].decode(errors="ignore"), "cut above"
-    what = "items" if kind == "json" else "lines"
-    return (
-        f"{text.rstrip()}\n\n"
-        f"[Result ID: {result_id}] {size} bytes, {first.total} {what}; {above}.\n"
-        f'Use get_tool_result("{result_id}", offset={first.next_offset}) for more.'
-    )
-
-
-def _cut(pieces: Sequence[str], size: int, limit: int, problem: str) -> str:
-    """As much as fits of a result whose rest is lost, and why."""
-    room = max(limit - _NOTE_ROOM, limit // 2)
-    kept = "".join(pieces).encode()[:room].decode("utf-8", "ignore")
-    why = f", the rest could not be stored: {problem}" if problem else ""
-    return f"{kept}\n[truncated: {len(kept.encode())} of {size} bytes{why}]"

@@ -1,7 +1,8 @@
-"""A tool: what the model is told of it, its limits, and the function that does the work.
+"""A tool: its description for the model, its limits, and the function that does the work.
 
-A synchronous function runs in a worker thread. A thread cannot be killed: cancelling such a
-call, or its time-out, waits until the function returns. Long blocking work belongs in a process.
+A synchronous function runs in a worker thread. A thread cannot be killed: a cancelled or timed-out
+call waits until its function returns, and a stop can list the functions it waits for (G2). Long
+blocking work belongs in a process (:func:`~motet.actors.tools.process_tool.process_tool`).
 """
 
 from __future__ import annotations
@@ -31,81 +32,12 @@ from motet.protocols.chat import JsonObject
 from motet.protocols.errors import MotetError
 from motet.protocols.tools import Effects, ToolSpec
 
-# Worker threads for tools that are plain functions.
-#
-# A thread cannot be killed: a cancelled call, or one that is out of time, waits until its function
-# returns. What such a wait is for can be asked, so that a stop never waits silently (G2).
-
-
-THREADS = 40
-"""Calls at once, of all hosts of a program; more wait for a thread."""
-
-
-@attrs.define(eq=False)
-class _Call:
-    run_id: str
-    tool: str
-    thread: int = 0
-
-    def begin(self, function: Callable[[], object]) -> object:
-        self.thread = threading.get_ident()
-        return function()
-
-    def place(self) -> str:
-        """Where its function is just now."""
-        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # it is documented
-        frame = frames.get(self.thread)
-        if frame is None:
-            return "it waits for a thread"
-        mine = [one for one in traceback.extract_stack(frame) if one.filename != __file__]
-        file = Path(mine[-1].filename).name  # its folder is nobody's business but the host's
-        return f"it is in {mine[-1].name}, {file} line {mine[-1].lineno}"
-
-
-@attrs.define(eq=False)
-class _Threads:
-    """Not trio's default limiter: slow tools must not starve other users of threads."""
-
-    limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    calls: list[_Call] = attrs.field(factory=list[_Call])
-
-
-_threads: RunVar[_Threads] = RunVar("motet tool threads")
-
-
-async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: str) -> object:
-    """Call a function in a thread. Cancelling waits until it has returned; then it is cancelled."""
-    threads, call = _of_this_loop(), _Call(run_id, tool)
-    threads.calls.append(call)
-    try:
-        return await trio.to_thread.run_sync(
-            partial(call.begin, function), abandon_on_cancel=False, limiter=threads.limiter
-        )
-    finally:
-        threads.calls.remove(call)
-
-
-def held_by(run_ids: Collection[str]) -> list[str]:
-    """What keeps these runs from ending: each function in a thread, and where it is."""
-    return [
-        f"{call.run_id}: tool {call.tool!r} runs in a thread, which nothing can end: {call.place()}"
-        for call in _of_this_loop().calls
-        if call.run_id in run_ids
-    ]
-
-
-def _of_this_loop() -> _Threads:
-    try:
-        return _threads.get()
-    except LookupError:
-        _threads.set(_Threads())
-        return _threads.get()
-
-
 log = logger(__name__)
 
 TIMEOUT = 60.0
 MAX_OUTPUT = 16_384
+THREADS = 40
+"""Calls in threads at once, of all hosts of a program; further calls wait."""
 
 Runner: TypeAlias = Callable[[Context[object], JsonObject], Awaitable[object]]
 
@@ -113,24 +45,24 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class ToolRetry(MotetError):
-    """Raised by a tool: the model gets ``message`` as it is and can try again. Not stored."""
+    """Raised by a tool: the model gets the message unchanged and can try again. Not stored."""
 
 
 ModelRetry = ToolRetry
-"""The name it has elsewhere."""
+"""Its name in other frameworks."""
 
 
 class ToolDenied(MotetError):
-    """Raised by a tool that may not do this; the model reads why. It says nothing of the tool."""
+    """Raised by a tool that refuses a call; the model gets the reason. No failure of the tool."""
 
 
 class ToolFailure(MotetError):
-    """Raised by a tool that knows how it failed; stored like any other error.
+    """Raised by a tool that describes its failure; stored like any other error.
 
     Attributes:
-        detail: what is stored beside the message.
+        detail: stored beside the message.
         code: the tool's own error code, part of the summary.
-        kind: class of the failure, when the tool knows better than the words of its message.
+        kind: class of the failure; if empty, it is guessed from the message.
     """
 
     def __init__(
@@ -153,7 +85,7 @@ def Length(lo: int | None = None, hi: int | None = None) -> msgspec.Meta:
 
 
 def Pattern(regex: str) -> msgspec.Meta:
-    """A text in which ``regex`` is found; anchor it to match the whole."""
+    """A text that contains a match of ``regex``; anchor it to match the whole."""
     return msgspec.Meta(pattern=regex)
 
 
@@ -180,20 +112,15 @@ class Tool:
 
     Attributes:
         parameters: a JSON Schema of type object.
-        effects: a ``write`` makes the batch it is in run in call order (G8).
-        parallel: False: no other call of a batch runs beside a call of this tool.
-        approval: whether a person has to approve a call, or a function that says so.
-        polling: to be called again and again in the same way is its use: that is no loop.
-        timeout: seconds one call may take.
-        max_output: bytes of a result that a model gets at once, at most the default; a larger one
-            is stored, and the model reads on in pages.
-        run: gets arguments that ``accepts`` has checked; what it returns is the result.
-        idempotent: a call that may have been run may be run again, when the end of its host has
-            cut it off; else its outcome stays unknown.
+        effects, parallel, approval, polling, timeout, max_output: see
+            :class:`~motet.actors.tools.context.Traits`.
+        run: gets arguments that ``accepts`` has checked, and returns the result.
+        idempotent: a call that was interrupted by the end of the host may be run again; else its
+            outcome stays unknown.
         agent: the agent that does its work, if one does.
-        groups: what policies know it by besides its name, such as ``group:fs`` or ``mcp:git``;
-            none is ``group:own``, a tool of the program.
-        accepts: the check; made from ``parameters`` unless given.
+        groups: its names in policies besides its own, such as ``group:fs`` or ``mcp:git``; none is
+            ``group:own``, a tool of the program.
+        accepts: the check of arguments; made from ``parameters`` unless given.
     """
 
     name: str = attrs.field(validator=_check_name)
@@ -221,9 +148,9 @@ class Tool:
 async def asked_by_tool(
     tool: Tool, context: Context[object], args: JsonObject
 ) -> tuple[Asking, ...]:
-    """Whether the tool's declaration wants a person for these arguments.
+    """Whether the tool's ``approval`` wants a person for these arguments.
 
-    An exception, a time-out, and an answer that is none mean that a person is asked.
+    An exception, a time-out, and anything but True and False count as True.
     """
     decide = tool.approval
     if isinstance(decide, bool):
@@ -231,7 +158,7 @@ async def asked_by_tool(
     problem = f"its condition took longer than {tool.timeout:g} s"
     with trio.move_on_after(tool.timeout):
         try:
-            # A copy: what was decided on is what the tool gets.
+            # A copy: the condition cannot change the arguments that the tool gets.
             wanted = decide(context, deepcopy(args))
             if inspect.isawaitable(wanted):
                 wanted = await wanted
@@ -257,12 +184,12 @@ def tool(
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool of a function, as ``@tool``, ``@tool(timeout=5)`` or ``tool(fn)``.
 
-    The hints are the schema, the docstring describes the tool and its parameters (Google, numpy
-    or Sphinx style). A first parameter annotated ``Context[...]`` is given by the host.
+    The type hints make the schema, the docstring describes the tool and its parameters (Google,
+    numpy or Sphinx style). A first parameter annotated ``Context[...]`` is filled by the host.
 
     Raises:
-        TypeError: for what cannot be described to a model, and for an unknown option; the message
-            names it.
+        TypeError: for a function that cannot be described to a model, and for an unknown option;
+            the message names it.
     """
     name, description, how = options.get("name"), options.get("description"), traits(options)
 
@@ -297,3 +224,67 @@ def _runner(name: str, fn: Function, described: Described) -> Runner:
         return await value if inspect.isawaitable(value) else value
 
     return run
+
+
+# Worker threads
+
+
+@attrs.define(eq=False)
+class _Call:
+    run_id: str
+    tool: str
+    thread: int = 0
+
+    def begin(self, function: Callable[[], object]) -> object:
+        self.thread = threading.get_ident()
+        return function()
+
+    def place(self) -> str:
+        """The current line of its function."""
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # it is documented
+        frame = frames.get(self.thread)
+        if frame is None:
+            return "it waits for a thread"
+        mine = [one for one in traceback.extract_stack(frame) if one.filename != __file__]
+        file = Path(mine[-1].filename).name  # without the folder, which is private to the host
+        return f"it is in {mine[-1].name}, {file} line {mine[-1].lineno}"
+
+
+@attrs.define(eq=False)
+class _Threads:
+    """With a limiter of its own: slow tools must not starve other users of trio's threads."""
+
+    limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+    calls: list[_Call] = attrs.field(factory=list[_Call])
+
+
+_threads: RunVar[_Threads] = RunVar("motet tool threads")
+
+
+async def run_in_thread(function: Callable[[], object], *, run_id: str, tool: str) -> object:
+    """Call a function in a thread. A cancellation takes effect when the function has returned."""
+    threads, call = _of_this_loop(), _Call(run_id, tool)
+    threads.calls.append(call)
+    try:
+        return await trio.to_thread.run_sync(
+            partial(call.begin, function), abandon_on_cancel=False, limiter=threads.limiter
+        )
+    finally:
+        threads.calls.remove(call)
+
+
+def held_by(run_ids: Collection[str]) -> list[str]:
+    """The functions in threads that these runs wait for, and their current lines."""
+    return [
+        f"{call.run_id}: tool {call.tool!r} runs in a thread, which nothing can end: {call.place()}"
+        for call in _of_this_loop().calls
+        if call.run_id in run_ids
+    ]
+
+
+def _of_this_loop() -> _Threads:
+    try:
+        return _threads.get()
+    except LookupError:
+        _threads.set(_Threads())
+        return _threads.get()

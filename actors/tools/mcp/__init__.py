@@ -1,1 +1,1 @@
-"""Servers of the Model Context Protocol as sources of tools."""
+"""MCP servers and their tools. The door: ``directory.McpDirectory``."""
