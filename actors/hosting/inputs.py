@@ -80,14 +80,14 @@ class Inputs:
             self._intake.refuse(arrival)
             raise
         run = await self._intake.new_run(
-            agent, signed, session, None, None, principal, key, arrival=arrival
+            agent, signed, session, None, None, principal, key, arrival=arrival, sender=sender
         )
         rules, chat = self._table.rules, is_chat(session)
         # Chats of channels have a default mode and a pause; other sessions only what was set.
         usual = (rules.group if is_group(session) else rules.direct) if chat else None
-        run.sender = sender
-        run.mode = known or self._table.modes.get(session) or usual or "followup"
-        run.pause = max(0.0, debounce) if debounce is not None else rules.debounce if chat else 0.0
+        run.placement.mode = known or self._table.modes.get(session) or usual or "followup"
+        pause = rules.debounce if chat else 0.0
+        run.placement.pause = pause if debounce is None else max(0.0, debounce)
         return await self._intake.deliver(run)
 
     def expect(self, session: str, sender: str, principal: Principal) -> Expected:
@@ -136,9 +136,8 @@ class Inputs:
         role = principal.role if info.user == principal.user else "operator"
         owner, key = Principal(info.user, role), f"resend:{run_id}"
         run = await self._intake.new_run(
-            info.agent, info.text, info.session, None, None, owner, key
+            info.agent, info.text, info.session, None, None, owner, key, method=RESEND
         )
-        run.method = RESEND
         return await self._intake.deliver(run)
 
     async def inject(

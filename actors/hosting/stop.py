@@ -17,7 +17,8 @@ import trio
 from motet.actors.hosting.access import sees
 from motet.actors.rooms.opening import RoomTable
 from motet.actors.rooms.room import RoomStop
-from motet.actors.runs.run import CLOSING, SHUTDOWN, Arrival, Run
+from motet.actors.runs.lifecycle import NOT_BEGUN
+from motet.actors.runs.run import CLOSING, SHUTDOWN, PendingInput, Run
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable, Stop, SuspendedRun
 from motet.actors.sessions.intake import Intake
@@ -101,11 +102,11 @@ class Stops:
         """
         table, dropped = self._table, list[Run]()
         for run in list(table.runs.values()):
-            waits = run.state in ("arriving", "queued") and run.budget is None
-            if not waits or run.durable:
+            waits = run.state in NOT_BEGUN and not run.is_part
+            if not waits or run.carried.durable:
                 continue
             queue = table.slot(run.session).queue
-            if run.key is not None and run in queue and self._resumable:
+            if run.input.key is not None and run in queue and self._resumable:
                 queue.remove(run)
                 table.finish(run, run.ends_as("interrupted", SHUTDOWN))
             else:
@@ -161,10 +162,10 @@ class Stops:
         table = self._table
         runs = self._runs_of(session, sender, principal)
         # A run that the last host had begun counts as live, also while it waits for its agent.
-        going = [run for run in runs if run.state == "running" or run.resumption is not None]
+        going = [run for run in runs if run.is_running or run.carried.resumption is not None]
         if going:
-            own = [run for run in going if run.principal.user == principal.user]
-            last = max(own or going, key=lambda run: (not run.stop_reason, run.generation))
+            own = [run for run in going if run.input.principal.user == principal.user]
+            last = max(own or going, key=lambda run: (not run.stop_reason, run.admission))
             return table.cancel_run(last, why, by_user=True)
         suspended = self._suspended_of(session, sender, principal)
         if suspended:
@@ -178,7 +179,7 @@ class Stops:
         waiting = [run for run in runs if not run.stop_reason]
         if arrivals or not waiting:
             return Stop(unheard=arrivals)
-        return table.cancel_run(max(waiting, key=lambda run: run.generation), why, by_user=True)
+        return table.cancel_run(max(waiting, key=lambda run: run.admission), why, by_user=True)
 
     def _resume(
         self, principal: Principal, *, session: str | None = None, run_id: str | None = None
@@ -191,7 +192,9 @@ class Stops:
 
     def _runs_of(self, session: str, sender: str, principal: Principal) -> list[Run]:
         runs = self._table.of(session, principal)
-        return [run for run in runs if sender in ("", run.author) or is_from(run.text, sender)]
+        return [
+            run for run in runs if sender in ("", run.author) or is_from(run.input.text, sender)
+        ]
 
     def _suspended_of(self, session: str, sender: str, principal: Principal) -> list[SuspendedRun]:
         ours = self._table.suspended.get(session, {}).values()
@@ -201,12 +204,12 @@ class Stops:
     def _stop_pending(
         self,
         why: str,
-        meant: Callable[[Arrival], bool],
+        meant: Callable[[PendingInput], bool],
         principal: Principal,
         *,
         newest: bool = False,
     ) -> list[str]:
-        arrivals = self._table.arrivals
+        arrivals = self._table.pending_inputs
         found = arrivals.find(lambda one: meant(one) and sees(principal, one.principal.user))
         chosen = found[-1:] if newest else found
         for one in chosen:
@@ -225,7 +228,7 @@ class Stops:
 
 
 def _is_active(run: Run) -> bool:
-    return run.state == "running" and run.caller is None
+    return run.is_running and run.lineage.caller is None
 
 
 def is_from(text: str, sender: str) -> bool:

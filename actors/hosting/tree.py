@@ -431,14 +431,14 @@ def _context(
 ) -> Context[object]:
     run = table.runs[request.run_id]
     return Context(
-        deps=run.deps,
+        deps=run.input.deps,
         run_id=run.id,
         session=run.session,
         agent=run.agent.name,
-        principal=run.principal,
+        principal=run.input.principal,
         call_id=request.call.id,
         workspace=run.workspace or workspace,
-        lineage=run.lineage,
+        lineage=run.lineage.ancestors,
         delegate=children.run,
         hand_over=children.hand_over,
         tell=partial(events.put, run),

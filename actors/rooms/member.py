@@ -172,7 +172,7 @@ class DetachedTurns:
 
     def _running(self, session: str) -> list[Run]:
         runs = self.services.table.runs.values()
-        return [run for run in runs if run.session == session and run.state == "running"]
+        return [run for run in runs if run.session == session and run.is_running]
 
     async def run_since(self, session: str, since: float) -> RunInfo | None:
         """The run of a turn that began then, if its input was stored. ``since`` 0: unknown.
@@ -312,17 +312,16 @@ class MemberRunner:
     ) -> RunResult[object] | None:
         """Cancelling ends the run and waits for it. None: it was too late to begin."""
         who = acts_as(self._settings.name)
-        run = await self._intake.new_run(agent, text, session, None, None, who, None)
+        run = await self._intake.new_run(agent, text, session, None, None, who, None, extra=extra)
         if too_late():  # from here to its place in the run table nothing awaits
             return None
-        run.extra = extra
-        run.budget = self._budget.child(run.limits, started=trio.current_time())
+        run.lineage.budget = self._budget.child(run.limits, started=trio.current_time())
         self._runs.add(run)
         try:
             async with self._intake.owned(run):
                 await run.ended.wait()
         finally:
-            run.budget.close()
+            run.lineage.budget.close()
             self._runs.discard(run)
         assert run.result is not None
         self._notice(run.result.limit, run.limits)
@@ -336,14 +335,14 @@ class MemberRunner:
     def running_members(self) -> dict[str, Run]:
         """The runs under way of members who have the floor, by name."""
         names = {self.session(member.name): member.name for member in self._settings.members}
-        admitted = (run for run in self.live() if run.generation)
+        admitted = (run for run in self.live() if run.admission)
         return {names[run.session]: run for run in admitted if run.session in names}
 
     async def steering_input(self, run: Run, text: str) -> Run:
         """The input by which a text enters a run; see :meth:`steer`. Raises ``MotetError``."""
-        arrival = self._intake.expect(run.session, run.principal)
+        arrival = self._intake.expect(run.session, run.input.principal)
         made = await self._intake.steering(run, text, "steer", None, arrival)
-        made.only_enters = True
+        made.placement.only_enters = True
         return made
 
     async def steer(self, entering: Run) -> None:

@@ -160,7 +160,7 @@ class ApprovalGate:
         """Store and publish it. Shielded: an approval that is stored has to be shown."""
         state = step.capture() if step.capture is not None else None
         with trio.CancelScope(shield=True):
-            step.run.asked = True
+            step.run.carried.has_approval = True
             settled = await self._store.ask(RequestApproval(new, state, step.marks()))
             info = settled.info
             if settled.fresh:
@@ -172,8 +172,8 @@ class ApprovalGate:
     def _with_callers(self, run: Run) -> list[Run]:
         """The run and those that wait for it: their time stands still with it."""
         runs = [run]
-        while runs[-1].caller is not None:
-            parent = self._table.runs.get(runs[-1].caller[0])
+        while runs[-1].lineage.caller is not None:
+            parent = self._table.runs.get(runs[-1].lineage.caller[0])
             if parent is None:
                 break
             runs.append(parent)
@@ -218,7 +218,7 @@ def _suspend(step: CallApprovals, call_id: str) -> Permission:
 
 def _has_children(run: Run) -> bool:
     """Whether children work in the background: a suspension would end them, or lose their news."""
-    return run.family is not None and bool(run.family.open)
+    return run.lineage.children is not None and bool(run.lineage.children.open)
 
 
 def _why(asked: Sequence[Asking]) -> str:

@@ -106,7 +106,7 @@ async def store(outcome: Outcome, slot: Slot, services: Services) -> None:
         usage=outcome.usage,
         detail=finish.detail,
         escalation=finish.escalation,
-        withdraw=run.asked,
+        withdraw=run.carried.has_approval,
         event=outcome.terminal(),
     )
     unsaved.append(last)
@@ -130,7 +130,7 @@ async def learn(outcome: Outcome, services: Services) -> None:
     if run.agent.profile.seeds:
         # The files for a user's first conversation go after some turns.
         problem = await services.toolkits.current.workspaces.count_turn(
-            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
+            run.agent.name, run.agent.profile, user=run.input.principal.user, session=run.session
         )
         if problem:
             await services.events.warn(run, "bootstrap", problem, grave=False)

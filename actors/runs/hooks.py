@@ -34,7 +34,7 @@ class RunHooks:
     def _base(self) -> tuple[str, str, str, Principal]:
         """Of every event; the run's agent may be another one by now."""
         run = self._run
-        return run.id, run.session, run.agent.name, run.principal
+        return run.id, run.session, run.agent.name, run.input.principal
 
     @property
     def guard_input(self) -> bool:

@@ -17,7 +17,7 @@ from motet.actors.runs.hooks import RunHooks
 from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.queue import Slot
 from motet.actors.runs.recall import recall
-from motet.actors.runs.run import Child, Family, Run
+from motet.actors.runs.run import Child, ChildSet, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import Turn
 from motet.actors.transcript.grammar import (
@@ -64,13 +64,13 @@ class Steering:
             if one.id not in self._admitted:
                 text = await self._passed(one)
                 if text is None:
-                    one.steers = None
+                    one.placement.steers = None
                 else:
                     self._admitted[one.id] = text
 
     async def _passed(self, one: Run) -> str | None:
         try:
-            passed = await self._hooks.input(one.text)
+            passed = await self._hooks.input(one.input.text)
         except AgentError:
             return None
         return passed if isinstance(passed, str) else None
@@ -80,12 +80,15 @@ class Steering:
         if not self._offered and not self._slot.queue:
             return
         turn, before = self._turn, {id(message) for _, message in self._offered}
+        self.release()
         turn.waiting = [message for message in turn.waiting if id(message) not in before]
         runs = self._slot.steering(self._run.id)
         if self._hooks.guard_input:
             runs = [one for one in runs if one.id in self._admitted]
         others = len(turn.waiting)
         turn.inject(*[UserMessage(self._text(one)) for one in runs])
+        for one in runs:
+            one.move("offer")
         self._offered = list(zip(runs, turn.waiting[others:], strict=True))
 
     async def record(self) -> None:
@@ -99,7 +102,8 @@ class Steering:
         taken, self._offered = tuple(one for one, _ in self._offered), []
         for one in taken:
             self._slot.queue.remove(one)
-            self._unheard.append((one.principal.user, self._text(one)))
+            one.move("enter")
+            self._unheard.append((one.input.principal.user, self._text(one)))
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + BUDGET):
                 async with self._slot.storing():
@@ -107,6 +111,13 @@ class Steering:
         finally:
             for one in taken:
                 self._services.table.finish(one, one.ends_as("steered", self._into))
+
+    def release(self) -> None:
+        """Take back what was offered: the turn is about to look anew, or has ended."""
+        for one, _ in self._offered:
+            if one.state == "offered":  # and not dropped meanwhile
+                one.move("take_back")
+        self._offered = []
 
     def heard(self) -> tuple[tuple[str, str], ...]:
         """Author and text of each that has entered, once."""
@@ -118,7 +129,7 @@ class Steering:
         return f"it has entered {self._run.id}"
 
     def _text(self, one: Run) -> str:
-        return self._admitted.get(one.id, one.text)
+        return self._admitted.get(one.id, one.input.text)
 
     async def _store(self, taken: tuple[Run, ...]) -> None:
         rows = tuple(self._turn.rows[-2:])  # an answer that was to be the last is not journalled
@@ -173,7 +184,7 @@ class Hearing:
             self._turn.inject(
                 *map(child_notice, unreported_children(self._turn.rows, self._earlier))
             )
-        family = self._run.family
+        family = self._run.lineage.children
         if family is not None and family.has_news:
             self._turn.inject(*(child_notice(ended(child)) for child in family.take()))
 
@@ -182,7 +193,7 @@ class Hearing:
 
         A text that steers the run ends the waiting too.
         """
-        family = self._run.family
+        family = self._run.lineage.children
         if family is None or not self._turn.may_wait(response):
             return
         if family.alive:
@@ -192,7 +203,7 @@ class Hearing:
             self._publisher.partial = ""
         self.take()
 
-    async def _settled(self, family: Family, steering: Steering) -> None:
+    async def _settled(self, family: ChildSet, steering: Steering) -> None:
         while True:
             await family.settled(self._is_steered)
             if not self._is_steered() or family.has_news:
@@ -206,12 +217,12 @@ class Hearing:
 
     async def end(self) -> None:
         """End all that are alive, and wait. Shield it."""
-        if self._run.family is not None:
-            await self._run.family.end(WHY)
+        if self._run.lineage.children is not None:
+            await self._run.lineage.children.end(WHY)
 
     def conclude(self) -> None:
         """Let the last row tell of those whose end the model has not been shown."""
-        family, rows = self._run.family, self._turn.rows
+        family, rows = self._run.lineage.children, self._turn.rows
         if family is None and not self._earlier:
             return
         beside = family.members.values() if family is not None else ()

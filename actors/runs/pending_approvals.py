@@ -170,8 +170,12 @@ class PendingApprovals:
 
         Blocks overlap when several calls wait: a clock stands still until the last one has ended.
         """
-        callers = [self.call_scopes[run.caller] for run in runs if run.caller in self.call_scopes]
-        clocks = [*((run.scope, run.budget) for run in runs), *((one, None) for one in callers)]
+        callers = [run.lineage.caller for run in runs]
+        waiting = [self.call_scopes[one] for one in callers if one in self.call_scopes]
+        clocks = [
+            *((run.scope, run.lineage.budget) for run in runs),
+            *((one, None) for one in waiting),
+        ]
         for scope, _ in clocks:
             count, since, deadline = self._paused.get(
                 scope, (0, trio.current_time(), scope.deadline)

@@ -65,13 +65,13 @@ class RunEvents:
         log = self.log.error if grave else self.log.warning
         log(message, source=source, run=run.id, session=run.session)
         await self.emit(run, events.Warned(source, message))
-        base = (run.id, run.session, run.agent.name, run.principal)
+        base = (run.id, run.session, run.agent.name, run.input.principal)
         self.hooks.notify(RunWarning(*base, source, message))
 
     def log_finding(self, run: Run, finding: Finding) -> None:
         """Log a finding of the input guard; never the text itself."""
         log = self.log.info if finding.level == "info" else self.log.warning
-        log(finding.event, run=run.id, user=run.principal.user, patterns=list(finding.names))
+        log(finding.event, run=run.id, user=run.input.principal.user, patterns=list(finding.names))
 
 
 class Outlet(Protocol):

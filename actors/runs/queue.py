@@ -44,9 +44,11 @@ def limit(slot: Slot, rules: QueueConfig, suspended: int) -> int:
 
 def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
     """Whether an input may come in. Raises ``QueueFull``, ``SessionBusy``; nothing is stored."""
-    if any(one.principal.user != run.principal.user for one in (*slot.running, *slot.queue)):
+    if any(
+        one.input.principal.user != run.input.principal.user for one in (*slot.running, *slot.queue)
+    ):
         return  # it is told nothing of another's session: the store does not know it there
-    if run.mode == "reject" and busy:
+    if run.placement.mode == "reject" and busy:
         raise SessionBusy(
             f"session {run.session!r} is at work, and its inputs are refused meanwhile: "
             "try again when it has answered, or choose another queue mode"
@@ -62,15 +64,17 @@ def check(slot: Slot, run: Run, rules: QueueConfig, *, busy: bool) -> None:
 def arrive(slot: Slot, run: Run, rules: QueueConfig, most: int, now: float) -> Way:
     """Queue an input that is on disk, or let it enter a run; ``most``: that may go on at once."""
     shared = False
-    if run.pause and run.steers is None:
-        run.burst = queueing.held_with(slot.queue, run, now, run.pause)
-        shared = run.burst.began < now or any(one.burst is run.burst for one in slot.queue)
+    if run.placement.pause and run.placement.steers is None:
+        run.placement.burst = queueing.held_with(slot.queue, run, now, run.placement.pause)
+        shared = run.placement.burst.began < now or any(
+            one.placement.burst is run.placement.burst for one in slot.queue
+        )
     slot.queue.append(run)
     if over := queueing.surplus(slot.queue, rules):
         _drop(slot, over, f"the queue was full: {rules.capacity} inputs wait already")
         if run in over:
             return "drop"
-    if run.burst is not None and queueing.is_held(run, now):
+    if run.placement.burst is not None and queueing.is_held(run, now):
         return "join" if shared else "wait"
     return _place(slot, run, most)
 
@@ -84,20 +88,25 @@ def ripen(slot: Slot, held: Iterable[Run], most: int, now: float) -> None:
 
 def drop_strays(slot: Slot, live: Container[str | None]) -> None:
     """Drop what was only to enter a run which is not ``live`` any more."""
-    lost = [run for run in slot.queue if run.only_enters and run.steers not in live]
+    lost = [
+        run for run in slot.queue if run.placement.only_enters and run.placement.steers not in live
+    ]
     if lost:
         _drop(slot, lost, TOO_LATE)
 
 
 def take(slot: Slot, most: int, now: float) -> tuple[Run, ...]:
     """Take out of the queue what starts next, to be answered as one."""
-    queue = [run for run in slot.queue if not run.only_enters]
+    queue = [run for run in slot.queue if not run.placement.only_enters]
     batch = queueing.next_batch(queue, slot.running, most, now)
     for run in batch:
         slot.queue.remove(run)
     if len(batch) > 1:
-        batch[0].text = queueing.joined_text(run.text for run in batch)
-        batch[0].joined = tuple(run.id for run in batch[1:])
+        first = batch[0]
+        first.input = attrs.evolve(
+            first.input, text=queueing.joined_text(run.input.text for run in batch)
+        )
+        first.placement.joined = tuple(run.id for run in batch[1:])
     return batch
 
 
@@ -112,8 +121,8 @@ def told(slot: Slot, run: Run, way: Way, live: Container[str | None]) -> Ack:
     if way == "drop":
         return Ack(run.id, "dropped")
     if run not in slot.queue:
-        return Ack(run.id, "accepted" if run.state == "running" else "collected")
-    waiting = [one for one in slot.queue if one.steers not in live]
+        return Ack(run.id, "accepted" if run.is_running else "collected")
+    waiting = [one for one in slot.queue if one.placement.steers not in live]
     if run not in waiting:
         return Ack(run.id, "steered")
     position = waiting.index(run) + 1
@@ -121,15 +130,16 @@ def told(slot: Slot, run: Run, way: Way, live: Container[str | None]) -> Ack:
 
 
 def _place(slot: Slot, run: Run, most: int) -> Way:
-    run.placed = True
-    if run.steers is not None:
+    run.placement.placed = True
+    if run.placement.steers is not None:
         return "enter"
     placed = queueing.place(run, slot.queue, slot.running, most)
     if placed.into is not None:
-        run.steers = placed.into.id
-        run.deps = placed.into.deps if run.deps is None else run.deps
+        run.placement.steers = placed.into.id
+        if run.input.deps is None:
+            run.input = attrs.evolve(run.input, deps=placed.into.input.deps)
     for one in placed.frees:
-        one.steers = None
+        one.placement.steers = None
     if placed.drops:
         _drop(slot, placed.drops, SUPERSEDED)
     for one in placed.ends:
@@ -140,7 +150,7 @@ def _place(slot: Slot, run: Run, most: int) -> Way:
 def _drop(slot: Slot, runs: Iterable[Run], reason: str) -> None:
     for run in runs:
         slot.queue.remove(run)
-        run.cancel(reason)
+        run.drop(reason)
         slot.dropped.append(run)
 
 
@@ -193,7 +203,7 @@ class Slot:
 
     def steering(self, run_id: str) -> list[Run]:
         """The inputs that are to enter this run, in their order."""
-        return [run for run in self.queue if run.steers == run_id]
+        return [run for run in self.queue if run.placement.steers == run_id]
 
     @property
     def active(self) -> Run | None:
@@ -211,7 +221,10 @@ class Slot:
         for waiting in (self.dropped, self.starting, self.queue):
             waiting.clear()
         for run in runs:
-            run.cancel(reason)
+            if run.is_running:
+                run.cancel(reason)
+            else:
+                run.drop(reason)
         return runs
 
     @property

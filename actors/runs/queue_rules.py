@@ -35,15 +35,35 @@ class Burst:
         self.until = max(self.until, min(now + pause, self.began + LONGEST * pause))
 
 
-class Input(Protocol):
-    """What the rules see of an input, or of the run that has come of it.
+@attrs.define(eq=False)
+class Placement:
+    """Where an input stands in its session.
 
     Attributes:
-        burst: what it is held with; None: it is not held.
-        steers: the id of the run that it is to enter.
-        kin: only inputs that are equal in it can be answered as one.
-        talk: only what is equal in it to a run can enter that.
-        ending: it has been asked to end.
+        mode: what becomes of it if the session is at work.
+        steers: the id of the run that it is to enter; None: it is to be a run of its own.
+        only_enters: it never becomes a run: if it comes too late, its sender is told.
+        pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
+        placed: it is not held any more, and was looked at since.
+        joined: the runs of inputs that it answers too.
+    """
+
+    mode: QueueMode = "followup"
+    steers: str | None = None
+    only_enters: bool = False
+    pause: float = 0.0
+    burst: Burst | None = None
+    placed: bool = False
+    joined: tuple[str, ...] = ()
+
+
+class Queued(Protocol):
+    """An input as the rules see it, or the run that it has become.
+
+    Attributes:
+        merge_key: only inputs that are equal in it can be answered as one.
+        conversation_key: only an input that is equal in it to a run can enter that.
+        is_stopping: it has been asked to end.
     """
 
     @property
@@ -51,20 +71,16 @@ class Input(Protocol):
     @property
     def author(self) -> str: ...
     @property
-    def mode(self) -> QueueMode: ...
+    def placement(self) -> Placement: ...
     @property
-    def burst(self) -> Burst | None: ...
+    def merge_key(self) -> object: ...
     @property
-    def steers(self) -> str | None: ...
+    def conversation_key(self) -> object: ...
     @property
-    def kin(self) -> object: ...
-    @property
-    def talk(self) -> object: ...
-    @property
-    def ending(self) -> bool: ...
+    def is_stopping(self) -> bool: ...
 
 
-In = TypeVar("In", bound=Input)
+In = TypeVar("In", bound=Queued)
 
 
 @attrs.frozen
@@ -95,7 +111,7 @@ def allowed(most: int, tokens: int | None, window: int, throttle: float) -> int:
 def held_with(queue: Iterable[In], new: In, now: float, pause: float) -> Burst:
     """The burst of a new input: that of its sender that is still held, or its own."""
     for one in queue:
-        burst = one.burst
+        burst = one.placement.burst
         if burst is not None and burst.until > now and _alike(one, new):
             burst.grow(now, pause)
             return burst
@@ -107,11 +123,13 @@ def place(new: In, queue: Sequence[In], running: Sequence[In], limit: int) -> Pl
     if not running and len(queue) == 1:
         return Placed("wait")
     others = [one for one in queue if one is not new and not _one_burst(one, new)]
-    if new.mode == "steer" and (target := entered(new, running, limit)) is not None:
+    if new.placement.mode == "steer" and (target := entered(new, running, limit)) is not None:
         return Placed("enter", target)
-    if new.mode == "interrupt":
+    if new.placement.mode == "interrupt":
         return _interrupting(new, others, running)
-    joins = new.mode == "collect" and (running or any(_joined(new, one, limit) for one in others))
+    joins = new.placement.mode == "collect" and (
+        running or any(_joined(new, one, limit) for one in others)
+    )
     return Placed("join" if joins else "wait")
 
 
@@ -119,7 +137,9 @@ def _interrupting(new: In, others: Sequence[In], running: Sequence[In]) -> Place
     ends = tuple(one for one in running if one.author == new.author)
     ending = {one.id for one in ends}
     drops = tuple(one for one in others if one.author == new.author)
-    frees = tuple(one for one in others if one.author != new.author and one.steers in ending)
+    frees = tuple(
+        one for one in others if one.author != new.author and one.placement.steers in ending
+    )
     return Placed("wait", ends=ends, drops=drops, frees=frees)
 
 
@@ -128,7 +148,11 @@ def entered(new: In, running: Sequence[In], limit: int) -> In | None:
 
     None: it is to be a run of its own.
     """
-    going_on = [one for one in running if not one.ending and one.talk == new.talk]
+    going_on = [
+        one
+        for one in running
+        if not one.is_stopping and one.conversation_key == new.conversation_key
+    ]
     own = [one for one in going_on if one.author == new.author]
     if own:
         return own[-1]
@@ -153,7 +177,7 @@ def next_batch(
     if not running and len(queue) == 1:
         return () if is_held(queue[0], now) else (queue[0],)
     at_work = {one.id for one in running}
-    waiting = [one for one in queue if one.steers not in at_work]
+    waiting = [one for one in queue if one.placement.steers not in at_work]
     passed_over = {one.author for one in running}  # whose later inputs must not come first
     batch: list[In] = []
     for one in waiting:
@@ -165,13 +189,16 @@ def next_batch(
     return tuple(batch)
 
 
-def is_held(one: Input, now: float) -> bool:
-    return one.burst is not None and one.burst.until > now
+def is_held(one: Queued, now: float) -> bool:
+    return one.placement.burst is not None and one.placement.burst.until > now
 
 
-def wakes(queue: Iterable[Input], now: float) -> float:
+def wakes(queue: Iterable[Queued], now: float) -> float:
     """When the next of them is not held any more; infinity when none is."""
-    return min((one.burst.until for one in queue if one.burst and is_held(one, now)), default=inf)
+    return min(
+        (one.placement.burst.until for one in queue if one.placement.burst and is_held(one, now)),
+        default=inf,
+    )
 
 
 def joined_text(texts: Iterable[str]) -> str:
@@ -181,13 +208,19 @@ def joined_text(texts: Iterable[str]) -> str:
 
 def _joined(one: In, other: In, limit: int) -> bool:
     """Whether both are collected: what one sender said, or if only one run may go on, what all."""
-    both = one.mode == other.mode == "collect" and one.kin == other.kin
+    both = (
+        one.placement.mode == other.placement.mode == "collect" and one.merge_key == other.merge_key
+    )
     return both and (limit == 1 or one.author == other.author)
 
 
 def _one_burst(one: In, other: In) -> bool:
-    return one.burst is not None and one.burst is other.burst
+    return one.placement.burst is not None and one.placement.burst is other.placement.burst
 
 
 def _alike(one: In, other: In) -> bool:
-    return (one.author, one.mode, one.kin) == (other.author, other.mode, other.kin)
+    return (one.author, one.placement.mode, one.merge_key) == (
+        other.author,
+        other.placement.mode,
+        other.merge_key,
+    )

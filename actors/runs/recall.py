@@ -90,7 +90,7 @@ async def recall_of_turn(services: Services, run: Run) -> str:
         return ""
 
     async def read() -> str:
-        return extra_context(await memory.read(run.text, run.session, LIMIT))
+        return extra_context(await memory.read(run.input.text, run.session, LIMIT))
 
     return await _guarded(services, run, "read", read) or ""
 

@@ -32,7 +32,7 @@ def suspended_state(
         rows=tuple(turn.rows),
         step=step,
         last=step + len(row.calls),
-        role=run.principal.role,
+        role=run.input.principal.role,
         limits=run.limits,
         turn=turn.state_of_calls(),
         elapsed=trio.current_time() - turn.budget.started,
@@ -42,16 +42,16 @@ def suspended_state(
         errors=trace.errors,
         next_agent=run.next_agent.name if run.next_agent is not None else "",
         found=tuple(sorted(run.found)),
-        extra=run.extra,
-        lineage=run.lineage,
+        extra=run.input.extra,
+        lineage=run.lineage.ancestors,
     )
 
 
 def fresh_budget(run: Run) -> Budget:
     """The budget of a run that starts now; a resumed run has spent what it had spent."""
     budget = Budget(run.limits, started=trio.current_time())
-    if run.resumption is not None:
-        left = run.resumption.suspended
+    if run.carried.resumption is not None:
+        left = run.carried.resumption.suspended
         budget.started -= left.elapsed
         budget.turns, budget.tool_calls = left.turn.turns, left.turn.tool_calls
         budget.usage, budget.usd = left.turn.spent, left.turn.usd

@@ -1,7 +1,8 @@
 """One run of a host, as plain data that a stop can reach while everything is stuck.
 
-It is touched by one Trio thread only, and no method awaits. Invariants: ``state`` moves left to
-right only; ``ended`` is set exactly once, with a result; of many that stop a run one is the first.
+It is touched by one Trio thread only, and no method awaits. Invariants: the state changes as
+:mod:`~motet.actors.runs.lifecycle` allows; ``ended`` is set exactly once, with a result; of many
+stops of a run one is the first.
 """
 
 from __future__ import annotations
@@ -9,40 +10,42 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
 from motet.actors.agents.spec import AnyAgent
+from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs.budget import Budget
+from motet.actors.runs.lifecycle import (
+    NEVER_STARTS,
+    RUNNING,
+    LifeEvent,
+    RunState,
+    is_over,
+    next_state,
+)
+from motet.actors.runs.queue_rules import Placement
 from motet.protocols import events
+from motet.protocols.approvals import Resumption
 from motet.protocols.events import AnyEvent
 from motet.protocols.limits import Limits
 from motet.protocols.policy import Subject
-from motet.protocols.queueing import QueueMode
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import Principal, RunStatus
 from motet.runtime.outside import fresh_hex
 
-if TYPE_CHECKING:
-    from motet.actors.agents.toolkit import Toolkit
-    from motet.actors.runs.queue_rules import Burst
-    from motet.protocols.approvals import Resumption
+StartSoon: TypeAlias = Callable[..., None]
+Work: TypeAlias = Callable[[], Awaitable[Any]]
 
-
-# Inputs that were sent and are no runs yet: a stop that came after them covers them all the same.
-#
-# Between the moment in which somebody says something and the one in which the run table knows of
-# it, agents and sessions are looked up, and on a connection other messages may be before it.
-# Touched by one Trio thread only; nothing here awaits. Invariants: an arrival that was stopped
-# never becomes a run that starts; one that nobody holds any more is none.
+# Inputs before the run table
 
 
 @attrs.define(eq=False)
-class Arrival:
-    """One of them, from when it was sent until the run ``run_id`` is in the run table.
+class PendingInput:
+    """An input from when it was sent until the run ``run_id`` is in the run table.
 
     Attributes:
         session: empty until it is known.
@@ -57,35 +60,36 @@ class Arrival:
     stopped: str = ""
 
 
-class Arrivals:
-    """All of one host, in the order in which they came."""
+class PendingInputs:
+    """The inputs that were sent and are no runs yet, oldest first: a later stop covers them too.
+
+    Agents and sessions are looked up before an input is in the run table, and on a connection
+    other messages may come before it. Invariants: a pending input that was stopped never becomes a
+    run that starts; one that is no longer referenced is gone.
+    """
 
     def __init__(self) -> None:
-        self._open: WeakValueDictionary[str, Arrival] = WeakValueDictionary()
+        self._open: WeakValueDictionary[str, PendingInput] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def expect(self, session: str, principal: Principal, sender: str = "") -> Arrival:
-        """Note that something was said, for as long as the note is held."""
-        arrival = Arrival(session, principal, sender)
-        self._open[arrival.run_id] = arrival
-        return arrival
+    def expect(self, session: str, principal: Principal, sender: str = "") -> PendingInput:
+        """Note that an input was sent, for as long as the note is referenced."""
+        pending = PendingInput(session, principal, sender)
+        self._open[pending.run_id] = pending
+        return pending
 
-    def leave(self, arrival: Arrival) -> None:
-        """It is in the run table, or will never be."""
-        self._open.pop(arrival.run_id, None)
+    def remove(self, pending: PendingInput) -> None:
+        """The input is in the run table, or will never be."""
+        self._open.pop(pending.run_id, None)
 
-    def find(self, meant: Callable[[Arrival], bool]) -> list[Arrival]:
-        """Those that are meant, the newest last."""
+    def find(self, meant: Callable[[PendingInput], bool]) -> list[PendingInput]:
+        """The inputs that ``meant`` accepts, the newest last."""
         return [one for one in self._open.values() if meant(one)]
 
 
-# When a run was last heard of, and what it waits on: read from its own events. Pure.
-#
-# Laws: every event is progress, but for the word of a stall, which nobody notes; a stall is told
-# once until there is progress again; who waits for a person is not stalled.
-
+# Progress
 
 _PHASES = {
     "waiting_model": "the model",
@@ -97,29 +101,32 @@ _PHASES = {
 
 @attrs.define(eq=False)
 class Progress:
-    """Of one run.
+    """When a run was last heard of, and what it waits on, read from its own events.
+
+    Laws: every event is progress, but for the warning of a stall, which nobody notes; a stall is
+    announced once until there is progress again; a run that waits for a person is not stalled.
 
     Attributes:
-        at: when it was heard of last, by trio's clock; None: not yet.
+        at: time of the last event, by trio's clock; None: not yet.
         doing: its phase, as it has said.
         calls: names of the tools that have not ended, by call.
-        people: approvals that somebody has to give.
-        told: that it is stalled.
+        approvals: that people have to give.
+        announced: whether its stall was announced.
     """
 
     at: float | None = None
     doing: str = ""
     calls: dict[str, str] = attrs.field(factory=dict[str, str])
-    people: set[str] = attrs.field(factory=set[str])
-    told: bool = False
+    approvals: set[str] = attrs.field(factory=set[str])
+    announced: bool = False
 
-    def heard(self, now: float) -> None:
-        """A sign of it, or of what works for it."""
-        self.at, self.told = now, False
+    def touch(self, now: float) -> None:
+        """There was an event of it, or of a run that works for it."""
+        self.at, self.announced = now, False
 
     def note(self, event: AnyEvent, now: float) -> None:
-        """Something was heard of it."""
-        self.at, self.told = now, False
+        """There was an event of it."""
+        self.at, self.announced = now, False
         match event:
             case events.TextDelta() | events.ThinkingDelta():
                 pass
@@ -130,16 +137,15 @@ class Progress:
             case events.ToolResult(id=call):
                 self.calls.pop(call, None)
             case events.ApprovalRequested(id=approval):
-                self.people.add(approval)
+                self.approvals.add(approval)
             case events.ApprovalResolved(id=approval):
-                self.people.discard(approval)
+                self.approvals.discard(approval)
             case _:
                 pass
-        self.at, self.told = now, False
 
     def stalled(self, now: float, limit: float) -> float | None:
-        """Seconds for which nothing was heard, if they are too many and nobody was told."""
-        if self.at is None or self.told or self.people or now - self.at < limit:
+        """Seconds without an event, if they are too many and were not announced."""
+        if self.at is None or self.announced or self.approvals or now - self.at < limit:
             return None
         return now - self.at
 
@@ -153,9 +159,84 @@ class Progress:
         return f"the clean-up of {what}, since it was stopped" if stopping else what
 
 
+# The run
+
 CLOSING = "the host is closing"
 SHUTDOWN = "the host is shutting down"
 """The same when the next host can go on with it."""
+
+
+@attrs.frozen(eq=False)
+class Input:
+    """What was said to an agent, by whom, and how it came in. Replaced as a whole, if at all.
+
+    Attributes:
+        key: the idempotency key; ``method``: the API method the input came through. A key is
+            scoped to (principal, method).
+        sender: the author, among those who share the session; empty: the principal's user.
+        deps: given by the program, for tools.
+        extra: what the system prompt says beside the agent's instructions.
+    """
+
+    id: str
+    session: str
+    principal: Principal
+    text: str
+    deps: object = None
+    key: str | None = None
+    sender: str = ""
+    method: str = "chat.send"
+    extra: str = ""
+
+    @property
+    def author(self) -> str:
+        return self.sender or self.principal.user
+
+
+@attrs.define(eq=False)
+class Lineage:
+    """The runs above and below a run.
+
+    Attributes:
+        caller: the run that this one is a child of, and the call that asked for it.
+        in_background: its caller goes on while it works, and is told of its end.
+        child_limit: how many children of its caller work at once; it waits for a place.
+        children: that work beside it; None until there is one.
+        ancestors: on whose behalf it works, outermost first: it may call no tool that policy
+            denies one of them. A child has its parent's ``subjects``.
+        budget: what it may spend; None until it starts, if it is nobody's child.
+        start_soon: starts a task of its session's actor.
+    """
+
+    caller: tuple[str, str] | None = None
+    in_background: bool = False
+    child_limit: trio.CapacityLimiter | None = None
+    children: ChildSet | None = None
+    ancestors: tuple[Subject, ...] = ()
+    budget: Budget | None = None
+    start_soon: StartSoon | None = None
+
+
+@attrs.define(eq=False)
+class Carried:
+    """What a run carries from host to host, or over a wait for a person.
+
+    Attributes:
+        durable: nobody waits for it here, so that another host may go on with it.
+        resumption: where it was left, if it was suspended, or if its host has ended.
+        start_published: whether the last host announced its start; None: this host is the first.
+        has_approval: it has a stored approval.
+        approval_missed: an approval was answered after its call was suspended.
+    """
+
+    durable: bool = False
+    resumption: Resumption | None = None
+    start_published: bool | None = None
+    has_approval: bool = False
+    approval_missed: bool = False
+
+
+_constant = attrs.setters.frozen
 
 
 @attrs.define(eq=False)
@@ -163,152 +244,156 @@ class Run:
     """One run, from the moment its input arrived.
 
     Attributes:
-        workspace: what its tools see; None until it has been prepared.
-        caller: the run that this one is a child of, and the call that asked for it.
-        steers: the run that its input is to enter; None: it is to be a run of its own.
-        only_enters: it never becomes one: when it comes too late, whoever sent it sees to it.
-        sender: who said it, among those who share the session; empty: the principal's user.
-        mode: what becomes of it if the session is at work.
-        pause: seconds for which it is held, in case its sender types on; ``burst``: with what.
-        method: by which its input came; with the principal, it says whose its key is.
-        placed: it is not held any more, and was looked at since.
-        joined: the runs of inputs that it answers too.
-        beside: its caller goes on while it works, and is told of its end.
-        among: the places of its caller's children that work at once; it waits for one.
-        family: the children that work beside it; None until there is one.
-        next_agent: to which its agent has handed the conversation, from the next request on.
-        start_soon: starts a task of its session's actor.
-        lineage: on whose behalf it works, outermost first: it may call no tool that policy denies
-            one of them. A child has its parent's ``subjects``.
-        budget: what it may spend; None until it starts, if it is nobody's child.
-        found: tools of MCP servers that it has looked for and found.
-        generation: higher than that of every run admitted before it.
-        extra: what its system prompt says beside its agent's instructions.
-        durable: it is nobody's, so that another host may go on with it.
-        resumption: where it was left, if it was suspended, or if its host has ended.
-        heard: whether its start was told; None: its host is the first one.
-        asked: an approval of it is on record; ``missed``: one was answered when its call had left.
+        input: what it answers; ``pending``: the note of it before it was registered.
+        agent, limits: those in force; a hand-over changes the agent.
+        state: see :mod:`~motet.actors.runs.lifecycle`.
         stop_reason: why it is to end, in the words of the first who asked; empty until then.
-        by_user: whether a person asked for it, and not the end of who waits, or of the host.
-        arrival: its input before it was admitted.
-        toolkit: what it works with; None: whatever its host has.
+        by_user: a person asked for it, and not the end of its caller or of the host.
+        soft_stop: it ends before its next model request.
+        toolkit: its own; None: the current one of its host.
         model: that was chosen for its session; empty: its agent's own.
+        workspace: of its tools; None until it has been prepared.
+        next_agent: to which its agent has handed the conversation, from the next request on.
+        found: tools of MCP servers that it has looked for and found.
+        admission: higher than that of every run admitted before it.
     """
 
-    id: str
-    session: str
+    input: Input = attrs.field(repr=False)
     agent: AnyAgent
-    principal: Principal
-    text: str
     limits: Limits
-    deps: object = None
-    key: str | None = None
-    workspace: Path | None = None
-    caller: tuple[str, str] | None = None
-    steers: str | None = None
-    only_enters: bool = False
-    sender: str = ""
-    mode: QueueMode = "followup"
-    pause: float = 0.0
-    method: str = "chat.send"
-    burst: Burst | None = attrs.field(default=None, repr=False)
-    placed: bool = False
-    joined: tuple[str, ...] = ()
-    beside: bool = False
-    among: trio.CapacityLimiter | None = attrs.field(default=None, repr=False)
-    family: Family | None = attrs.field(default=None, repr=False)
-    next_agent: AnyAgent | None = None
-    start_soon: StartSoon | None = attrs.field(default=None, repr=False)
-    lineage: tuple[Subject, ...] = attrs.field(default=(), repr=False)
-    budget: Budget | None = attrs.field(default=None, repr=False)
-    found: set[str] = attrs.field(factory=set[str], repr=False)
-    durable: bool = False
-    resumption: Resumption | None = attrs.field(default=None, repr=False)
-    heard: bool | None = None
-    asked: bool = False
-    missed: bool = False
-    arrival: Arrival | None = attrs.field(default=None, repr=False)
-    progress: Progress = attrs.field(factory=Progress, repr=False)
     toolkit: Toolkit | None = attrs.field(default=None, repr=False)
-    model: str = ""
-    generation: int = 0
-    state: Literal["arriving", "queued", "running", "ended"] = "arriving"
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
-    extra: str = ""
+    pending: PendingInput | None = attrs.field(default=None, repr=False, on_setattr=_constant)
+    # Of the input; here too, since they never change and are read everywhere.
+    id: str = attrs.field(
+        default=attrs.Factory(lambda self: self.input.id, takes_self=True),
+        init=False,
+        on_setattr=_constant,
+    )
+    session: str = attrs.field(
+        default=attrs.Factory(lambda self: self.input.session, takes_self=True),
+        init=False,
+        on_setattr=_constant,
+    )
+    placement: Placement = attrs.field(factory=Placement, repr=False, on_setattr=_constant)
+    lineage: Lineage = attrs.field(factory=Lineage, repr=False, on_setattr=_constant)
+    carried: Carried = attrs.field(factory=Carried, repr=False, on_setattr=_constant)
+    progress: Progress = attrs.field(factory=Progress, repr=False, on_setattr=_constant)
+    found: set[str] = attrs.field(factory=set[str], repr=False, on_setattr=_constant)
+    scope: trio.CancelScope = attrs.field(
+        factory=trio.CancelScope, repr=False, on_setattr=_constant
+    )
+    ended: trio.Event = attrs.field(factory=trio.Event, repr=False, on_setattr=_constant)
+    state: RunState = "new"
     stop_reason: str = ""
     by_user: bool = False
     soft_stop: bool = False
     result: RunResult[Any] | None = attrs.field(default=None, repr=False)
-    ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
+    model: str = ""
+    workspace: Path | None = None
+    next_agent: AnyAgent | None = None
+    admission: int = 0
 
     @cached_property
-    def places(self) -> trio.CapacityLimiter:
+    def child_limiter(self) -> trio.CapacityLimiter:
         """For children that work at once."""
         return trio.CapacityLimiter(self.limits.parallel_children)
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
-        """Whom policy is asked about when it calls a tool: its lineage and itself."""
-        who = self.principal
-        return (*self.lineage, Subject(self.agent.name, who.user, who.role, self.session))
+        """Whom policy is asked about when it calls a tool: its ancestors and itself."""
+        who = self.input.principal
+        return (
+            *self.lineage.ancestors,
+            Subject(self.agent.name, who.user, who.role, self.session),
+        )
 
     @property
     def model_name(self) -> str:
-        """Of the model that it asks."""
+        """The model that it asks."""
         return self.model or self.agent.model_name
 
     @property
     def author(self) -> str:
-        return self.sender or self.principal.user
+        return self.input.author
 
     @property
-    def talk(self) -> object:
-        """What a text must have in common with it to enter it."""
-        return self.agent.name, self.principal.user
+    def conversation_key(self) -> object:
+        """A text may enter the run if this is equal for both."""
+        return self.agent.name, self.input.principal.user
 
     @property
-    def kin(self) -> object:
-        """What inputs must have in common to be answered as one."""
-        return self.talk, self.principal.role, self.limits, id(self.deps), self.extra, self.caller
+    def merge_key(self) -> object:
+        """Inputs can be answered as one if this is equal for all."""
+        one = self.input
+        return (
+            self.conversation_key,
+            one.principal.role,
+            self.limits,
+            id(one.deps),
+            one.extra,
+            self.lineage.caller,
+        )
 
     @property
-    def ending(self) -> bool:
-        return bool(self.stop_reason)
+    def is_running(self) -> bool:
+        return self.state in RUNNING
 
     @property
-    def is_for_the_next(self) -> bool:
-        """Whether it is cut off so that the next host goes on with it.
-
-        One that was left before is left again, by a host that was only opened for a moment.
-        """
-        left = self.stop_reason == CLOSING and self.heard is not None
-        cut_off = left or self.stop_reason == SHUTDOWN
-        durable = self.durable or self.key is not None
-        return cut_off and durable and not self.by_user and self.caller is None
-
-    def cancel(self, reason: str, *, by_user: bool = False) -> bool:
-        """Ask the run to end now; whether nobody had before.
-
-        It has ended when ``ended`` is set, not before.
-        """
-        if self.state == "ended":
-            return False
-        first = not self.stop_reason
-        if first:
-            self.stop_reason, self.by_user = reason, by_user
-        self.scope.cancel()
-        return first
+    def is_stopping(self) -> bool:
+        """Whether it works and was asked to end."""
+        return self.state == "stopping"
 
     @property
     def never_starts(self) -> bool:
         """Whether a stop came first."""
         if self.result is not None:
             return self.result.status == "dropped"
-        return bool(self.stop_reason) and self.state in ("arriving", "queued")
+        return self.state in NEVER_STARTS
+
+    @property
+    def is_part(self) -> bool:
+        """Before it starts: whether its caller, or a round of a room, pays for it."""
+        return self.lineage.budget is not None
+
+    @property
+    def is_for_next_host(self) -> bool:
+        """Whether it is cut off so that the next host goes on with it.
+
+        A run that an earlier host has left is left again by a host that is only opened shortly.
+        """
+        carried = self.carried
+        left = self.stop_reason == CLOSING and carried.start_published is not None
+        cut_off = left or self.stop_reason == SHUTDOWN
+        durable = carried.durable or self.input.key is not None
+        return cut_off and durable and not self.by_user and self.lineage.caller is None
+
+    def move(self, event: LifeEvent) -> None:
+        """Change the state. Raises ``LifecycleError``."""
+        self.state = next_state(self.state, event, self.id)
+
+    def cancel(self, reason: str, *, by_user: bool = False) -> bool:
+        """Ask the run to end now; whether nobody had before.
+
+        It has ended when ``ended`` is set, not before.
+        """
+        if is_over(self.state):
+            return False
+        first = not self.stop_reason
+        if first:
+            self.stop_reason, self.by_user = reason, by_user
+        self.move("stop")
+        self.scope.cancel()
+        return first
+
+    def drop(self, reason: str, *, by_user: bool = False) -> None:
+        """It was taken out of its queue and will not be answered."""
+        self.cancel(reason, by_user=by_user)
+        self.move("drop")
 
     def end(self, result: RunResult[Any]) -> None:
-        if self.state != "ended":
-            self.state = "ended"
+        """Set its result; the first one counts."""
+        if not is_over(self.state):
+            self.move("suspend" if result.status == "waiting" else "end")
             self.result = result
             self.ended.set()
 
@@ -323,15 +408,7 @@ class Run:
         )
 
 
-# The children that work beside a run: who is alive, and whose end it has not been told of.
-#
-# Invariants: a child's end is taken once, and in the order in which children end; who waits is
-# woken by every end; after :meth:`Family.end` none of them is alive, nor anything that they
-# started (G1). Touched by one Trio thread only.
-
-
-StartSoon: TypeAlias = Callable[..., None]
-Work: TypeAlias = Callable[[], Awaitable[Any]]
+# Children
 
 TOGETHER = 1.0
 """Seconds for which an end waits for others, so that the caller's model is told of all at once."""
@@ -339,7 +416,7 @@ TOGETHER = 1.0
 
 @attrs.define(eq=False)
 class Child:
-    """One of them.
+    """A child that works beside its caller.
 
     Attributes:
         label: what its caller calls the work.
@@ -357,8 +434,12 @@ class Child:
 
 
 @attrs.define(eq=False)
-class Family:
-    """The children of one run that it does not wait for, in the order in which they began."""
+class ChildSet:
+    """The children that work beside a run, in the order in which they began.
+
+    Invariants: a child's end is taken once, and in the order in which children end; who waits is
+    woken by every end; after :meth:`end` none of them is alive, nor anything they started (G1).
+    """
 
     members: dict[str, Child] = attrs.field(factory=dict[str, Child])
     _ended: list[Child] = attrs.field(factory=list[Child])

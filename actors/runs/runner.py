@@ -64,18 +64,18 @@ class TurnRunner:
         self.hooks = RunHooks(run, services.hooks)
         self.turn = Turn(
             run.limits,
-            budget=run.budget or fresh_budget(run),
+            budget=run.lineage.budget or fresh_budget(run),
             loops=LoopDetector(self.toolkit.catalog.kinds(run.agent.name)),
         )
         self.trace = services.tracer.begin(
             run.id,
             session=run.session,
             agent=run.agent.name,
-            user=run.principal.user,
-            text=run.text,
-            caller=run.caller,
+            user=run.input.principal.user,
+            text=run.input.text,
+            caller=run.lineage.caller,
         )
-        run.budget = self.turn.budget
+        run.lineage.budget = self.turn.budget
         self.publisher = RunPublisher(run, services.events)
         self.output = RunOutput(run, services, self.turn)
         self.thinker = Thinker(run, services, self.hooks, self.turn, self.publisher, self.output)
@@ -87,12 +87,12 @@ class TurnRunner:
         self.batch: ToolStep | None = None
         self._next: Decision | None = None
         self._ended_beside = 0
-        if (left := run.resumption) is not None:
+        if (left := run.carried.resumption) is not None:
             # Before any await, so that a stop finds the run whole.
             self._next = resume_turn(self.turn, self.publisher, self.trace, left)
             if isinstance(self._next, RunCalls):
                 self.batch = self._new_batch(self._next, left)
-            run.resumption = None
+            run.carried.resumption = None
 
     @property
     def history(self) -> tuple[ChatMessage, ...]:
@@ -115,7 +115,7 @@ class TurnRunner:
 
     async def _end(self, finish: Finish | None) -> RunResult[Any]:
         """End the run in one of three ways: it is suspended, left to the next host, or over."""
-        if self.run.family is not None:
+        if self.run.lineage.children is not None:
             with trio.CancelScope(shield=True):  # without a deadline, as G1 wants it
                 await self.hearing.end()
         finish = finish or self._stop()
@@ -138,6 +138,7 @@ class TurnRunner:
             finish.status, finish.output, error=outcome.failed_as, error_id=outcome.error_id
         )
         result = outcome.result()
+        self.steering.release()
         # From here on nothing waits: who is woken by the end finds the run suspended already.
         self.services.table.finish(self.run, result)
         self.suspension.publish()
@@ -152,7 +153,7 @@ class TurnRunner:
         last = turn.rows[-1] if turn.rows else None
         if isinstance(last, AssistantMessage) and last.note not in ("", "silent"):
             await self.publisher.say("assistant", run.agent.name, last.text)
-        pending = await suspension.pending() if run.asked else ()
+        pending = await suspension.pending() if run.carried.has_approval else ()
         outcome = self._outcome(finish)
         await store(outcome, self.slot, self.services)
         if pending:
@@ -179,9 +180,9 @@ class TurnRunner:
         """The turn under its scope, which a stop cancels, and the wall time if it has one."""
         run = self.run
         with run.scope:
-            if run.among is None:
+            if run.lineage.child_limit is None:
                 return await self._drive()
-            async with run.among:
+            async with run.lineage.child_limit:
                 return await self._drive()
         if not run.stop_reason:  # nobody but the clock has cancelled it
             return self.turn.limit("wall", self.publisher.partial, self._known())
@@ -191,7 +192,7 @@ class TurnRunner:
         """End the turn at once, and say in its last row who or what has ended it."""
         if self.suspension.is_due(self.batch):
             return Finish("waiting")
-        if self.run.is_for_the_next and self.turn.state != "ended":
+        if self.run.is_for_next_host and self.turn.state != "ended":
             return Finish("interrupted", detail=self._why)
         cause = "" if self.run.by_user else self._why
         finish = self.turn.stop(self.publisher.partial, self._known(), cause)
@@ -234,20 +235,20 @@ class TurnRunner:
         run = self.run
         guarded = self.hooks.guard_input
         # Before any await, so that a stop leaves no input without its row.
-        decision = None if guarded else self.turn.begin(run.text)
+        decision = None if guarded else self.turn.begin(run.input.text)
         await self.services.journal.begin(run.id)
-        await self._tell_start(again=bool(run.heard))
+        await self._tell_start(again=bool(run.carried.start_published))
         if decision is None:
             decision = await self._admit()
         else:
-            await self.publisher.say("user", run.principal.user, run.text)
+            await self.publisher.say("user", run.input.principal.user, run.input.text)
             await self._load()
         return decision
 
     async def _tell_start(self, *, again: bool) -> None:
         """``again``: after another host, or after it was suspended."""
         run = self.run
-        if run.heard is False or not again:
+        if run.carried.start_published is False or not again:
             await self.publisher.emit(events.RunStarted(run.agent.name, self.thinker.full_name))
         if again:
             await self.publisher.emit(events.RunResumed(self.publisher.messages))
@@ -259,11 +260,11 @@ class TurnRunner:
         await self._load()
         if self.first:
             await self.hooks.start(resumed=bool(self.history))
-        admitted = await self.hooks.input(run.text)
-        text = admitted if isinstance(admitted, str) else run.text
+        admitted = await self.hooks.input(run.input.text)
+        text = admitted if isinstance(admitted, str) else run.input.text
         decision = self.turn.begin(text)
         await self.services.journal.note(run.id, 0, self.turn.rows[0])
-        await self.publisher.say("user", run.principal.user, text)
+        await self.publisher.say("user", run.input.principal.user, text)
         if isinstance(admitted, str):
             return decision
         return await self._take(await self.output.passed(admitted))
@@ -272,7 +273,7 @@ class TurnRunner:
         """The folder of the tools, and what the prompt tells of the agent's files."""
         run = self.run
         prepared = await self.services.toolkits.current.workspaces.prepare(
-            run.agent.name, run.agent.profile, user=run.principal.user, session=run.session
+            run.agent.name, run.agent.profile, user=run.input.principal.user, session=run.session
         )
         if run.workspace is not None:  # a child in the folder that it has in common with its caller
             prepared = attrs.evolve(prepared, folder=run.workspace)
@@ -336,7 +337,7 @@ class TurnRunner:
         if not isinstance(settled, ModelResponse):
             return await self._entered(settled)
         response = settled
-        if self.run.family is not None:
+        if self.run.lineage.children is not None:
             await self.hearing.before_end(response, self.steering)
         if not response.calls:
             await self.steering.admit()
@@ -384,7 +385,9 @@ class TurnRunner:
     async def _change_agent(self, agent: AnyAgent) -> None:
         """Go on as ``agent``: its model, instructions and tools, and the conversation as it is."""
         run, before = self.run, self.run.agent.name
-        run.lineage = tuple(dict.fromkeys(run.subjects))  # policy holds for whoever comes after
+        run.lineage.ancestors = tuple(
+            dict.fromkeys(run.subjects)
+        )  # policy holds for whoever comes after
         run.agent, run.next_agent, run.workspace = agent, None, None
         try:
             await self.services.store.ask(HandOver(run.id, agent.name))

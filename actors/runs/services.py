@@ -67,7 +67,7 @@ class Toolkits:
     def refresh(self, run: Run) -> None:
         """Give a run that is about to start the current toolkit; a child keeps its caller's."""
         toolkit = self.current
-        if run.toolkit is toolkit or (run.toolkit is not None and run.caller is not None):
+        if run.toolkit is toolkit or (run.toolkit is not None and run.lineage.caller is not None):
             return
         latest = toolkit.registry.own(run.agent.name)
         if latest is not None and latest is not run.agent:

@@ -19,7 +19,7 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.runs.pending_approvals import PendingApprovals
 from motet.actors.runs.publisher import RunEvents, RunPublisher
 from motet.actors.runs.resume import suspended_state
-from motet.actors.runs.run import CLOSING, SHUTDOWN, Run
+from motet.actors.runs.run import CLOSING, SHUTDOWN, Input, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable, SuspendedRun
 from motet.actors.runs.tool_step import ToolStep
@@ -81,7 +81,7 @@ class Suspension:
     @property
     def capture(self) -> Callable[[], SuspendedState] | None:
         """Gives what the run needs to be resumed; None: it is a part of a run that needs it now."""
-        if self._services.suspended_runs is None or self._run.caller is not None:
+        if self._services.suspended_runs is None or self._run.lineage.caller is not None:
             return None
         return self._captured
 
@@ -90,7 +90,7 @@ class Suspension:
         run = self._run
         if step is None or step.approvals.capture is None or self.state == "failed":
             return False
-        if run.family is not None and run.family.open:
+        if run.lineage.children is not None and run.lineage.children.open:
             return False  # its children would end with it, and nobody would tell it their results
         return self._may_go_on and step.approvals.waits
 
@@ -114,7 +114,7 @@ class Suspension:
                 message = f"the run waits for a person and could not be left: {error}"
                 await self._services.events.warn(self._run, "approvals", message)
         if not self.done:
-            self._run.stop_reason = self._run.stop_reason or "it could not be suspended"
+            self._run.cancel("it could not be suspended")
         return self.done
 
     async def keep_for_next_host(self) -> None:
@@ -149,7 +149,7 @@ class Suspension:
     async def pending(self) -> tuple[ApprovalInfo, ...]:
         """The unanswered approvals of a run that ends, for :meth:`withdrawn`."""
         suspended_runs = self._services.suspended_runs
-        if not self._run.asked or suspended_runs is None:
+        if not self._run.carried.has_approval or suspended_runs is None:
             return ()
         try:
             which = ListApprovals(run_id=self._run.id, state="pending")
@@ -198,11 +198,19 @@ class SuspendedRuns:
 
     def add(self, run: Run) -> None:
         """Keep a run whose task ends now; it resumes at once if an answer came meanwhile."""
-        agent, user = run.agent, run.principal.user
+        one = run.input
         self.table.suspend(
-            SuspendedRun(run.id, run.session, agent.name, user, run.text, agent, run.deps)
+            SuspendedRun(
+                run.id,
+                run.session,
+                run.agent.name,
+                one.principal.user,
+                one.text,
+                run.agent,
+                one.deps,
+            )
         )
-        if run.missed:
+        if run.carried.approval_missed:
             self.wake(run.id)
 
     async def load(self) -> None:
@@ -244,7 +252,7 @@ class SuspendedRuns:
             return
         run = self.table.runs.get(info.run_id)
         if run is not None:
-            run.missed = True
+            run.carried.approval_missed = True
         self.wake(info.run_id)
 
     async def publish(self, info: ApprovalInfo) -> None:
@@ -298,13 +306,16 @@ class SuspendedRuns:
         The caller awaits nothing between finding the suspended run and this.
         """
         run = Run(
-            suspended.run_id,
-            suspended.session,
+            Input(
+                suspended.run_id,
+                suspended.session,
+                Principal(suspended.user),
+                suspended.text,
+                suspended.deps,
+            ),
             agent,
-            Principal(suspended.user),
-            suspended.text,
             agent.limits,
-            suspended.deps,
+            state="suspended",
         )
         self.table.resume(run)
         self.resuming.append((run, suspended))
@@ -322,9 +333,11 @@ class SuspendedRuns:
         found = await self.approvals.ask(ResumeRun(run.id))
         if found is not None:
             left = found.suspended
-            run.resumption, run.limits, run.asked = found, left.limits, True
-            run.principal = Principal(suspended.user, left.role)
-            run.found, run.extra, run.lineage = set(left.found), left.extra, left.lineage
+            run.carried.resumption, run.carried.has_approval = found, True
+            run.limits, run.lineage.ancestors = left.limits, left.lineage
+            who = Principal(suspended.user, left.role)
+            run.input = attrs.evolve(run.input, principal=who, extra=left.extra)
+            run.found.update(left.found)
             if left.next_agent:
                 run.next_agent = await self.resolver.resolve(left.next_agent)
         return found

@@ -19,8 +19,9 @@ import trio
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.runs import queue as lineup
+from motet.actors.runs.lifecycle import OUT_OF_QUEUE
 from motet.actors.runs.queue import Slot
-from motet.actors.runs.run import Arrivals, Run
+from motet.actors.runs.run import PendingInputs, Run
 from motet.actors.tools.tool import held_by
 from motet.protocols.approvals import StoredSuspendedRun
 from motet.protocols.queueing import QueueConfig, QueueMode
@@ -133,7 +134,7 @@ class RunTable:
         self.suspended: dict[str, dict[str, SuspendedRun]] = {}
         self.held: set[str] = set()
         self.draining = trio.Event()
-        self.arrivals = Arrivals()
+        self.pending_inputs = PendingInputs()
         self.opener: Opener | None = None
         self._admitted = 0
 
@@ -203,25 +204,26 @@ class RunTable:
         Raises ``QueueFull``, ``SessionBusy`` when it is not to wait, and ``ShuttingDown`` when the
         host is draining, unless it is a part of what goes on.
         """
-        if self.draining.is_set() and not _is_part(run):
+        if self.draining.is_set() and not run.is_part:
             raise ShuttingDown("the host is shutting down: try again when it is back")
         slot = self.slot(run.session)
         waits = run.session in self.suspended or run.session in self.held
         busy = bool(slot.queue or slot.running or slot.arriving) or waits
         lineup.check(slot, run, self.rules, busy=busy)
         self._admitted += 1
-        run.generation = self._admitted
+        run.admission = self._admitted
+        run.move("register")
         slot.arriving += 1
         self._touch(slot)
         self.runs[run.id] = run
-        if run.arrival is not None:
-            self.arrivals.leave(run.arrival)
-            if run.arrival.stopped:
-                run.cancel(run.arrival.stopped, by_user=True)
+        if run.pending is not None:
+            self.pending_inputs.remove(run.pending)
+            if run.pending.stopped:
+                run.cancel(run.pending.stopped, by_user=True)
 
     def refuse(self, run: Run) -> None:
         """Forget a run whose input was not stored (or had been stored before)."""
-        if run.state == "arriving":
+        if run.state in ("arriving", "overtaken"):
             self.slot(run.session).arriving -= 1
             run.end(run.ends_as("dropped", "the input was not stored"))
             self.runs.pop(run.id, None)
@@ -233,8 +235,8 @@ class RunTable:
         """
         slot = self.slot(run.session)
         slot.arriving -= 1
-        run.state = "queued"
-        if run.stop_reason:
+        run.move("store")
+        if run.state == "dropped":
             slot.dropped.append(run)
             return "drop"
         way = lineup.arrive(slot, run, self.rules, self._most(slot), self.now())
@@ -254,7 +256,7 @@ class RunTable:
 
     def _ripen(self, slot: Slot) -> None:
         """Place inputs that were held, in case their senders type on."""
-        held = [run for run in slot.queue if run.burst and not run.placed]
+        held = [run for run in slot.queue if run.placement.burst and not run.placement.placed]
         if held:
             lineup.ripen(slot, held, self._most(slot), self.now())
             for run in held:
@@ -266,9 +268,9 @@ class RunTable:
 
     def _nudge(self, run: Run) -> None:
         """Have the run that an input is to enter look at it, if it waits for its children."""
-        steered = self.runs.get(run.steers or "")
-        if steered is not None and steered.family is not None:
-            steered.family.nudge()
+        steered = self.runs.get(run.placement.steers or "")
+        if steered is not None and steered.lineage.children is not None:
+            steered.lineage.children.nudge()
 
     def start_next(self, slot: Slot) -> Run | None:
         """The next queued run, now at work; None when none waits, or enough are at work.
@@ -277,22 +279,26 @@ class RunTable:
         """
         if not slot.queue or slot.session in self.held:
             return None
-        if self.draining.is_set() and not any(map(_is_part, slot.queue)):
+        if self.draining.is_set() and not any(run.is_part for run in slot.queue):
             return None
         batch = lineup.take(slot, self._most(slot), self.now())
         if not batch:
             return None
         run, *others = batch
         slot.running.append(run)
-        run.state = "running"
+        run.move("start")
+        if run.stop_reason:  # its caller wanted its end while it was queued
+            run.move("stop")
         for one in others:
+            one.move("enter")
             self.finish(one, one.ends_as("steered", f"it has entered {run.id}"))
         return run
 
     def hold(self, run: Run) -> None:
         """Queue a run of the host before; its session does nothing until it is let go."""
         self._admitted += 1
-        run.generation, run.state = self._admitted, "queued"
+        run.admission = self._admitted
+        run.move("restore")
         self.held.add(run.session)
         self.slot(run.session).queue.append(run)
         self.runs[run.id] = run
@@ -311,9 +317,9 @@ class RunTable:
             del self.suspended[run.session]
         slot = self.slot(run.session)
         self._admitted += 1
-        run.generation = self._admitted
+        run.admission = self._admitted
         slot.running.append(run)
-        run.state = "running"
+        run.move("resume")
         self._touch(slot)
         self.runs[run.id] = run
 
@@ -356,24 +362,24 @@ class RunTable:
         for run in runs:
             slot = self.slot(run.session)
             queued = [run] if run in slot.queue else []
-            if not queued and _is_at_work(run):
+            if not queued and run.state in OUT_OF_QUEUE:
                 active.append(run)
                 queued = [one for one in slot.steering(run.id) if one.author == run.author]
             for one in queued:
                 slot.queue.remove(one)
             dropped += queued
         for run in dropped:
-            run.cancel(reason, by_user=by_user)
+            run.drop(reason, by_user=by_user)
         first = [run for run in active if run.cancel(reason, by_user=by_user)]
         return Stop(first, [run for run in active if run not in first], dropped)
 
     def may(self, principal: Principal, run: Run) -> bool:
-        return principal.role == "admin" or run.principal.user == principal.user
+        return principal.role == "admin" or run.input.principal.user == principal.user
 
     def of(self, session: str, principal: Principal) -> list[Run]:
         """What is live in a session of the principal's, and was admitted."""
         runs = self.runs.values()
-        return [r for r in runs if r.session == session and r.generation and self.may(principal, r)]
+        return [r for r in runs if r.session == session and r.admission and self.may(principal, r)]
 
     def owned(self, principal: Principal) -> list[str]:
         """Sessions with something live of the principal's; of everybody's for an admin."""
@@ -383,16 +389,3 @@ class RunTable:
         """The host has ended: nobody waits for ever."""
         for run in list(self.runs.values()):
             self.finish(run, run.ends_as("cancelled", detail))
-
-
-def _is_part(run: Run) -> bool:
-    """Whether it is a part of something that goes on: its caller, or a round of a room, pays."""
-    return run.budget is not None
-
-
-def _is_at_work(run: Run) -> bool:
-    """Whether it is on its way, goes on, or is being dropped; a summary in a session's name is not
-    a run of its own.
-    """
-    arriving = run.state == "arriving" and run.generation > 0
-    return arriving or run.state == "running" or (run.state == "queued" and bool(run.stop_reason))

@@ -135,7 +135,7 @@ class ToolStep:
             return result
         self._spans[index] = self.services.tracer.of(run.id).tool(call)
         await self._announce(index, call)
-        return ExecuteCall(run.id, run.session, run.agent.name, run.principal.user, call)
+        return ExecuteCall(run.id, run.session, run.agent.name, run.input.principal.user, call)
 
     def end(self, index: int, became: Settled[CallResult]) -> CallResult | None:
         call, span = self.calls[index], self._spans.pop(index)
@@ -199,7 +199,7 @@ class ToolStep:
 
     async def _store_intent(self, intent: AssistantMessage) -> None:
         try:
-            spent = self.run.budget.usage if self.run.budget is not None else None
+            spent = self.run.lineage.budget.usage if self.run.lineage.budget is not None else None
             await self.services.store.ask(RecordIntent(self.run.id, self.step, intent, spent))
         except Exception as error:
             # A full disk must not stop the agent; a crash of this very run would lose these rows.

@@ -30,10 +30,10 @@ def hear(table: RunTable, run_id: str, event: AnyEvent) -> None:
         return
     now = table.now()
     run.progress.note(event, now)
-    while run is not None and run.caller is not None:
-        run = table.runs.get(run.caller[0])
+    while run is not None and run.lineage.caller is not None:
+        run = table.runs.get(run.lineage.caller[0])
         if run is not None:
-            run.progress.heard(now)
+            run.progress.touch(now)
 
 
 async def watch(table: RunTable, limit: float, announce: Announce, log: Logger) -> None:
@@ -42,9 +42,9 @@ async def watch(table: RunTable, limit: float, announce: Announce, log: Logger) 
         await trio.sleep(min(max(limit / CHECKS, SOONEST), LATEST))
         now = trio.current_time()
         for run in list(table.runs.values()):
-            seconds = run.progress.stalled(now, limit) if run.state == "running" else None
+            seconds = run.progress.stalled(now, limit) if run.is_running else None
             if seconds is not None:
-                run.progress.told = True
-                waits_on = run.progress.waits_on(stopping=bool(run.stop_reason))
+                run.progress.announced = True
+                waits_on = run.progress.waits_on(stopping=run.is_stopping)
                 log.warning("stalled", run=run.id, session=run.session, on=waits_on)
                 await announce(run, RunStalled(round(seconds, 1), waits_on))

@@ -17,8 +17,9 @@ from motet.actors.agents.spec import AgentSpec, AnyAgent
 from motet.actors.hooks.chain import HooksClient
 from motet.actors.runs.budget import Budget, OverBudget
 from motet.actors.runs.inbox import ended
+from motet.actors.runs.lifecycle import phase_of
 from motet.actors.runs.publisher import RunEvents
-from motet.actors.runs.run import Child, Family, Run
+from motet.actors.runs.run import Child, ChildSet, Run
 from motet.actors.runs.table import RunTable
 from motet.actors.tools.context import Context
 from motet.actors.tools.tool import Length, Tool, ToolDenied, ToolRetry, tool
@@ -76,11 +77,11 @@ class Children:
         Cancelling withdraws it, or ends it. Raises as :meth:`run`.
         """
         parent = self._table.runs[ctx.run_id]
-        start_soon = parent.start_soon
+        start_soon = parent.lineage.start_soon
         assert start_soon is not None
         run = await self._new(ctx, parent, await self._named(parent, agent), text)
-        run.beside, child = True, Child(run, label)
-        family = parent.family = parent.family or Family()
+        run.lineage.in_background, child = True, Child(run, label)
+        family = parent.lineage.children = parent.lineage.children or ChildSet()
         try:
             start_soon(self._beside, ctx, parent, family, child, name=run.id)
         except BaseException:  # the parent's session has ended
@@ -110,16 +111,16 @@ class Children:
         run.next_agent = agent
         return f"{agent.name} takes over the conversation now."
 
-    def family(self, ctx: Context[object]) -> Family:
+    def family(self, ctx: Context[object]) -> ChildSet:
         """The children that the caller has started beside itself."""
-        return self._table.runs[ctx.run_id].family or Family()
+        return self._table.runs[ctx.run_id].lineage.children or ChildSet()
 
     def team(self, ctx: Context[object]) -> Team | None:
         """The team of the caller's agent."""
         return self._table.runs[ctx.run_id].agent.profile.team
 
     async def _beside(
-        self, ctx: Context[object], parent: Run, family: Family, child: Child
+        self, ctx: Context[object], parent: Run, family: ChildSet, child: Child
     ) -> None:
         """A task of the parent's session: the life of one child, which belongs to it."""
         run = child.run
@@ -145,17 +146,23 @@ class Children:
 
     async def _new(self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str) -> Run:
         """A run below another, within its budget; not yet registered."""
-        assert parent.budget is not None
+        assert parent.lineage.budget is not None
         await self._allowed(ctx, agent.name, text)
+        pending = self._intake.expect(None, ctx.principal)
         run = await self._intake.new_run(
-            agent, text, deps=ctx.deps, principal=ctx.principal, toolkit=parent.toolkit
+            agent,
+            text,
+            sub_agent_key(agent.name, pending.run_id),
+            deps=ctx.deps,
+            principal=ctx.principal,
+            toolkit=parent.toolkit,
+            arrival=pending,
         )
-        run.session = sub_agent_key(agent.name, run.id)
-        run.caller = (ctx.run_id, ctx.call_id)
-        run.among, run.lineage = parent.places, parent.subjects
+        run.lineage.caller = (ctx.run_id, ctx.call_id)
+        run.lineage.child_limit, run.lineage.ancestors = parent.child_limiter, parent.subjects
         if _one_team(parent.agent, agent):
             run.workspace = parent.workspace
-        run.budget = _budget(parent.budget, run)
+        run.lineage.budget = _budget(parent.lineage.budget, run)
         return run
 
     async def _named(self, parent: Run, name: str) -> AnyAgent:
@@ -183,7 +190,9 @@ class Children:
             raise ToolDenied(verdict.decision.reason)
 
     async def _tell_start(self, parent: Run, run: Run) -> None:
-        started = events.ChildStarted(run.id, run.session, run.agent.name, run.text[:TOLD_TASK])
+        started = events.ChildStarted(
+            run.id, run.session, run.agent.name, run.input.text[:TOLD_TASK]
+        )
         await self._events.emit(parent, started)
 
     async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
@@ -211,8 +220,8 @@ def _listed(agents: Iterable[tuple[str, str]]) -> str:
 
 
 def _close(run: Run) -> None:
-    assert run.budget is not None
-    run.budget.close()
+    assert run.lineage.budget is not None
+    run.lineage.budget.close()
 
 
 def _budget(parent: Budget, run: Run) -> Budget:
@@ -288,9 +297,9 @@ def _who(child: Child) -> str:
 
 def _line(child: Child) -> str:
     run = child.run
-    status = run.result.status if run.result else run.state
+    status = run.result.status if run.result else phase_of(run.state)
     label = f" [{child.label}]" if child.label else ""
-    return f"{run.agent.name} ({run.id}): {status}{label} - {run.text[:TASK_CHARS]}"
+    return f"{run.agent.name} ({run.id}): {status}{label} - {run.input.text[:TASK_CHARS]}"
 
 
 def _whole(child: Child) -> str:

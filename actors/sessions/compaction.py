@@ -190,7 +190,7 @@ async def compact_session(
     run, hooks = job.run, RunHooks(job.run, services.hooks)
     model = run.model_name
     trace = services.tracer.beside(
-        run.id, "summary", session=run.session, agent=run.agent.name, user=run.principal.user
+        run.id, "summary", session=run.session, agent=run.agent.name, user=run.input.principal.user
     )
     with trace:
         task = SummaryTask(
@@ -223,11 +223,11 @@ def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
     run, model = job.run, job.run.model_name
     ask: AskModel = services.models.asking(model, trace, "flush", job.turn)
     context = Context[object](
-        deps=run.deps,
+        deps=run.input.deps,
         run_id=run.id,
         session=run.session,
         agent=run.agent.name,
-        principal=run.principal,
+        principal=run.input.principal,
         call_id="",
         workspace=job.prepared.folder,
     )
@@ -238,7 +238,7 @@ def _flush(job: CompactionJob, services: Services, trace: RunTrace) -> Flush:
         workspace=job.prepared,
         today=services.today(),
         session=run.session,
-        user=run.principal.user,
+        user=run.input.principal.user,
         mode="minimal",
     )
     return MemoryFlush(

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 
+import attrs
 import msgspec
 import trio
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from motet.actors.agents.spec import AnyAgent
 from motet.actors.agents.toolkit import Toolkit
 from motet.actors.runs import queue as lineup
 from motet.actors.runs.recall import recall
-from motet.actors.runs.run import Arrival, Run
+from motet.actors.runs.run import Input, PendingInput, Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.router import Discard, Resolve, RouterMessage
@@ -87,7 +88,10 @@ class Intake:
         *,
         where: guard.Where = "message",
         toolkit: Toolkit | None = None,
-        arrival: Arrival | None = None,
+        arrival: PendingInput | None = None,
+        sender: str = "",
+        method: str = "chat.send",
+        extra: str = "",
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
@@ -110,8 +114,9 @@ class Intake:
             limits = limits or agent.limits
             if max_turns is not None:
                 limits = replace(limits, turns=max_turns)
-            run = Run(run_id, key_of_session, agent, principal, safe, limits, deps, key)
-            run.arrival, run.toolkit = arrival, toolkit or self._services.toolkits.current
+            said = Input(run_id, key_of_session, principal, safe, deps, key, sender, method, extra)
+            toolkit = toolkit or self._services.toolkits.current
+            run = Run(said, agent, limits, toolkit, arrival)
             self._screen(run, where)
             return run
         except BaseException:
@@ -124,18 +129,18 @@ class Intake:
         principal: Principal,
         noted: object = None,
         sender: str = "",
-    ) -> Arrival:
+    ) -> PendingInput:
         """The note of an input, made now if ``noted`` is none.
 
         To be called in the step in which the input comes, so that no stop misses it.
         """
-        if isinstance(noted, Arrival):
+        if isinstance(noted, PendingInput):
             return noted
-        return self._table.arrivals.expect(session or "", principal, sender)
+        return self._table.pending_inputs.expect(session or "", principal, sender)
 
-    def refuse(self, arrival: Arrival) -> None:
+    def refuse(self, arrival: PendingInput) -> None:
         """It was not taken: whoever keeps its error must not keep it for a stop to find."""
-        self._table.arrivals.leave(arrival)
+        self._table.pending_inputs.remove(arrival)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
@@ -146,7 +151,7 @@ class Intake:
         return ((info.name, info.description) for info in self._registry().infos())
 
     async def steering(
-        self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: Arrival
+        self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: PendingInput
     ) -> Run:
         """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.
 
@@ -157,21 +162,21 @@ class Intake:
             target.agent,
             text,
             target.session,
-            target.deps,
+            target.input.deps,
             target.limits,
-            target.principal,
+            target.input.principal,
             key,
             where="injected" if steers else "message",
             toolkit=target.toolkit,
             arrival=arrival,
         )
-        run.steers, run.mode = steers, mode
+        run.placement.steers, run.placement.mode = steers, mode
         return run
 
     def _screen(self, run: Run, where: guard.Where) -> None:
         """The input guard. Raises ``InputValidation`` when it blocks; then nothing is stored."""
         services = self._services
-        finding = guard.check(run.text, services.toolkits.current.guard, where)
+        finding = guard.check(run.input.text, services.toolkits.current.guard, where)
         if finding is not None:
             services.events.log_finding(run, finding)
             if finding.blocked:
@@ -199,7 +204,7 @@ class Intake:
             await self._end(run)
 
     async def _end(self, run: Run) -> None:
-        if run.generation and not run.ended.is_set():  # it was admitted, and goes on
+        if run.admission and not run.ended.is_set():  # it was admitted, and goes on
             # Waits while being cancelled, without limit: bounded waiting would break G1.
             with trio.CancelScope(shield=True):
                 stop = self._table.cancel_run(run, "its caller has gone")
@@ -208,7 +213,7 @@ class Intake:
 
     async def deliver(self, run: Run) -> Ack:
         """Store and queue the input, which is nobody's from then on."""
-        run.durable = not run.only_enters
+        run.carried.durable = not run.placement.only_enters
         return await self._deliver(run)
 
     async def _deliver(self, run: Run) -> Ack:
@@ -245,7 +250,7 @@ class Intake:
                 await trio.lowlevel.checkpoint()
         if not accepted.duplicate:
             services = self._services
-            event = InputAccepted(run.text, run.principal.user, run.key)
+            event = InputAccepted(run.input.text, run.input.principal.user, run.input.key)
             if not services.events.put(run, event):
                 # It is accepted now: whoever is cancelled does not keep it from being queued.
                 with trio.CancelScope(shield=True):
@@ -256,7 +261,8 @@ class Intake:
         self, agent: AnyAgent, session: str, principal: Principal
     ) -> SessionCompacted | None:
         """Have a session summarised by its actor, in the name of a run that never starts."""
-        run = Run(f"compact_{fresh_hex(6)}", session, agent, principal, "", agent.limits)
+        said = Input(f"compact_{fresh_hex(6)}", session, principal, "")
+        run = Run(said, agent, agent.limits)
         runs = self._table.runs
         runs[run.id] = run
         try:
@@ -270,14 +276,7 @@ class Intake:
         live = self._table.runs.get(run_id)
         if live is not None:
             return live
-        stored = Run(
-            run_id,
-            resent.session,
-            resent.agent,
-            resent.principal,
-            resent.text,
-            resent.limits,
-        )
+        stored = Run(attrs.evolve(resent.input, id=run_id), resent.agent, resent.limits)
         stored.end(await recall(run_id, resent.session, self._store, resent.agent.form))
         return stored
 
@@ -288,33 +287,33 @@ class Intake:
 
 def _input(run: Run) -> NewInput:
     """What is stored of a run before it starts."""
-    agent, key = run.agent.name, run.key
+    agent, key = run.agent.name, run.input.key
     return NewInput(
         run_id=run.id,
         session=run.session,
         agent=agent,
-        user=run.principal.user,
-        text=run.text,
+        user=run.input.principal.user,
+        text=run.input.text,
         key=key,
-        body_hash="" if key is None else body_hash(run.session, agent, run.text),
-        method=run.method,
-        parent=run.caller[0] if run.caller else None,
-        beside=run.beside,
+        body_hash="" if key is None else body_hash(run.session, agent, run.input.text),
+        method=run.input.method,
+        parent=caller[0] if (caller := run.lineage.caller) else None,
+        beside=run.lineage.in_background,
         given=_given(run),
     )
 
 
 def _given(run: Run) -> str:
     """What another host needs to go on with it; empty: it cannot."""
-    if not run.durable and run.key is None:
+    if not run.carried.durable and run.input.key is None:
         return ""
     limits = None if run.limits is run.agent.limits else run.limits
     given = Given(
-        role=run.principal.role,
+        role=run.input.principal.role,
         limits=limits,
-        deps=run.deps is not None,
-        steers=run.steers,
-        sender=run.sender,
-        mode=run.mode,
+        deps=run.input.deps is not None,
+        steers=run.placement.steers,
+        sender=run.input.sender,
+        mode=run.placement.mode,
     )
     return msgspec.json.encode(given).decode()

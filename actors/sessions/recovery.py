@@ -16,7 +16,7 @@ import trio
 
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.errors.log import logger
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Input, Run
 from motet.actors.runs.table import RunTable
 from motet.actors.sessions.recovery_events import RecoveryEvents, with_missing_events
 from motet.actors.sessions.recovery_plan import (
@@ -172,21 +172,19 @@ class Recovery:
     def _run(self, left: LeftRun, given: Given) -> Run:
         info = left.info
         agent = self.resolver.known(info.agent) or AgentSpec(info.agent)
+        who = Principal(info.user, given.role)
         run = Run(
-            info.run_id,
-            info.session,
+            Input(info.run_id, info.session, who, info.text, sender=given.sender),
             agent,
-            Principal(info.user, given.role),
-            info.text,
             given.limits or agent.limits,
         )
-        run.durable, run.sender = True, given.sender
-        run.heard = has_started(left)
+        run.carried.durable = True
+        run.carried.start_published = has_started(left)
         if has_begun(left):
-            run.asked = True
-            run.resumption = self._resumption(left, given, run)[1]
+            run.carried.has_approval = True
+            run.carried.resumption = self._resumption(left, given, run)[1]
         else:
-            run.mode, run.steers = given.mode, given.steers
+            run.placement.mode, run.placement.steers = given.mode, given.steers
         return run
 
     def _resumption(
@@ -273,7 +271,7 @@ class Recovery:
     async def _fit(self, session: str) -> list[_Resumable]:
         fit: list[_Resumable] = []
         for one in self._resumable.pop(session):
-            if one.run.state == "queued" and not one.run.stop_reason:
+            if one.run.state == "queued":
                 if why := self._unrepeatable(one):
                     await self._interrupt(one, why)
                 else:
@@ -282,9 +280,9 @@ class Recovery:
 
     def _rows_of(self, one: _Resumable) -> tuple[str, tuple[ChatMessage, ...]]:
         """The id and rows of a begun run, whose state is made anew with its real agent."""
-        if one.run.resumption is None:
+        if one.run.carried.resumption is None:
             return one.run.id, ()
-        journal, one.run.resumption = self._resumption(one.left, one.given, one.run)
+        journal, one.run.carried.resumption = self._resumption(one.left, one.given, one.run)
         return one.run.id, journal
 
     async def _count_tries(self, statements: list[Statement]) -> None:

@@ -93,8 +93,8 @@ class Session(Actor[SessionMessage]):
 
     async def _execute(self, run: Run) -> None:
         first, self.end = self.end is None, _end_after(run)
-        run.start_soon = self.start_soon
-        if run.joined:
+        run.lineage.start_soon = self.start_soon
+        if run.placement.joined:
             await self._join(run)
         runner = TurnRunner(run, self.slot, self.services, first=first)
         try:
@@ -105,17 +105,19 @@ class Session(Actor[SessionMessage]):
         if run.stop_reason:
             self._drop_steering(run)
         self._pump()
-        if runner.thinker.is_long and run.caller is None:  # a child's session has no next run
+        if (
+            runner.thinker.is_long and run.lineage.caller is None
+        ):  # a child's session has no next run
             self.start_soon(self._compact, CompactionJob.after_run(runner))
 
     def _drop_steering(self, ended: Run) -> None:
         """What its sender had enter a run that was stopped is stopped with it."""
         for run in self.slot.steering(ended.id):
             if run.author != ended.author:
-                run.steers = None
+                run.placement.steers = None
                 continue
             self.slot.queue.remove(run)
-            run.cancel(ended.stop_reason)
+            run.drop(ended.stop_reason)
             self.slot.dropped.append(run)
 
     async def _join(self, run: Run) -> None:
@@ -123,18 +125,19 @@ class Session(Actor[SessionMessage]):
         detail = f"it has entered {run.id}"
         # What is not stored by now is with the run's end, as its rows are.
         event = events.InputSteered(run.id)
-        late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in run.joined]
+        joined = run.placement.joined
+        late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in joined]
         self.slot.unsaved += late
         with trio.CancelScope(shield=True, deadline=trio.current_time() + JOIN_BUDGET):
             try:
-                await self.services.store.ask(JoinInputs(run.id, run.text, run.joined))
+                await self.services.store.ask(JoinInputs(run.id, run.input.text, joined))
             except Exception as error:
                 message = f"that inputs are answered together is not on disk yet: {error}"
                 await self.services.events.warn(run, "transcript", message)
             else:
                 for end in late:
                     self.slot.unsaved.remove(end)
-            for one in run.joined:
+            for one in joined:
                 await self.services.events.emit_to(run.session, event, one)
 
     @handles(Compact, concurrent=4)
@@ -143,7 +146,7 @@ class Session(Actor[SessionMessage]):
         run = self.services.table.runs[message.run_id]
         run.model = self.services.toolkits.model_of(run)
         prepared = await self.services.toolkits.current.workspaces.prepare(
-            run.agent.name, run.agent.profile, user=run.principal.user, session=self.key
+            run.agent.name, run.agent.profile, user=run.input.principal.user, session=self.key
         )
         return await self._compact(CompactionJob.on_request(run, prepared))
 
@@ -165,7 +168,7 @@ class Session(Actor[SessionMessage]):
 
 
 def _end_after(run: Run) -> SessionEnd:
-    return SessionEnd(run.id, run.session, run.agent.name, run.principal)
+    return SessionEnd(run.id, run.session, run.agent.name, run.input.principal)
 
 
 async def drop(run: Run, services: Services) -> None:
@@ -173,9 +176,9 @@ async def drop(run: Run, services: Services) -> None:
     reason = run.stop_reason or "stopped before it started"
     told: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
     end = FinishRun(run.id, "dropped", (), detail=reason, event=told)
-    if run.resumption is not None:  # of the host before: it had begun
-        told = events.RunCancelled(run.resumption.suspended.turn.spent, reason)
-        end = left_behind(run, run.resumption, reason, told)
+    if run.carried.resumption is not None:  # of the host before: it had begun
+        told = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
+        end = left_behind(run, run.carried.resumption, reason, told)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
             await services.store.ask(end)

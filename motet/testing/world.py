@@ -253,7 +253,7 @@ async def _settled(host: Host, limit: float) -> bool:
                 await runs[0].ended.wait()
             elif busy := [one for one in idle if not one.is_set()]:
                 await busy[0].wait()
-            elif len(parts.table.arrivals):
+            elif len(parts.table.pending_inputs):
                 await trio.sleep(0.01)
             else:
                 return True

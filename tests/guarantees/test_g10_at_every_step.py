@@ -13,7 +13,7 @@ from motet.actors.agents.spec import AgentSpec
 from motet.actors.hooks.chain import Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Input, Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import ToolExecutor
@@ -116,7 +116,7 @@ async def inputs(sim: Simulation) -> None:
         client = HooksClient(hooks, ref)
 
         async def one(name: str) -> None:
-            run = Run(name, "s", AgentSpec("helper", model="demo"), LOCAL, name, Limits())
+            run = Run(Input(name, "s", LOCAL, name), AgentSpec("helper", model="demo"), Limits())
             with sim.may_cancel(name):
                 try:
                     text = await RunHooks(run, client).input(name)

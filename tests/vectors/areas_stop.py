@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 import motet
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Input, Run
 from motet.actors.runs.table import RunTable
 from motet.actors.transcript.grammar import STOPPED
 from motet.protocols import events
@@ -221,7 +221,7 @@ async def _in_table(steps: list[tuple[str, str]]) -> Facts:
     table, agent, runs = RunTable(), motet.Agent("a"), dict[str, Run]()
     for verb, name in steps:
         if verb == "register":
-            run = runs[name] = Run(name, "s", agent, ALICE, "go", Limits())
+            run = runs[name] = Run(Input(name, "s", ALICE, "go"), agent, Limits())
             table.admit(run)
             table.enqueue(run)
         else:
@@ -232,7 +232,7 @@ async def _in_table(steps: list[tuple[str, str]]) -> Facts:
             if ended.state == "ended":
                 table.finish(ended, ended.ends_as("completed", "late"))
     active = table.slot("s").active
-    generations = [run.generation for run in runs.values()]
+    generations = [run.admission for run in runs.values()]
     return {
         "active": active.id if active else None,
         "second_greater_than_first": generations == sorted(set(generations)),

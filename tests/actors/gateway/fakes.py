@@ -16,7 +16,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 
 from motet.actors.gateway.context import Context, Settings
 from motet.actors.gateway.server import serve_stream
-from motet.actors.runs.run import Arrival
+from motet.actors.runs.run import PendingInput
 from motet.protocols import gateway as wire
 from motet.protocols.approvals import (
     ApprovalAnswered,
@@ -142,7 +142,7 @@ class FakeHost(FakeRecords):
         return self._accept(text, session, principal, key)
 
     def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
-        return Arrival(session, principal, sender)
+        return PendingInput(session, principal, sender)
 
     def _accept(self, text: str, session: str, principal: Principal, key: str | None) -> Ack:
         run_id = f"run_{next(self._ids)}"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from motet.actors.runs.queue_rules import (
     LONGEST,
     Burst,
+    Placement,
     allowed,
     entered,
     held_with,
@@ -29,12 +30,24 @@ class One:
 
     id: str
     author: str = "ann"
-    mode: QueueMode = "followup"
-    burst: Burst | None = None
-    steers: str | None = None
-    kin: object = "agent"
-    talk: object = "agent"
-    ending: bool = False
+    placement: Placement = attrs.field(factory=Placement)
+    merge_key: object = "agent"
+    conversation_key: object = "agent"
+    is_stopping: bool = False
+
+
+def item(
+    id: str,
+    author: str = "ann",
+    mode: QueueMode = "followup",
+    burst: Burst | None = None,
+    steers: str | None = None,
+    merge_key: object = "agent",
+    conversation_key: object = "agent",
+    is_stopping: bool = False,
+) -> One:
+    place = Placement(mode, steers, burst=burst)
+    return One(id, author, place, merge_key, conversation_key, is_stopping)
 
 
 def ids(ones: Sequence[One]) -> list[str]:
@@ -45,29 +58,29 @@ def ids(ones: Sequence[One]) -> list[str]:
 
 
 def test_a_text_that_steers_enters_the_run_that_goes_on() -> None:
-    run, text = One("r"), One("t", mode="steer")
+    run, text = item("r"), item("t", mode="steer")
     assert place(text, [text], [run], 1).into is run
 
 
 def test_nothing_enters_a_run_that_is_ending_or_of_another_agent() -> None:
-    text = One("t", mode="steer")
-    assert entered(text, [One("r", ending=True)], 1) is None
-    assert entered(text, [One("r", talk="another")], 1) is None
+    text = item("t", mode="steer")
+    assert entered(text, [item("r", is_stopping=True)], 1) is None
+    assert entered(text, [item("r", conversation_key="another")], 1) is None
 
 
 def test_in_a_group_a_text_enters_its_senders_own_run_and_no_other_while_one_may_start() -> None:
-    ann, bob = One("a", "ann"), One("b", "bob")
-    assert entered(One("t", "ann", "steer"), [ann, bob], 3) is ann
-    assert entered(One("t", "cid", "steer"), [ann, bob], 3) is None
-    assert entered(One("t", "cid", "steer"), [ann, bob], 2) is bob
+    ann, bob = item("a", "ann"), item("b", "bob")
+    assert entered(item("t", "ann", "steer"), [ann, bob], 3) is ann
+    assert entered(item("t", "cid", "steer"), [ann, bob], 3) is None
+    assert entered(item("t", "cid", "steer"), [ann, bob], 2) is bob
 
 
 def test_an_interruption_ends_its_senders_runs_and_takes_the_place_of_what_they_have_waiting() -> (
     None
 ):
-    ann, bob = One("a", "ann"), One("b", "bob")
-    old, other, into = One("o", "ann"), One("x", "bob"), One("s", "bob", steers="a")
-    new = One("n", "ann", "interrupt")
+    ann, bob = item("a", "ann"), item("b", "bob")
+    old, other, into = item("o", "ann"), item("x", "bob"), item("s", "bob", steers="a")
+    new = item("n", "ann", "interrupt")
     placed = place(new, [old, other, into, new], [ann, bob], 3)
     assert (placed.ends, placed.drops, placed.frees) == ((ann,), (old,), (into,))
 
@@ -77,28 +90,28 @@ def test_an_interruption_ends_its_senders_runs_and_takes_the_place_of_what_they_
 
 def test_what_was_collected_starts_as_one() -> None:
     queue = [
-        One("1", mode="collect"),
-        One("2", "bob", "collect"),
-        One("3"),
-        One("4", "bob", "collect"),
+        item("1", mode="collect"),
+        item("2", "bob", "collect"),
+        item("3"),
+        item("4", "bob", "collect"),
     ]
     assert ids(next_batch(queue, [], 1, 0)) == ["1", "2", "4"]
 
 
 def test_where_several_runs_go_on_each_sender_has_its_own() -> None:
-    queue = [One("1", mode="collect"), One("2", "bob", "collect"), One("3", mode="collect")]
+    queue = [item("1", mode="collect"), item("2", "bob", "collect"), item("3", mode="collect")]
     assert ids(next_batch(queue, [], 3, 0)) == ["1", "3"]
-    assert ids(next_batch(queue, [One("r", "ann")], 3, 0)) == ["2"]
+    assert ids(next_batch(queue, [item("r", "ann")], 3, 0)) == ["2"]
 
 
 def test_what_was_said_for_different_agents_is_not_joined() -> None:
-    queue = [One("1", mode="collect"), One("2", mode="collect", kin="another agent")]
+    queue = [item("1", mode="collect"), item("2", mode="collect", merge_key="another agent")]
     assert ids(next_batch(queue, [], 1, 0)) == ["1"]
 
 
 def test_what_is_held_starts_with_what_it_is_held_with_and_holds_its_sender_only() -> None:
     burst = Burst(0, 1)
-    queue = [One("1", burst=burst), One("2", "bob"), One("3"), One("4", burst=burst)]
+    queue = [item("1", burst=burst), item("2", "bob"), item("3"), item("4", burst=burst)]
     assert ids(next_batch(queue, [], 1, 0.5)) == ["2"]
     assert ids(next_batch(queue, [], 1, 1.0)) == ["1"], "the fourth may not overtake the third"
     assert wakes(queue, 0.5) == 1
@@ -106,8 +119,8 @@ def test_what_is_held_starts_with_what_it_is_held_with_and_holds_its_sender_only
 
 
 def test_a_text_that_is_to_enter_a_run_starts_when_that_has_ended() -> None:
-    queue = [One("t", steers="r")]
-    assert next_batch(queue, [One("r", "bob")], 3, 0) == ()
+    queue = [item("t", steers="r")]
+    assert next_batch(queue, [item("r", "bob")], 3, 0) == ()
     assert ids(next_batch(queue, [], 1, 0)) == ["t"]
 
 
@@ -126,7 +139,7 @@ def test_a_full_window_lets_one_run_go_on(tokens: int | None, window: int, runs:
     ("overflow", "dropped"), [("reject", []), ("drop_oldest", ["1"]), ("drop_newest", ["3"])]
 )
 def test_a_full_queue_drops_as_it_is_told(overflow: Overflow, dropped: list[str]) -> None:
-    queue = [One("1"), One("2"), One("3")]
+    queue = [item("1"), item("2"), item("3")]
     assert ids(surplus(queue, QueueConfig(capacity=2, overflow=overflow))) == dropped
 
 
@@ -140,28 +153,32 @@ def test_a_burst_is_held_a_pause_after_its_last_input_and_never_for_ever(
     now, queue = 0.0, list[One]()
     for number, gap in enumerate(gaps):
         now += gap
-        new = One(str(number))
-        open_ = [one.burst for one in queue if one.burst and one.burst.until > now]
-        new.burst = held_with(queue, new, now, pause)
+        new = item(str(number))
+        open_ = [
+            one.placement.burst
+            for one in queue
+            if one.placement.burst and one.placement.burst.until > now
+        ]
+        new.placement.burst = held_with(queue, new, now, pause)
         queue.append(new)
-        assert new.burst.until == pytest.approx(
+        assert new.placement.burst.until == pytest.approx(
             max(
-                min(now + pause, new.burst.began + LONGEST * pause),
+                min(now + pause, new.placement.burst.began + LONGEST * pause),
                 *(burst.until for burst in open_),
                 0.0,
             )
         )
-        assert (new.burst in open_) == bool(open_)
+        assert (new.placement.burst in open_) == bool(open_)
 
 
 # All together
 
 INPUTS = st.builds(
-    One,
+    item,
     id=st.just(""),
     author=st.sampled_from(["ann", "bob", "cid"]),
     mode=st.sampled_from(MODES),
-    kin=st.sampled_from(["x", "x", "y"]),
+    merge_key=st.sampled_from(["x", "x", "y"]),
 )
 STEPS = st.lists(st.one_of(INPUTS, st.sampled_from(["end", "end newest", "time"])), max_size=40)
 
@@ -178,7 +195,8 @@ def test_every_input_is_answered_once_or_named_as_dropped(
     for number, step in enumerate(steps):
         world.now += 0.3
         if isinstance(step, One):
-            world.come(attrs.evolve(step, id=str(number)))
+            mode = step.placement.mode
+            world.come(item(str(number), step.author, mode, merge_key=step.merge_key))
         elif step == "time":
             world.now += 2
         elif world.running:
@@ -210,13 +228,13 @@ class World:
     def come(self, new: One) -> None:
         self.seen.append(new.id)
         if self.pause:
-            new.burst = held_with(self.queue, new, self.now, self.pause)
+            new.placement.burst = held_with(self.queue, new, self.now, self.pause)
         self.queue.append(new)
         self._held.append(new)
 
     def settle(self) -> None:
         for one in list(self._held):
-            if one.burst is None or one.burst.until <= self.now:
+            if one.placement.burst is None or one.placement.burst.until <= self.now:
                 self._held.remove(one)
                 if one in self.queue:
                     self._place(one)
@@ -231,17 +249,17 @@ class World:
 
     def _place(self, one: One) -> None:
         placed = place(one, self.queue, self.running, self.limit)
-        one.steers = placed.into.id if placed.into else None
+        one.placement.steers = placed.into.id if placed.into else None
         for run in placed.ends:
-            run.ending = True
+            run.is_stopping = True
         for gone in placed.drops:
             self.queue.remove(gone)
             self.outcomes.append(gone.id)
         for freed in placed.frees:
-            freed.steers = None
+            freed.placement.steers = None
 
     def end(self, run: One) -> None:
         self.running.remove(run)
-        for one in [one for one in self.queue if one.steers == run.id]:
+        for one in [one for one in self.queue if one.placement.steers == run.id]:
             self.queue.remove(one)
             self.outcomes.append(one.id)

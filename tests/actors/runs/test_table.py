@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from motet.actors.agents.spec import AgentSpec
 from motet.actors.host import open_host
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Input, Run
 from motet.actors.runs.table import QUEUE_CAPACITY, RunTable
 from motet.actors.sessions.session import Session
 from motet.protocols.limits import Limits
@@ -19,7 +19,7 @@ AGENT = AgentSpec("a")
 
 
 def run(number: int, session: str = "s", user: str = "alice") -> Run:
-    return Run(f"run_{number}", session, AGENT, Principal(user), "text", Limits())
+    return Run(Input(f"run_{number}", session, Principal(user), "text"), AGENT, Limits())
 
 
 async def test_a_run_goes_from_arriving_over_queued_and_running_to_ended() -> None:
@@ -54,7 +54,7 @@ async def test_a_run_that_ends_twice_does_not_free_the_session_of_its_successor(
     for item in (one, two):
         table.admit(item)
         table.enqueue(item)
-    assert one.generation < two.generation
+    assert one.admission < two.admission
     table.start_next(table.slot("s"))
     table.finish(one, one.ends_as("cancelled", "stopped"))
     assert table.start_next(table.slot("s")) is two
@@ -123,10 +123,10 @@ def test_no_order_of_events_loses_a_run_or_starts_two(steps: list[tuple[str, int
         for number, (step, pick) in enumerate(steps):
             target = seen[pick % len(seen)] if seen else None
             apply(table, step, target, seen, number)
-            active = [item for item in seen if item.state == "running"]
+            active = [item for item in seen if item.is_running]
             assert len(active) <= 1
         for item in seen:
-            if item.state == "arriving" and table.enqueue(item) == "drop":
+            if item.state in ("arriving", "overtaken") and table.enqueue(item) == "drop":
                 table.finish(item, item.ends_as("dropped", ""))
         table.close("over")
         assert all(item.ended.is_set() and item.result for item in seen)
@@ -155,10 +155,10 @@ def apply(table: RunTable, step: str, target: Run | None, seen: list[Run], numbe
             table.finish(item, item.ends_as("dropped", ""))
     elif target is None:
         return
-    elif step == "enqueue" and target.state == "arriving":
+    elif step == "enqueue" and target.state in ("arriving", "overtaken"):
         if table.enqueue(target) == "drop":
             table.finish(target, target.ends_as("dropped", ""))
-    elif step == "finish" and target.state == "running":
+    elif step == "finish" and target.is_running:
         table.finish(target, target.ends_as("completed", ""))
     elif step == "refuse":
         table.refuse(target)

@@ -122,6 +122,6 @@ def test_a_stall_is_said_once_for_each_time_without_progress(
         last = now
         now += pause
         assert (progress.stalled(now, 10) is not None) == (now - last >= 10)
-        progress.told = now - last >= 10
-        assert progress.stalled(now + 1, 10) is None or not progress.told
+        progress.announced = now - last >= 10
+        assert progress.stalled(now + 1, 10) is None or not progress.announced
     assert progress.waits_on(stopping=False)

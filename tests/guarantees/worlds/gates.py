@@ -18,7 +18,7 @@ from motet.actors.agents.spec import AgentSpec
 from motet.actors.hooks.chain import HookFault, Hooks, HooksClient
 from motet.actors.hooks.registry import HookSet
 from motet.actors.runs.hooks import RunHooks
-from motet.actors.runs.run import Run
+from motet.actors.runs.run import Input, Run
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
 from motet.actors.tools.executor import Report, ToolExecutor
@@ -193,7 +193,7 @@ async def _calls(scene: Scene, client: HooksClient, system: System) -> None:
 
 async def _inputs(scene: Scene, client: HooksClient, _system: System) -> None:
     async def one(name: str) -> None:
-        run = Run(name, "s", AgentSpec("helper", model="demo"), LOCAL, name, Limits())
+        run = Run(Input(name, "s", LOCAL, name), AgentSpec("helper", model="demo"), Limits())
         with scene.sim.may_cancel(name), suppress(Aborted, InputValidation):
             await RunHooks(run, client).input(name)
             scene.done.add(name)
