@@ -1,8 +1,9 @@
-"""Approvals and suspended runs as they are written and read: pure functions, statements and rows.
+"""Statements and rows of approvals and suspended runs. Pure.
 
-Nothing branches inside a transaction: what must hold is said by how many rows a statement returns.
-Invariants: an approval leaves ``pending`` once; it is used once, and only when it was allowed for
-these very arguments; a run is suspended, and taken up, with all of it or not at all.
+Nothing branches inside a transaction: a condition is the number of rows that a statement returns.
+Invariants: an approval changes its state as the table of ``approval_states`` has it; it is used
+only for the arguments that it was allowed for; a run is suspended, and resumed, with all of its
+state or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Sequence
 import msgspec
 
 from motet.actors.storage.approval_states import transition
-from motet.actors.storage.rows import Query, clamped, decode_message, encode_message, where
+from motet.actors.storage.rows import (
+    Query,
+    clamped,
+    decode_message,
+    encode_message,
+    struct,
+    to_json,
+    where,
+)
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalInfo,
@@ -31,7 +40,7 @@ from motet.protocols.chat import JsonObject, ToolMessage
 from motet.protocols.storage import Row, Statement, storable
 
 STATE_STEP = -2
-"""Where the journal of a run keeps what the run needs to go on; rows count from 0."""
+"""The step of a run's journal that holds its suspended state; rows count from 0."""
 
 KEEP_STATE = f"""
 INSERT INTO steps (run_id, step, body)
@@ -41,19 +50,19 @@ RETURNING 1"""
 
 IS_LIVE = "SELECT 1 FROM runs WHERE run_id = ? AND status IN ('queued', 'running')"
 
-# Not all rows are journalled as they are made, and what is there already is the same.
+# Not all rows are journalled as they are made; those that are there are the same.
 KEEP_ROW = "INSERT INTO steps (run_id, step, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
-# A result that is there already is known better than that its call has begun.
+# A mark never replaces a result: the result is the later fact.
 BEGUN = """
 INSERT INTO steps (run_id, step, body)
 SELECT run_id, ?2, ?3 FROM runs WHERE run_id = ?1 AND status IN ('queued', 'running')
 ON CONFLICT (run_id, step) DO NOTHING"""
 
-# Its tool was begun before it asked, and will be begun again.
+# Its tool had begun before it asked, and will begin again.
 NOT_BEGUN = "DELETE FROM steps WHERE run_id = ? AND step = ?"
 
-# The same call with other arguments: a hook has changed its mind, and what it said before is void.
+# The same call with other arguments: the approval of the earlier ones is void.
 SUPERSEDE = transition("withdraw", "resolved = ?4", "run_id = ?1 AND call_id = ?2 AND id <> ?3")
 
 ADD = """
@@ -100,12 +109,12 @@ RETURNING body"""
 
 JOURNAL = "SELECT step, body FROM steps WHERE run_id = ? AND step >= 0 ORDER BY step"
 
-HEARD = """
+PUBLISHED = """
 SELECT event, json_extract(data, '$.id') FROM events
 WHERE stream = (SELECT 'session:' || session FROM runs WHERE run_id = ?1)
   AND run_id = ?1 AND event IN ('tool.call', 'tool.result')"""
 
-# A run whose journal has gone on behind the calls that waited was not waiting when its host ended.
+# A run with rows after the calls that had waited was not waiting when its host ended.
 SUSPEND_LEFT = f"""
 UPDATE runs SET status = 'waiting'
 WHERE status = 'running' AND EXISTS (
@@ -145,13 +154,13 @@ _suspended = msgspec.json.Decoder(SuspendedState)
 def request(
     new: NewApproval, suspended: SuspendedState | None, began: Sequence[Mark], now: float
 ) -> tuple[Statement, ...]:
-    """To be run behind the journal of the run; the first fails when the run has ended."""
+    """To be written after the run's journal; the first fails when the run has ended."""
     run_id = new.run_id
     live = (Statement(IS_LIVE, (run_id,), expect=1),)
     given = (run_id, new.id, new.call_id, new.step, new.tool, storable(new.args), new.args_hash)
-    asked = msgspec.json.encode([storable(asker) for asker in new.asked_by]).decode()
+    asked = to_json(new.asked_by)
     return (
-        *(live if suspended is None else _kept(run_id, suspended)),
+        *(live if suspended is None else _store(run_id, suspended)),
         *(begun(run_id, mark) for mark in began),
         Statement(NOT_BEGUN, (run_id, new.step)),
         Statement(SUPERSEDE, (run_id, new.call_id, new.id, now)),
@@ -170,7 +179,7 @@ def mark_begun(run_id: str, mark: Mark) -> tuple[Statement, ...]:
 
 
 def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
-    """The first fails when it is unknown, settled, or too late."""
+    """The first fails when the approval is unknown, settled, or expired."""
     note, by = storable(request.note), storable(request.by)
     given = (request.id, request.decision, note, by, now)
     decide = DENY if request.decision == "deny" else ALLOW
@@ -183,7 +192,7 @@ def answer(request: AnswerApproval, now: float) -> tuple[Statement, ...]:
 
 
 def expire(approval: str, now: float) -> tuple[Statement, ...]:
-    """The first fails when it is unknown or settled."""
+    """The first fails when the approval is unknown or settled."""
     return Statement(EXPIRE, (approval, now), expect=1), Statement(ONE, (approval,), expect=1)
 
 
@@ -196,14 +205,14 @@ def claim(request: ClaimApproval, now: float) -> tuple[Statement, ...]:
 def suspend(
     run_id: str, suspended: SuspendedState, rows: Sequence[Mark], now: float
 ) -> tuple[Statement, ...]:
-    """To be run behind the journal of the run; fails when the run has ended.
+    """To be written after the run's journal; fails when the run has ended.
 
-    ``rows`` say more than the marks that may be there.
+    ``rows`` are results, which replace the marks of their calls.
     """
-    usage = msgspec.json.encode(suspended.turn.spent).decode()
+    usage = to_json(suspended.turn.spent)
     results = ((run_id, mark.step, encode_message(mark.row)) for mark in rows)
     return (
-        *_kept(run_id, suspended),
+        *_store(run_id, suspended),
         *(Statement(_RESULT, given) for given in results),
         Statement(SUSPEND, (run_id, usage, now), expect=1),
     )
@@ -213,18 +222,18 @@ _RESULT = BEGUN.replace("DO NOTHING", "DO UPDATE SET body = excluded.body")
 
 
 def resume(run_id: str, now: float) -> tuple[Statement, ...]:
-    """The first fails when it is not suspended, the second when nobody knows how it goes on."""
+    """The first fails when the run is not suspended, the second when it has no stored state."""
     return (
         Statement(RESUME, (run_id, now), expect=1),
         Statement(COUNT_RESUMED, (run_id,), expect=1),
         Statement(JOURNAL, (run_id,)),
-        Statement(HEARD, (run_id,)),
+        Statement(PUBLISHED, (run_id,)),
     )
 
 
 def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
-    """What :func:`resume` has read. Raises ``msgspec.MsgspecError`` for a broken journal."""
-    _, ((body,),), journal, heard = found
+    """The answer of :func:`resume`. Raises ``msgspec.MsgspecError`` for a broken journal."""
+    _, ((body,),), journal, published = found
     suspended = _suspended.decode(str(body))
     rows = {int(step or 0): decode_message(text) for step, text in journal}
     before = tuple(rows[at] for at in range(suspended.step + 1))
@@ -232,17 +241,13 @@ def resumption(found: Sequence[Sequence[Row]]) -> Resumption:
     return Resumption(
         msgspec.structs.replace(suspended, rows=before),
         tuple(row for row in results if isinstance(row, ToolMessage)),
-        frozenset(str(call) for event, call in heard if event == "tool.call"),
-        frozenset(str(call) for event, call in heard if event == "tool.result"),
+        frozenset(str(call) for event, call in published if event == "tool.call"),
+        frozenset(str(call) for event, call in published if event == "tool.result"),
     )
 
 
 def suspended(row: Row) -> StoredSuspendedRun:
-    return msgspec.convert(
-        dict(zip(StoredSuspendedRun.__struct_fields__, row, strict=True)),
-        StoredSuspendedRun,
-        strict=False,
-    )
+    return struct(row, StoredSuspendedRun, strict=False)
 
 
 def search(request: ListApprovals) -> Query:
@@ -264,7 +269,7 @@ def info(row: Row) -> ApprovalInfo:
 
 
 def _args(text: str) -> JsonObject:
-    """The arguments; those that are no JSON, which only a gate can make, as their text."""
+    """The arguments. Only a gate can make some that are no JSON: those stay text."""
     try:
         return msgspec.json.decode(text, type=JsonObject)
     except (msgspec.MsgspecError, RecursionError):
@@ -279,33 +284,18 @@ def grants(request: ListGrants) -> Query:
 
 
 def grant(row: Row) -> Grant:
-    return msgspec.convert(dict(zip(Grant.__struct_fields__, row, strict=True)), Grant)
+    return struct(row, Grant)
 
 
 def revoke(request: RevokeGrant) -> Statement:
     return Statement(REVOKE, (request.id, request.user))
 
 
-def _kept(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
-    """The rows and the rest; the first fails when the run has ended."""
+def _store(run_id: str, suspended: SuspendedState) -> tuple[Statement, ...]:
+    """Store the rows and the state; the first fails when the run has ended."""
     rows = tuple((run_id, at, encode_message(row)) for at, row in enumerate(suspended.rows))
-    state = _text(msgspec.structs.replace(suspended, rows=()))
+    state = to_json(msgspec.structs.replace(suspended, rows=()))
     return (
         Statement(KEEP_STATE, (run_id, state), expect=1),
         Statement(KEEP_ROW, each=rows),
     )
-
-
-def _text(suspended: SuspendedState) -> str:
-    try:
-        return msgspec.json.encode(suspended).decode()
-    except UnicodeEncodeError:  # half a surrogate pair in a message that waits
-        plain = msgspec.json.encode(msgspec.to_builtins(_scrubbed(suspended)))
-        return plain.decode()
-
-
-def _scrubbed(suspended: SuspendedState) -> SuspendedState:
-    replace = msgspec.structs.replace
-    waiting = tuple(replace(one, text=storable(one.text)) for one in suspended.turn.waiting)
-    not_run = {k: replace(v, text=storable(v.text)) for k, v in suspended.turn.not_run.items()}
-    return replace(suspended, turn=replace(suspended.turn, waiting=waiting, not_run=not_run))

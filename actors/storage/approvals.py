@@ -1,8 +1,7 @@
-"""The store of approvals: on disk before anybody is told, settled once, used once.
+"""The store of approvals and suspended runs: on disk before anything is published.
 
-It writes through the one writer, as the session store does, and what it answers is what is on
-disk. Its handlers run beside each other, so that they share commits. What it is asked for a run
-takes the rows of that run along which are still on their way: they are on disk first.
+Its handlers run concurrently, so that they share commits. A write for a run takes the pending rows
+of the run's journal along, in front of it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from motet.actors.errors.log import logger
 from motet.actors.storage import approval_rows as rows
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.run_journal import RunJournal
+from motet.actors.storage.table_store import TableStore
 from motet.protocols.approvals import (
     AnswerApproval,
     ApprovalAnswered,
@@ -56,24 +56,18 @@ AT_ONCE = 256
 log = logger(__name__)
 
 
-class ApprovalStore(Actor[ApprovalProtocol]):
-    """Handles the requests of ``motet.protocols.approvals``; ``clock`` gives Unix seconds.
-
-    Any of them may raise a ``StorageError``. Cancelling an asker withdraws a write that waits; one
-    that is being committed is waited for.
-    """
+class ApprovalStore(TableStore, Actor[ApprovalProtocol]):
+    """Handles the requests of ``motet.protocols.approvals``."""
 
     def __init__(
         self,
-        transact: Commit,
+        commit: Commit,
         readers: Readers,
         journal: RunJournal,
         clock: Callable[[], float] = wall_time,
     ) -> None:
-        self._transact = transact
-        self._readers = readers
+        super().__init__(commit, readers, clock)
         self._journal = journal
-        self._clock = clock
 
     # Asking and answering
 
@@ -87,15 +81,15 @@ class ApprovalStore(Actor[ApprovalProtocol]):
     @handles(AnswerApproval, concurrent=AT_ONCE)
     async def answer(self, request: AnswerApproval) -> Settled:
         try:
-            found = await self._transact(rows.answer(request, self._clock()))
+            found = await self._write(rows.answer(request, self._clock()))
         except ExpectationFailed:
             return await self._answered_before(request)
         return Settled(rows.info(found[-1][0]), fresh=True)
 
     async def _answered_before(self, request: AnswerApproval) -> Settled:
-        """The very same answer changes nothing; any other is told who was first."""
+        """The same answer changes nothing; another one raises, and the error says who was first."""
         known = await self._known(request.id)
-        if known.state == "pending":  # its time is over, and nobody has noticed yet
+        if known.state == "pending":  # its time is over, and it has not been expired yet
             known = (await self.expire(ExpireApproval(request.id))).info
         if known.decision == request.decision:
             return Settled(known, fresh=False)
@@ -104,7 +98,7 @@ class ApprovalStore(Actor[ApprovalProtocol]):
     @handles(ExpireApproval, concurrent=AT_ONCE)
     async def expire(self, request: ExpireApproval) -> Settled:
         try:
-            found = await self._transact(rows.expire(request.id, self._clock()))
+            found = await self._write(rows.expire(request.id, self._clock()))
         except ExpectationFailed:
             return Settled(await self._known(request.id), fresh=False)
         return Settled(rows.info(found[-1][0]), fresh=True)
@@ -119,20 +113,14 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     @handles(ClaimApproval, concurrent=AT_ONCE)
     async def claim(self, request: ClaimApproval) -> bool:
-        try:
-            await self._transact(rows.claim(request, self._clock()))
-        except ExpectationFailed:
-            return False
-        return True
+        return await self._succeeds(rows.claim(request, self._clock()))
 
     @handles(MarkBegun, concurrent=AT_ONCE)
     async def mark_begun(self, request: MarkBegun) -> None:
-        try:
-            await self._transact(rows.mark_begun(request.run_id, request.mark))
-        except ExpectationFailed:
-            raise NotFound(f"no unfinished run {request.run_id!r}") from None
+        if not await self._succeeds(rows.mark_begun(request.run_id, request.mark)):
+            raise NotFound(f"no unfinished run {request.run_id!r}")
 
-    # SuspendedState runs
+    # Suspended runs
 
     @handles(SuspendRun, concurrent=AT_ONCE)
     async def suspend(self, request: SuspendRun) -> bool:
@@ -145,9 +133,9 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     @handles(ResumeRun, concurrent=AT_ONCE)
     async def resume(self, request: ResumeRun) -> Resumption | None:
-        """Raises ``StorageError`` when what was stored of the run cannot be read."""
+        """Raises ``StorageError`` for a journal that cannot be read."""
         try:
-            found = await self._transact(rows.resume(request.run_id, self._clock()))
+            found = await self._write(rows.resume(request.run_id, self._clock()))
         except ExpectationFailed:
             return None
         try:
@@ -158,39 +146,38 @@ class ApprovalStore(Actor[ApprovalProtocol]):
 
     @handles(ListSuspended)
     async def list_suspended(self, _: ListSuspended) -> tuple[StoredSuspendedRun, ...]:
-        answer = await self._transact((Statement(rows.SUSPEND_LEFT), Statement(rows.SUSPENDED)))
+        answer = await self._write((Statement(rows.SUSPEND_LEFT), Statement(rows.SUSPENDED)))
         return tuple(rows.suspended(row) for row in answer[-1])
 
     @handles(WithdrawLeft)
     async def withdraw_left(self, _: WithdrawLeft) -> tuple[ApprovalInfo, ...]:
-        (found,) = await self._transact((Statement(rows.LEFT, (self._clock(),)),))
+        (found,) = await self._write((Statement(rows.LEFT, (self._clock(),)),))
         return tuple([await self._known(str(approval)) for (approval,) in found])
 
-    # Looking
+    # Reading
 
     @handles(ListApprovals, concurrent=AT_ONCE)
     async def list_approvals(self, request: ListApprovals) -> tuple[ApprovalInfo, ...]:
-        return tuple(rows.info(row) for row in await self._readers.read(*rows.search(request)))
+        return await self._read(rows.info, *rows.search(request))
 
     @handles(GetApproval, concurrent=AT_ONCE)
     async def get(self, request: GetApproval) -> ApprovalInfo | None:
-        found = await self._readers.read(rows.ONE, (request.id,))
-        return rows.info(found[0]) if found else None
+        return await self._read_one(rows.info, rows.ONE, (request.id,))
 
     @handles(ListGrants, concurrent=AT_ONCE)
     async def list_grants(self, request: ListGrants) -> tuple[Grant, ...]:
-        return tuple(rows.grant(row) for row in await self._readers.read(*rows.grants(request)))
+        return await self._read(rows.grant, *rows.grants(request))
 
     @handles(RevokeGrant, concurrent=AT_ONCE)
     async def revoke(self, request: RevokeGrant) -> bool:
-        (found,) = await self._transact((rows.revoke(request),))
+        (found,) = await self._write((rows.revoke(request),))
         return bool(found)
 
     async def _with_journal(self, run_id: str, statements: Transaction) -> Rows:
-        """Run them behind the rows that are on their way. Raises ``NotFound`` for an ended run."""
+        """Write after the pending rows of the run. Raises ``NotFound`` for an ended run."""
         steps = self._journal.pending(run_id)
         try:
-            found = await self._transact((*steps, *statements))
+            found = await self._write((*steps, *statements))
         except ExpectationFailed:
             raise NotFound(f"no unfinished run {run_id!r}") from None
         self._journal.written(run_id, steps)
