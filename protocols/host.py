@@ -1,6 +1,7 @@
-"""What a gateway, a command line or a bridge needs from a host, and nothing more.
+"""The interface of a host for its gateway.
 
-Every call takes the principal it acts for: foreign things are not found (G16).
+Every call takes the principal it acts for: foreign things are not found (G16). The methods are
+documented in :class:`motet.Host`; here each has one line.
 """
 
 from __future__ import annotations
@@ -100,17 +101,14 @@ class HostApi(HostRecords, Protocol):
 
     async def closing(self) -> None:
         """Return when the host has begun to shut down: it takes no inputs any more."""
-        ...
 
     async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
         """Send the input of an interrupted or dropped run again, once."""
-        ...
 
     async def tools(
         self, agent: str, *, session: str = "", principal: Principal = LOCAL
     ) -> tuple[Judged, ...]:
-        """The tools of an agent by name, and what the policy says of each for the principal."""
-        ...
+        """The tools of an agent, and the ruling of the policy on each for the principal."""
 
     def status(self) -> HostStatus: ...
 
@@ -126,41 +124,29 @@ class HostApi(HostRecords, Protocol):
         key: str | None = None,
         expected: Expected | None = None,
     ) -> Ack:
-        """Make an input durable and have it answered.
-
-        ``agent`` None: the session's own, else the host's only or first agent; ``mode``: what
-        becomes of it if the session is at work; ``sender``: who said it in a group, for the model.
-        Raises ``KeyConflict``, ``QueueFull``, ``SessionBusy``.
-        """
-        ...
+        """Make an input durable and have it answered."""
 
     def queue_mode(self, session: str) -> QueueMode:
-        """The mode of what people say in a session, if a message names none."""
-        ...
+        """The mode of inputs of a session that name none themselves."""
 
     async def set_queue(
         self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
     ) -> None:
         """Set that mode, None: the default again. Raises ``UnknownName``."""
-        ...
 
     def models(self) -> tuple[str, ...]:
         """The models that a session may have."""
-        ...
 
     def session_model(self, session: str) -> str | None:
         """The model that was set for a session; None: its agent's own."""
-        ...
 
     async def set_model(
         self, session: str, model: str | None, *, principal: Principal = LOCAL
     ) -> None:
         """Set that model, from the next run on; None: the agent's own. Raises ``UnknownName``."""
-        ...
 
     def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
-        """Note an input that is to be submitted, from when a stop covers it."""
-        ...
+        """Note an input that is to be submitted, so that a stop covers it from now on."""
 
     async def stop(
         self,
@@ -174,19 +160,12 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
         grace: float = 5.0,
     ) -> StopReport:
-        """Cancel runs and wait at most ``grace`` s for their clean-up. Works when all is stuck.
-
-        ``session``: all its runs and inputs, or, with ``newest``, its newest run, of a group what
-        ``sender`` has said; ``room``: who speaks there; ``everything``: all sessions and rooms.
-        What is the principal's only, unless the role is admin.
-        """
-        ...
+        """Cancel runs, drop inputs, and wait at most ``grace`` seconds for the clean-up."""
 
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None: ...
 
     async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
         """One session the principal may see; raises ``NotFound``."""
-        ...
 
     async def sessions(
         self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
@@ -219,7 +198,6 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[EscalationInfo, ...]:
         """Runs that were handed to a person, newest first."""
-        ...
 
     async def resolve(
         self,
@@ -229,11 +207,7 @@ class HostApi(HostRecords, Protocol):
         note: str = "",
         principal: Principal = LOCAL,
     ) -> EscalationInfo:
-        """Answer an escalation; the same answer again changes nothing.
-
-        Raises ``EscalationAnswered``, ``InputValidation`` (advice without a note), ``QueueFull``.
-        """
-        ...
+        """Answer an escalation; the same answer again changes nothing."""
 
     async def approvals(
         self,
@@ -245,7 +219,6 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[ApprovalInfo, ...]:
         """Calls that wait for a person, or did, newest first; ``room``: one of the principal's."""
-        ...
 
     async def approve(
         self,
@@ -256,12 +229,10 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> ApprovalInfo:
         """Answer an approval; the same again changes nothing. Raises ``ApprovalAnswered``."""
-        ...
 
     async def grants(
         self, *, agent: str | None = None, principal: Principal = LOCAL
     ) -> tuple[Grant, ...]:
-        """What ``allow-always`` has left, newest first."""
-        ...
+        """The permissions that ``allow-always`` has left, newest first."""
 
     async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None: ...

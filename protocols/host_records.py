@@ -1,4 +1,4 @@
-"""What a gateway looks up and changes in a host beside the conversation itself.
+"""The interface of a host for its gateway, apart from the conversation itself.
 
 Invariant: as in :mod:`motet.protocols.host`, what is another's is not found (G16).
 """
@@ -54,14 +54,9 @@ class HostRecords(Protocol):
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
         """Summarise a session now; None: it was too short."""
-        ...
 
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
-        """Delete a session with all that is stored of it; how many rows it had.
-
-        Its runs are stopped and waited for. Raises ``SessionBusy``.
-        """
-        ...
+        """Delete a session with all that is stored of it; how many rows it had."""
 
     async def inject(
         self,
@@ -73,7 +68,6 @@ class HostRecords(Protocol):
         principal: Principal = LOCAL,
     ) -> Ack:
         """Put a row into a transcript; no run comes of it. Raises ``KeyConflict``."""
-        ...
 
     async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo: ...
 
@@ -81,7 +75,6 @@ class HostRecords(Protocol):
         self, run_id: str, *, timeout: float = 30.0, principal: Principal = LOCAL
     ) -> RunInfo:
         """The run when it has ended, or as it is after ``timeout`` seconds."""
-        ...
 
     async def errors(
         self,
@@ -111,20 +104,16 @@ class HostRecords(Protocol):
     def configuration(self) -> ConfigView: ...
 
     async def reload(self, *, expect_hash: str | None = None) -> Reloaded:
-        """Put in force what the file of the configuration says now. Raises ``ConfigError``."""
-        ...
+        """Put the current content of the configuration file in force."""
 
     def plan_reload(self) -> Reloaded:
-        """What :meth:`reload` would change. Raises ``ConfigError``."""
-        ...
+        """The changes that :meth:`reload` would make."""
 
     def actors(self) -> tuple[LiveActor, ...]:
         """Every actor that is there now, parents first."""
-        ...
 
     def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
         """The newest lines, oldest first."""
-        ...
 
     async def new_token(
         self,

@@ -1,1 +1,1 @@
-"""A configuration that changes while its host runs."""
+"""Wiring, configuration, reload and replay of a host. Doors: ``tree.open_tree``, ``tree.Parts``."""

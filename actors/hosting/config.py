@@ -1,8 +1,10 @@
-"""A host's configuration from a TOML file: its references resolved, its agents built.
+"""The configuration of a host from a TOML file: its references resolved, its agents built.
 
 Every failure is a ``ConfigError`` that names the file and the place in it. Strings may hold
 ``${NAME}`` (an environment variable; ``$${`` stands for itself) or be ``file:PATH`` (the text of
-a file); paths count from the file's own directory.
+a file); paths are relative to the file's own directory.
+
+Invariant: agents and servers that the program gives win over configured ones of the same name.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ DEFAULT_AGENTS: Mapping[str, AgentConfig] = {
         tools=("group:fs", "group:shell", "group:web"),
     )
 }
-"""The agents of a configuration that names none."""
+"""The agents of a configuration without any."""
 
 REFERENCE = re.compile(r"(\$?)\$\{([^}]*)\}")
 
@@ -97,12 +99,12 @@ def configured(
 
 
 def _beside(server: McpServer, root: Path) -> McpServer:
-    """A program runs in the directory of the file that names it, unless that says another."""
+    """A server program runs in the directory of the file, unless the file says another."""
     return attrs.evolve(server, cwd=str(root / (server.cwd or ""))) if server.command else server
 
 
 def _placed(agent: AgentConfig, root: Path) -> AgentConfig:
-    """The same, where its paths count from the file's folder."""
+    """The agent with its paths relative to the file's folder."""
     files = None if agent.files is None else str(root / agent.files)
     skills = None if agent.skills is None else _below(root, agent.skills)
     return attrs.evolve(agent, files=files, skills=skills)
@@ -158,7 +160,7 @@ def _all(what: str, problems: list[str]) -> str:
 
 
 def read_data(file: Path) -> JsonObject:
-    """What a file says, its references as they stand there. Raises ``ConfigError``."""
+    """The data of a file, its references unresolved. Raises ``ConfigError``."""
     import tomllib  # a host of a program has no file
 
     try:
@@ -175,7 +177,7 @@ def read_data(file: Path) -> JsonObject:
 
 @attrs.frozen
 class _References:
-    """Replaces the references of a file, and keeps the problems of those that lead nowhere."""
+    """Resolves the references of a file, and collects the problems of those that cannot be."""
 
     root: Path
     env: Mapping[str, str]
@@ -224,7 +226,7 @@ def _file_text(root: Path, name: str) -> str:
 
 
 def _tools(names: tuple[str, ...], root: Path) -> tuple[list[Tool | str], list[str]]:
-    """Each tool imported or, when it is a built-in one, its name; and what went wrong where."""
+    """Each tool imported, or its name if it is built in; and the problems, with their places."""
     tools: list[Tool | str] = []
     problems: list[str] = []
     for index, name in enumerate(names):
@@ -268,17 +270,12 @@ def _import_problem(module: str, error: Exception, root: Path) -> str:
     return f"importing {module!r} failed: {type(error).__name__}: {error}"
 
 
-# Where the configuration of a host comes from, and what its program has given beside it.
-#
-# Invariant: what the program gives comes before what a configuration says under the same name.
-
-
 @attrs.frozen
 class ConfigSource:
-    """What does not change while a host is open.
+    """The source of a host's configuration, which does not change while the host is open.
 
     Attributes:
-        file: where the configuration is; None: only in the program.
+        file: None: the program has the configuration.
         mcp: servers of the program, by name.
         engine: a policy of the program, beside the rules of the configuration.
         defaults: whether a configuration without agents has the built-in ones.
@@ -293,26 +290,26 @@ class ConfigSource:
     def of(
         cls, config: HostConfig | str | Path, mcp: Mapping[str, McpServer], engine: Policy | None
     ) -> tuple[ConfigSource, HostConfig]:
-        """What ``open_host`` is given. Raises ``ConfigError``."""
+        """The source and the configuration for ``open_host``. Raises ``ConfigError``."""
         if isinstance(config, HostConfig):
-            origin = cls(None, mcp, engine)
-            return origin, origin.whole(config)
-        origin = cls(Path(config).absolute(), mcp, engine)
-        return origin, origin.read()
+            source = cls(None, mcp, engine)
+            return source, source.whole(config)
+        source = cls(Path(config).absolute(), mcp, engine)
+        return source, source.read()
 
     def read(self) -> HostConfig:
-        """What the file says now. Raises ``ConfigError``."""
+        """The current content of the file. Raises ``ConfigError``."""
         if self.file is None:
             raise ConfigError("this host was not opened with a file: give it a configuration")
         return self.whole(load_config(self.file))
 
     def whole(self, config: HostConfig) -> HostConfig:
-        """A configuration with what the program adds."""
+        """A configuration with the additions of the program."""
         agents = config.agents or (DEFAULT_AGENTS if self.defaults else {})
         return attrs.evolve(config, agents=agents, mcp={**config.mcp, **self.mcp})
 
     def agents(self, config: HostConfig, own: Sequence[AnyAgent]) -> tuple[AnyAgent, ...]:
-        """The agents that a configuration describes, but for those that the program has: ``own``.
+        """The agents that a configuration describes, except those that the program has: ``own``.
 
         Raises ``ConfigError`` naming all problems.
         """
@@ -328,9 +325,9 @@ class ConfigSource:
 
 
 def keep_teams(config: HostConfig, before: HostConfig, own: Sequence[AnyAgent]) -> HostConfig:
-    """The same without the teams that agents of the program are in already.
+    """The configuration without the teams that agents of the program have joined already.
 
-    Raises ``ConfigError`` for one that is another now, or that has other agents beside them.
+    Raises ``ConfigError`` for such a team if it has changed or has other agents, too.
     """
     known, teams = {agent.name for agent in own}, dict(config.teams)
     for name, team in config.teams.items():

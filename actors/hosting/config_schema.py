@@ -1,6 +1,8 @@
-"""The JSON Schema of a configuration file, for editors, made of the classes that read it.
+"""Descriptions of a configuration: its JSON Schema, its values without secrets, their sources.
 
-Invariant: what the classes take, the schema takes; it may take more, such as numbers out of range.
+Invariants: the schema accepts everything that the classes accept; it may accept more, such as
+numbers out of range. A field that its class keeps out of its own ``repr`` is a secret: only whether
+it is set is shown. Everything is pure, but for reading the file.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def _kind(kind: object, definitions: dict[str, object]) -> JsonObject:
         return {"type": _SCALARS[kind]}
     if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, msgspec.Struct)):
         if kind.__name__ not in definitions:
-            definitions[kind.__name__] = {}  # it may name itself
+            definitions[kind.__name__] = {}  # the class may refer to itself
             definitions[kind.__name__] = _class(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     origin, inner = get_origin(kind), get_args(kind)
@@ -93,7 +95,7 @@ def _attrs_fields(cls: type) -> dict[str, object]:
 def _durations(cls: type, kinds: Mapping[str, object]) -> list[str]:
     """The fields that take ``30s`` as well as 30."""
     fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls) if attrs.has(cls) else ()
-    # Of what types a converter is, attrs does not say.
+    # The stubs of attrs do not give the types of a converter.
     converted = {one.name: cast("object", one.converter) for one in fields}  # pyright: ignore[reportUnknownMemberType]
     return [name for name, by in converted.items() if by is not None and kinds[name] is float]
 
@@ -110,7 +112,7 @@ def _first(cls: type) -> str:
 
 
 def _attributes(cls: type) -> dict[str, str]:
-    """What the docstring says of each field, below ``Attributes:``."""
+    """The description of each field in the docstring, below ``Attributes:``."""
     _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")
     section = section.partition("\n\n")[0]
     places = [*_ATTRIBUTE.finditer(section)]
@@ -123,17 +125,13 @@ def _attributes(cls: type) -> dict[str, str]:
     }
 
 
-# A configuration as plain data, with what is secret left out. Pure.
-#
-# Invariant: a field that its class keeps out of its own ``repr`` is a secret; of it only whether it
-# is set is told.
-
+# Values without secrets
 
 HIDDEN: Final = "[hidden]"
 
 
 def view_of(config: HostConfig) -> ConfigView:
-    """What may be shown of a configuration, and the hash by which a change of it is noticed."""
+    """A configuration without its secrets, and the hash that changes with it."""
     return ConfigView(config_hash(config), cast("JsonObject", _plain(config, hide=True)))
 
 
@@ -168,17 +166,14 @@ def _fields(value: attrs.AttrsInstance, *, hide: bool) -> JsonObject:
     return shown
 
 
-# Where each value of a configuration was set. Pure, but for reading the file.
-#
-# Invariant: secrets are left out, as in :mod:`motet.actors.hosting.config_schema`.
-
+# The source of each value
 
 DEFAULT = "default"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One value. ``source``: ``default``, or the file and what it takes it from."""
+    """One value. ``source``: ``default``, or the file, with the reference that it resolves."""
 
     key: str
     value: object
@@ -186,7 +181,7 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The value as JSON, which for values that are no tables is TOML, too."""
+        """The value as JSON, which is TOML, too, for all values but tables."""
         return msgspec.json.encode(self.value).decode()
 
 

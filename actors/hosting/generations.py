@@ -138,7 +138,7 @@ CLOSING = 5.0
 
 
 class Retire(Message, frozen=True, tag="reload.retire"):
-    """There is a newer toolkit than before."""
+    """A reload has made a newer toolkit."""
 
 
 class Retirement(Actor[Retire]):
@@ -167,14 +167,14 @@ class Retirement(Actor[Retire]):
             await self._close(toolkit)
 
     def _user(self, toolkit: Toolkit) -> trio.Event | None:
-        """The end of a run that works with it."""
+        """The end of a live run that uses it."""
         runs = self._table.runs.values()
         return next(
             (run.ended for run in runs if run.toolkit is toolkit and not run.ended.is_set()), None
         )
 
     async def _close(self, toolkit: Toolkit) -> None:
-        """Nobody asks these models any more. Awaits while being cancelled: sockets are closed."""
+        """No run asks these models any more. Awaits while being cancelled: sockets are closed."""
         await self._services.models.forget(toolkit.generation)
         self._generations.finders.pop(toolkit.generation, None)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):

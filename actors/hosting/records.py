@@ -183,7 +183,8 @@ class Records:
         ``NotFound``, ``ConfigError`` of :func:`motet.actors.hosting.replay_journal.read_journal`.
         """
         # Most hosts replay nothing.
-        from motet.actors.hosting.replay import read_journal, replay
+        from motet.actors.hosting.replay import replay
+        from motet.actors.hosting.replay_journal import read_journal
 
         await self._parts.journal.settle()
         journal = await read_journal(self._parts.readers, run_id)

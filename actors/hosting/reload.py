@@ -74,7 +74,7 @@ PLANS: Final[Mapping[str, How]] = {
     "tools.prefixes": "hot",
     "tools.cedar": "hot",
 }
-"""A key stands for all below it. What guards counts at once; what runs work with is drained."""
+"""A key stands for all keys below it. Guards change at once; live runs keep what they work with."""
 
 
 def how(key: str) -> How:
@@ -88,17 +88,17 @@ def how(key: str) -> How:
 
 
 def changes(old: HostConfig, new: HostConfig) -> tuple[Change, ...]:
-    """What is different in ``new``, in the order of the classes."""
+    """The differences of ``new``, in the order of the classes."""
     return tuple(Change(key, how(key)) for key in _different(old, new, ""))
 
 
 def in_force(old: HostConfig, new: HostConfig) -> HostConfig:
-    """``new`` as far as it can count without a restart."""
+    """``new``, except for the values that need a restart."""
     return cast("HostConfig", _merged(old, new, ""))
 
 
 def _different(old: object, new: object, at: str) -> Iterator[str]:
-    """The keys with other values; of a table of classes or of names, those in it."""
+    """The keys whose values differ; for a table, the keys in it."""
     if old == new:
         return
     if at not in PLANS and _is_config(old) and type(old) is type(new):
@@ -124,7 +124,7 @@ def _merged(old: object, new: object, at: str) -> object:
         name: _merged(getattr(old, name), getattr(new, name), _below(at, name))
         for name in _names(new)
     }
-    make = cast("Callable[..., object]", type(new))  # a class whose fields these are
+    make = cast("Callable[..., object]", type(new))  # these are its fields
     return make(**values)
 
 
@@ -156,7 +156,7 @@ class Prepared:
 async def check_policy(
     policy: PolicyEngine, registry: AgentRegistry, resolver: Resolver, config: HostConfig
 ) -> None:
-    """Raises ``ConfigError`` for rules on tools and agents that nobody knows."""
+    """Raises ``ConfigError`` for rules on unknown tools and agents."""
     stored = await resolver.records() if config.policy else ()
     policy.check([*registry.names(), *(one.name for one in stored)])
 

@@ -1,52 +1,64 @@
-"""Replays one run in a host of its own, in memory: the state it is from is only read.
+"""The replay of one run in a host of its own, in memory. The state that it comes from is only read.
 
 Invariants: hooks, MCP servers, memory, exports and the gateway of the configuration are left out,
-since all of them have effects; with the tools of the journal nothing is executed at all.
+since all of them have effects. With the tools of the journal nothing is executed at all: a call has
+its stored result or none.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import attrs
-import msgspec
 import trio
+from msgspec.structs import replace as changed
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.errors.redact import redact
+from motet.actors.errors.classify import canonical
 from motet.actors.hosting.replay_journal import (
-    Change,
+    CUT,
+    STOPPED,
     Comparison,
-    JournalModel,
-    JournalTools,
     RunJournal,
     event_lines,
-    near,
-    read_journal,
     row_lines,
 )
 from motet.actors.hosting.tree import Parts, StandIns, open_tree
+from motet.actors.models.recorded import Played
 from motet.actors.telemetry.subscription import EventJournal
 from motet.protocols.agents import PLAIN
-from motet.protocols.chat import ChatMessage
+from motet.protocols.chat import AssistantMessage, Call, ToolMessage
 from motet.protocols.config import HostConfig, TracingConfig
-from motet.protocols.errors import ConfigError, UnknownName
+from motet.protocols.errors import UnknownName
 from motet.protocols.events import AnyEvent
-from motet.protocols.models import Model
+from motet.protocols.models import (
+    CallArguments,
+    CallStart,
+    Finished,
+    Model,
+    ModelEvent,
+    ModelFailure,
+    ModelRequest,
+    TextPart,
+    Usage,
+    UsageReport,
+)
 from motet.protocols.run import RunResult
 from motet.protocols.sessions import (
     AcceptInput,
     FinishRun,
     NewInput,
     Principal,
-    RunInfo,
     SessionStoreMessage,
 )
-from motet.protocols.version import __version__
-from motet.runtime import ActorRef
+from motet.protocols.tools import CallResult, ExecuteCall
+from motet.runtime import Actor, ActorRef, handles
 
 ToolMode: TypeAlias = Literal["journal", "live"]
 RECORDED = ("recorded", "scripted")
@@ -57,12 +69,12 @@ PAGE = 1_000
 
 @attrs.frozen
 class Replay:
-    """What a run did then, and what it does now.
+    """The comparison of a run with its replay.
 
     Attributes:
         result: of the replay.
         rows: the transcripts; usage and texts of errors of the host are not compared.
-        events: the durable events, where those of then are still stored.
+        events: the durable events, if those of the run are still stored.
     """
 
     journal: RunJournal
@@ -72,7 +84,7 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether the run does now what it did then."""
+        """Whether the replay did the same as the run."""
         return self.rows.same and self.events.same
 
 
@@ -89,17 +101,17 @@ async def replay(
     """Run it again as ``agent``, with the same input and the same rows before it.
 
     Args:
-        agent: what the run's agent is now.
+        agent: the run's agent as it is now.
         config: limits, models and tools of the host.
-        model: who answers; None or ``recorded``: the model's rows in the journal.
-        tools: ``journal``: every call has the result it had then, and nothing is executed;
-            ``live``: the tools run, with all their effects. There is nobody to be asked: what
-            needs an approval is denied.
+        model: the model that answers; None or ``recorded``: the model's rows in the journal.
+        tools: ``journal``: every call has its stored result, and nothing is executed;
+            ``live``: the tools run, with all their effects. Calls that need an approval are denied,
+            since there is no person to ask.
         deps: for live tools.
         workspace: for live tools; others get an empty folder.
 
     Cancelling it ends the replay and all it has started. Raises ``UnknownName`` for other
-    ``tools``, ``ConfigError`` for an agent or a model that cannot be.
+    ``tools``, ``ConfigError`` for an impossible agent or model.
     """
     if tools not in get_args(ToolMode):
         raise UnknownName("kind of tools", tools, get_args(ToolMode))
@@ -112,8 +124,9 @@ async def replay(
         session, principal = journal.info.session, Principal(journal.info.user)
         await parts.inputs.send(text, None, session, "steer", principal, None)
 
+    recording = JournalModel(player.model_name, journal, steer, over)
     stand_ins = StandIns(
-        JournalModel(player.model_name, journal, steer, over) if recorded else None,
+        (lambda _name: recording) if recorded else None,
         (lambda: JournalTools(journal, over)) if tools == "journal" else None,
     )
     # Without a workspace for live tools the host gets an empty one, which is deleted.
@@ -127,7 +140,7 @@ async def replay(
 
 
 def _player(agent: AnyAgent, model: str | Model | None, tools: ToolMode) -> AnyAgent:
-    """The agent of the replay: it remembers nobody, and is compacted only for a model's sake."""
+    """The agent of the replay: without memory, and compacted only if a live model answers."""
     player = copy(agent)
     player.memory = False
     if model is None:
@@ -136,14 +149,14 @@ def _player(agent: AnyAgent, model: str | Model | None, tools: ToolMode) -> AnyA
     else:
         player.model = model
     if tools == "journal":
-        # Their servers are not started, and the journal knows their results without them.
+        # MCP servers are not started; the journal has their results.
         kept = [tool for tool in agent.tools if not str(tool).startswith("mcp:")]
         player._tools = kept  # pyright: ignore[reportPrivateUsage]
     return player
 
 
 def _quiet(config: HostConfig, tools: ToolMode) -> HostConfig:
-    """The configuration without what has effects."""
+    """The configuration without the parts that have effects."""
     quiet = attrs.evolve(
         config,
         state=None,
@@ -152,7 +165,7 @@ def _quiet(config: HostConfig, tools: ToolMode) -> HostConfig:
         tracing=TracingConfig(),
         approvals=attrs.evolve(config.approvals, ask=False),
     )
-    # The guard has marked the results of then already.
+    # The guard has marked the stored results already.
     return quiet if tools == "live" else attrs.evolve(quiet, mcp={}, guard="off")
 
 
@@ -212,72 +225,112 @@ def _compared(
     )
 
 
-# A run as one JSON file: what came before it, what was said to it, by its model and by its tools.
-#
-# Secrets and personal data are taken out before anything is written, so that a record may be put
-# under version control; it is played as it was written.
+# The turn appends it to the text of a failure, in the run and in the replay.
+_ADVICE = re.compile(r"\n\[Advice: this call has failed [^\n]*\]\Z")
+
+Steer = Callable[[str], Awaitable[object]]
 
 
-VERSION: Final = 1
+class JournalModel:
+    """A model that answers with the rows of a run, in their order, and ends as the run ended.
+
+    ``over`` is set where the run was stopped from outside: nothing follows. ``steer`` sends the run
+    a text that had entered it at that place.
+    """
+
+    def __init__(self, name: str, journal: RunJournal, steer: Steer, over: trio.Event) -> None:
+        self.name = name
+        self.over = over
+        self._journal = journal
+        self._answers = list(journal.answers)
+        self._shares = shares(journal.info.usage, len(self._answers))
+        self._steer = steer
+
+    @asynccontextmanager
+    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        """Stream the next answer; the request is ignored."""
+        del request
+        await trio.lowlevel.checkpoint()
+        if not self._answers:
+            await self._end()
+        answer = self._answers.pop(0)
+        for text in self._journal.steered(answer):
+            await self._steer(text)
+        yield Played(events_of(answer, next(self._shares)))
+
+    async def _end(self) -> None:
+        """The journal has no more answers: the run was stopped, failed, or goes another way now."""
+        info = self._journal.info
+        if info.status in STOPPED or (info.status, info.detail) == ("limited", "wall"):
+            self.over.set()
+            await trio.sleep_forever()
+        if info.status == "failed":
+            said = info.detail.removeprefix(f"{self.name} failed: ")
+            raise ModelFailure(said or "the run failed here", kind="journal")
+        raise ModelFailure("the run asked the model no further then", kind="journal")
 
 
-class RunRecord(msgspec.Struct, frozen=True, tag="run", tag_field="case"):
-    """What the file holds: the fields of :class:`RunJournal`, and who wrote it."""
-
-    version: int
-    motet: str
-    info: RunInfo
-    before: tuple[ChatMessage, ...]
-    rows: tuple[ChatMessage, ...]
-    events: tuple[AnyEvent, ...]
-
-
-def encoded(journal: RunJournal) -> bytes:
-    """The file of a run, on lines that a person reads."""
-    fields = attrs.asdict(journal, recurse=False)
-    record = RunRecord(VERSION, __version__, **fields)
-    plain: object = msgspec.json.decode(msgspec.json.encode(record))
-    return msgspec.json.format(msgspec.json.encode(redact(plain)), indent=1) + b"\n"
+def events_of(answer: AssistantMessage, usage: Usage) -> Iterator[ModelEvent]:
+    if answer.text:
+        yield TextPart(answer.text)
+    for index, call in enumerate(answer.calls):
+        yield CallStart(index, call.id, call.name)
+        yield CallArguments(index, call.arguments)
+    yield UsageReport(usage)
+    yield Finished("tool_calls" if answer.calls else "stop")
 
 
-def read_record(file: str | Path) -> RunJournal:
-    """The run in a file. Raises ``ConfigError`` for one that is none, or of another version."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"the record {file} cannot be read: {error.strerror}") from error
-    return decoded(data, str(file))
-
-
-def decoded(data: bytes, file: str) -> RunJournal:
-    """As :func:`read_record`, from bytes; ``file`` is what errors call them."""
-    try:
-        record = msgspec.json.decode(data, type=RunRecord)
-    except msgspec.DecodeError as error:
-        raise ConfigError(
-            f"{file} is no record of a run: {error}; `motet record RUN > {file}` writes one"
-        ) from None
-    if record.version != VERSION:
-        raise ConfigError(
-            f"{file} is a record of version {record.version}, this motet reads {VERSION}: "
-            "record the run anew"
+def shares(usage: Usage, answers: int) -> Iterator[Usage]:
+    """The usage of each answer: an equal share, because only the sum is stored."""
+    count = max(answers, 1)
+    part = Usage(
+        input_tokens=usage.input_tokens // count,
+        output_tokens=usage.output_tokens // count,
+        cost=None if usage.cost is None else usage.cost / count,
+    )
+    for place in range(count):
+        last = place == count - 1
+        rest = changed(
+            part,
+            input_tokens=usage.input_tokens - part.input_tokens * (count - 1),
+            output_tokens=usage.output_tokens - part.output_tokens * (count - 1),
         )
-    if not record.rows:
-        raise ConfigError(f"{file} has no rows: a run that never began cannot be played")
-    return RunJournal(record.info, record.before, record.rows, record.events)
+        yield rest if last else part
 
 
-# Runs a stored run once more, beside the session it is of, and tells what is different now.
+class JournalTools(Actor[ExecuteCall]):
+    """Replaces the tool executor: a call gets the stored result of the same call.
 
+    The same call has the same name and equal arguments; each result is used once, in order.
+    """
 
-__all__ = [
-    "Change",
-    "Comparison",
-    "Replay",
-    "RunJournal",
-    "ToolMode",
-    "near",
-    "read_journal",
-    "read_record",
-    "replay",
-]
+    def __init__(self, journal: RunJournal, over: trio.Event) -> None:
+        calls = {call.id: call for answer in journal.answers for call in answer.calls}
+        self._open = [
+            (calls.get(row.call_id, Call(row.call_id, row.name)), row) for row in journal.results
+        ]
+        self._over = over
+
+    @handles(ExecuteCall, concurrent=1024)
+    async def execute(self, request: ExecuteCall) -> CallResult:
+        call = request.call
+        found = self._take(call)
+        if found is None:
+            text = (
+                "Not run: this run made no such call then, and a replay has only the results of "
+                "then. Replay it with live tools to have it run."
+            )
+            return CallResult(call.id, call.name, text, "failed", "not_found")
+        if found.outcome in CUT:
+            self._over.set()
+            await trio.sleep_forever()
+        text = _ADVICE.sub("", found.text)
+        return CallResult(call.id, call.name, text, found.outcome)
+
+    def _take(self, call: Call) -> ToolMessage | None:
+        wanted = (call.name, canonical(call.arguments))
+        for place, (then, row) in enumerate(self._open):
+            if (then.name, canonical(then.arguments)) == wanted:
+                del self._open[place]
+                return row
+        return None

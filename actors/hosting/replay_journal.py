@@ -1,55 +1,42 @@
-"""What is stored of one run: its input, the rows before it, its own rows and its events."""
+"""The journal of one run: read from the database or from a file, and compared with another.
+
+A file has its secrets and personal data taken out before it is written, so that it may be put under
+version control. The comparison is pure. It leaves out everything that always differs: ids, times,
+prices, and the texts that the host adds to a run that was cut off.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
-import trio
-from msgspec.structs import replace
 
 from motet.actors.errors.classify import canonical
-from motet.actors.models.recorded import Played
+from motet.actors.errors.redact import redact
 from motet.actors.storage.events import record_of
 from motet.actors.storage.readers import Readers
 from motet.actors.storage.recovery import RUNS, run_info
 from motet.actors.storage.session_transcripts import TRANSCRIPT, history_row
 from motet.protocols import events as ev
-from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
+from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.errors import ConfigError, NotFound
 from motet.protocols.events import AnyEvent, RunStarted
-from motet.protocols.models import (
-    CallArguments,
-    CallStart,
-    Finished,
-    ModelEvent,
-    ModelFailure,
-    ModelRequest,
-    TextPart,
-    Usage,
-    UsageReport,
-)
 from motet.protocols.sessions import FINAL, RunInfo, RunStatus
-from motet.protocols.tools import CallResult, ExecuteCall
-from motet.runtime import Actor, handles
+from motet.protocols.version import __version__
 
-# Whoever replays a run has no use for the whole of a session that goes on for years.
 BEFORE = 1_000
+"""Rows before the run that are kept: a session may be years long."""
 SAID = frozenset({"", "silent"})
-"""Notes of the rows that a model wrote; the host wrote those with others."""
+"""Notes of the rows that a model wrote; the host wrote rows with other notes."""
+CUT = frozenset({"cancelled_before_start", "cancelled_while_running", "unknown"})
+"""Outcomes of calls that were cut off by the end of their run."""
+STOPPED = frozenset({"cancelled", "interrupted"})
+"""Ends that come from outside the run: a replay is stopped from outside at the same place."""
 
 _RUNS = f"{RUNS} WHERE run_id LIKE ? ESCAPE '!' LIMIT 2"
 _OWN = "SELECT pos, run_id, ts, body FROM messages WHERE session = ? AND run_id = ? ORDER BY pos"
@@ -63,7 +50,7 @@ class RunJournal:
     """One run that has ended.
 
     Attributes:
-        before: the rows that its session had then, since it was last reset, the newest of them.
+        before: the newest rows that its session had before, since the last reset.
         rows: those it added, its input first.
         events: the durable ones; empty when they were pruned.
     """
@@ -75,19 +62,19 @@ class RunJournal:
 
     @property
     def agent(self) -> str:
-        """The agent it began with: it may have handed the conversation to another."""
+        """The agent that it began with; a handoff may have changed it."""
         started = (event.agent for event in self.events if isinstance(event, RunStarted))
         return next(started, self.info.agent)
 
     @property
     def text(self) -> str:
-        """The input, as the gates of then let it pass."""
+        """The input, as the gates let it pass."""
         first = self.rows[0]
         return first.text if isinstance(first, UserMessage) else self.info.text
 
     @property
     def answers(self) -> tuple[AssistantMessage, ...]:
-        """What the model said: the rows that the host wrote itself are left out."""
+        """The model's answers, without the rows that the host wrote itself."""
         found = (row for row in self.rows if isinstance(row, AssistantMessage))
         return tuple(row for row in found if row.note in SAID)
 
@@ -96,7 +83,7 @@ class RunJournal:
         return tuple(row for row in self.rows if isinstance(row, ToolMessage))
 
     def steered(self, answer: AssistantMessage) -> tuple[str, ...]:
-        """The texts that entered the run behind this answer and its results."""
+        """The texts that entered the run after this answer and its results."""
         texts: list[str] = []
         at = next(place for place, row in enumerate(self.rows) if row is answer)
         for row in self.rows[at + 1 :]:
@@ -152,141 +139,70 @@ async def _events(readers: Readers, info: RunInfo) -> tuple[AnyEvent, ...]:
 
 
 def from_a_turn(before: list[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The rows from the first one that begins a turn, so that no result lacks its call."""
+    """The rows from the first turn on, so that no result lacks its call."""
     for place, row in enumerate(before):
         if isinstance(row, UserMessage) and not row.note:
             return tuple(before[place:])
     return ()
 
 
-# The model and the tools of a replay: both say what the journal has, and do nothing.
-#
-# Invariant: a call has its stored result or none; nothing is ever executed.
+# The file of a run
 
 
-CUT = frozenset({"cancelled_before_start", "cancelled_while_running", "unknown"})
-"""Outcomes of calls that the end of their run has cut off."""
-STOPPED = frozenset({"cancelled", "interrupted"})
-"""Ends that come from outside of a run, and so are asked for from outside of a replay."""
-
-# The turn adds it to the text of a failure, then as now.
-_ADVICE = re.compile(r"\n\[Advice: this call has failed [^\n]*\]\Z")
-
-Steer = Callable[[str], Awaitable[object]]
+VERSION: Final = 1
 
 
-class JournalModel:
-    """Answers with the rows of a run, in their order, and ends as the run has ended.
+class RunRecord(msgspec.Struct, frozen=True, tag="run", tag_field="case"):
+    """The content of the file: the fields of :class:`RunJournal`, and the version that wrote it."""
 
-    ``over`` is set where the run was stopped from outside: nothing follows then. ``steer`` gives
-    the run a text that had entered it at that place.
-    """
-
-    def __init__(self, name: str, journal: RunJournal, steer: Steer, over: trio.Event) -> None:
-        self.name = name
-        self.over = over
-        self._journal = journal
-        self._answers = list(journal.answers)
-        self._shares = shares(journal.info.usage, len(self._answers))
-        self._steer = steer
-
-    @asynccontextmanager
-    async def request(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
-        """Stream one answer, whatever is asked; see :class:`motet.protocols.models.Model`."""
-        del request
-        await trio.lowlevel.checkpoint()
-        if not self._answers:
-            await self._end()
-        answer = self._answers.pop(0)
-        for text in self._journal.steered(answer):
-            await self._steer(text)
-        yield Played(events_of(answer, next(self._shares)))
-
-    async def _end(self) -> None:
-        """Where the model has nothing more to say: stopped, failed, or other than then."""
-        info = self._journal.info
-        if info.status in STOPPED or (info.status, info.detail) == ("limited", "wall"):
-            self.over.set()
-            await trio.sleep_forever()
-        if info.status == "failed":
-            said = info.detail.removeprefix(f"{self.name} failed: ")
-            raise ModelFailure(said or "the run failed here", kind="journal")
-        raise ModelFailure("the run asked the model no further then", kind="journal")
+    version: int
+    motet: str
+    info: RunInfo
+    before: tuple[ChatMessage, ...]
+    rows: tuple[ChatMessage, ...]
+    events: tuple[AnyEvent, ...]
 
 
-def events_of(answer: AssistantMessage, usage: Usage) -> Iterator[ModelEvent]:
-    if answer.text:
-        yield TextPart(answer.text)
-    for index, call in enumerate(answer.calls):
-        yield CallStart(index, call.id, call.name)
-        yield CallArguments(index, call.arguments)
-    yield UsageReport(usage)
-    yield Finished("tool_calls" if answer.calls else "stop")
+def encode_record(journal: RunJournal) -> bytes:
+    """The file of a run, as indented JSON."""
+    fields = attrs.asdict(journal, recurse=False)
+    record = RunRecord(VERSION, __version__, **fields)
+    plain: object = msgspec.json.decode(msgspec.json.encode(record))
+    return msgspec.json.format(msgspec.json.encode(redact(plain)), indent=1) + b"\n"
 
 
-def shares(usage: Usage, answers: int) -> Iterator[Usage]:
-    """What each answer used: only their sum is stored, so that each has its share of it."""
-    count = max(answers, 1)
-    part = Usage(
-        input_tokens=usage.input_tokens // count,
-        output_tokens=usage.output_tokens // count,
-        cost=None if usage.cost is None else usage.cost / count,
-    )
-    for place in range(count):
-        last = place == count - 1
-        rest = replace(
-            part,
-            input_tokens=usage.input_tokens - part.input_tokens * (count - 1),
-            output_tokens=usage.output_tokens - part.output_tokens * (count - 1),
+def read_record(file: str | Path) -> RunJournal:
+    """The run in a file. Raises ``ConfigError`` if it holds none, or is of another version."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the record {file} cannot be read: {error.strerror}") from error
+    return decode_record(data, str(file))
+
+
+def decode_record(data: bytes, file: str) -> RunJournal:
+    """As :func:`read_record`, from bytes; ``file`` is their name in errors."""
+    try:
+        record = msgspec.json.decode(data, type=RunRecord)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{file} is no record of a run: {error}; `motet record RUN > {file}` writes one"
+        ) from None
+    if record.version != VERSION:
+        raise ConfigError(
+            f"{file} is a record of version {record.version}, this motet reads {VERSION}: "
+            "record the run anew"
         )
-        yield rest if last else part
+    if not record.rows:
+        raise ConfigError(f"{file} has no rows: a run that never began cannot be played")
+    return RunJournal(record.info, record.before, record.rows, record.events)
 
 
-class JournalTools(Actor[ExecuteCall]):
-    """Stands in for the tools: a call has the result that the same call had then.
-
-    The same is one of that name with equal arguments, each result used once, in their order.
-    """
-
-    def __init__(self, journal: RunJournal, over: trio.Event) -> None:
-        calls = {call.id: call for answer in journal.answers for call in answer.calls}
-        self._open = [
-            (calls.get(row.call_id, Call(row.call_id, row.name)), row) for row in journal.results
-        ]
-        self._over = over
-
-    @handles(ExecuteCall, concurrent=1024)
-    async def execute(self, request: ExecuteCall) -> CallResult:
-        call = request.call
-        found = self._take(call)
-        if found is None:
-            text = (
-                "Not run: this run made no such call then, and a replay has only the results of "
-                "then. Replay it with live tools to have it run."
-            )
-            return CallResult(call.id, call.name, text, "failed", "not_found")
-        if found.outcome in CUT:
-            self._over.set()
-            await trio.sleep_forever()
-        text = _ADVICE.sub("", found.text)
-        return CallResult(call.id, call.name, text, found.outcome)
-
-    def _take(self, call: Call) -> ToolMessage | None:
-        wanted = (call.name, canonical(call.arguments))
-        for place, (then, row) in enumerate(self._open):
-            if (then.name, canonical(then.arguments)) == wanted:
-                del self._open[place]
-                return row
-        return None
-
-
-# How a replay differs from the run: rows and events as lines, without what always differs. Pure.
-#
-# Left out are ids, times, prices and the texts that the host adds to a run that was cut off.
+# The comparison of two runs
 
 
 CONTEXT = 3
-"""Lines that are shown on both sides of a difference."""
+"""Lines shown before and after a difference."""
 
 _ERROR_ID = re.compile(r"\berr_\d{8}_\d{6}_[0-9a-f]{6}\b")
 
@@ -294,7 +210,7 @@ Mark: TypeAlias = Literal[" ", "-", "+"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One line: of both, of then only (``-``) or of now only (``+``)."""
+    """One line: of both, of the run only (``-``) or of the replay only (``+``)."""
 
     mark: Mark
     line: str
@@ -302,7 +218,7 @@ class Change(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class Comparison:
-    """The lines of then and those of now."""
+    """The lines of a run, and those of its replay."""
 
     then: tuple[str, ...]
     now: tuple[str, ...]
@@ -312,7 +228,7 @@ class Comparison:
         return self.then == self.now
 
     def changes(self) -> Iterator[Change]:
-        """All lines in order, what was then before what is now."""
+        """All lines in order, removed ones before added ones."""
         matcher = SequenceMatcher(None, self.then, self.now, autojunk=False)
         for kind, a, b, c, d in matcher.get_opcodes():
             if kind == "equal":
@@ -322,8 +238,8 @@ class Comparison:
                 yield from (Change("+", line) for line in self.now[c:d])
 
 
-def near(changes: tuple[Change, ...], context: int = CONTEXT) -> Iterator[Change | None]:
-    """The differences with some lines around each; None stands for lines that are left out."""
+def excerpt(changes: tuple[Change, ...], context: int = CONTEXT) -> Iterator[Change | None]:
+    """The differences with some lines around each; None stands for omitted lines."""
     marked = [place for place, change in enumerate(changes) if change.mark != " "]
     kept = {
         place
@@ -341,7 +257,7 @@ def near(changes: tuple[Change, ...], context: int = CONTEXT) -> Iterator[Change
 
 
 def row_lines(rows: Iterable[ChatMessage], status: RunStatus) -> tuple[str, ...]:
-    """The rows of a run, and how it ended."""
+    """The rows of a run, and its end."""
     end = "stopped" if status in STOPPED else status
     return (*(line for row in rows for line in _row(row)), f"end {end}")
 
@@ -366,9 +282,9 @@ def _row(row: ChatMessage) -> Iterator[str]:
 
 
 def event_lines(events: Sequence[ev.AnyEvent], rows: Iterable[ChatMessage] = ()) -> tuple[str, ...]:
-    """The events that a replay has as well: not retries, children, waits, warnings.
+    """The events that a replay has, too: not retries, children, waits, warnings.
 
-    ``rows`` are those of the same run: what the host wrote into them is left out here, too.
+    ``rows`` are those of the same run: texts that the host wrote into them are left out.
     """
     own = {row.text for row in rows if isinstance(row, AssistantMessage) and row.note not in SAID}
     lines: list[tuple[int, str]] = []
@@ -377,7 +293,7 @@ def event_lines(events: Sequence[ev.AnyEvent], rows: Iterable[ChatMessage] = ())
         line = _event(event)
         if line is None or (isinstance(event, ev.MessageAdded) and event.text in own):
             continue
-        # Calls of one batch begin in any order.
+        # Calls of one batch begin in any order: they are sorted within it.
         group += not (isinstance(event, ev.ToolCall) and lines and "tool.call" in lines[-1][1])
         lines.append((group, line))
     return tuple(line for _, line in sorted(lines))

@@ -1,7 +1,7 @@
 """The tree of a host: its actors, started in an order in which each needs only earlier ones.
 
-Stopping goes the other way round: the gateway closes its intake first, the runs end while models,
-tools and stores are still there, and the database commits the last transcript before it closes.
+They stop in reverse order: the gateway refuses inputs first, the runs end while models, tools and
+stores are still there, and the database commits the last transcript before it closes.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class GatewaySlot:
 class StandIns:
     """Replacements for the workers of a host that replays a run."""
 
-    model: Model | None = None
+    find_model: Callable[[str], Model] | None = None
     tools: Callable[[], Actor[ExecuteCall]] | None = None
 
 
@@ -200,9 +200,9 @@ def _place(state: str | Path | None) -> Location:
 
 
 def _workspace(location: Location, chosen: str | Path | None) -> Path:
-    """The directory of the tools, made if need be. Blocks for some disk access.
+    """The directory of the tools, created if it is missing. Blocks for some disk access.
 
-    Raises ``ConfigError`` when the database would be within reach of the tools.
+    Raises ``ConfigError`` if the tools could reach the database.
     """
     state = location.path
     folder = Path(chosen or (state / "workspace" if state else ".")).resolve()
@@ -330,12 +330,11 @@ async def start_workers(
     suspended_runs = await load_suspended(
         stores.approvals, pending, table, resolver, journal, events
     )
-    model = stand_ins.model
     models = await system.start(
         lambda: (
             Models(generations.find, generations.finders)
-            if model is None
-            else Models(lambda _name: model)
+            if stand_ins.find_model is None
+            else Models(stand_ins.find_model)
         ),
         name="models",
     )
@@ -417,7 +416,7 @@ def _warn(publisher: Publisher, table: RunTable, run_id: str, event: AnyEvent) -
 
 
 def _mark(publisher: Publisher, fault: HookFault) -> None:
-    """A hook failed: its mark in the event log says where, and what that meant (G10)."""
+    """Publish that a hook failed, where, and with which consequence (G10)."""
     event = fault.event
     publisher.put(f"session:{event.session}", Warned("hook", str(fault)), event.run_id)
 

@@ -1,4 +1,7 @@
-"""Starts what a host needs for its traces."""
+"""The wiring of a host: its stores, started in order, and the toolkit of a configuration.
+
+Stores start first and stop last, so that everything above them can still write while it stops.
+"""
 
 from __future__ import annotations
 
@@ -66,33 +69,16 @@ VERBOSE = "MOTET_TRACE_VERBOSE"
 _NO = ("", "0", "false", "no", "off")
 
 
-async def start_tracing(
-    system: System, database: ActorRef[Transact], readers: Readers, config: TracingConfig
-) -> tuple[Tracer, ActorRef[TraceProtocol]]:
-    """The tracer of a host and the actors behind it, the exporter first, so that it stops last."""
-    wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
-    clock = trio.lowlevel.current_clock().current_time
-    tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
-    keep, export = config.keep_days, None
-    if config.otlp is not None:
-        from motet.actors.telemetry.otlp import Collector, Exporter, Outbox
-
-        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
-        await system.start(lambda: Exporter(collector, outbox), name="exporter")
-        export = outbox.put
-    store = await system.start(
-        lambda: TraceStore(through(database), readers, tracer, keep_days=keep, export=export),
-        name="traces",
-    )
-    return tracer, store
-
-
-# The actors of a host that keep things: they start first and stop last.
-
-
 @attrs.frozen
 class Stores:
-    """The actors that keep things: they start first and stop last."""
+    """The actors that store data, and the objects through which others write and read them.
+
+    Attributes:
+        publisher: the way to the event bus.
+        journal: rows of live runs on their way to disk.
+        contexts: a cache of recently used session contexts.
+        transact: runs one transaction in the writer.
+    """
 
     publisher: Publisher
     errors: ActorRef[ErrorProtocol]
@@ -118,6 +104,7 @@ async def start_stores(
     config: HostConfig,
     memory: Memory | None,
 ) -> Stores:
+    """Start every store. ``memory`` None: a full-text index in the database."""
     fanout, errors = Fanout(), config.errors
     writer = Writer(location)
     database = await system.start(lambda: Database(location, writer), name="database")
@@ -146,25 +133,43 @@ async def start_stores(
     if keep := Keep(errors.keep_days, errors.keep_mb):
         await system.start(lambda: ErrorRetention(commit, readers, keep), name="retention")
     return Stores(
-        Publisher(fanout),
-        error_store,
-        results,
-        sessions,
-        journal,
-        contexts,
-        approvals,
-        agents,
-        rooms,
-        memory,
-        boards,
-        tracer,
-        traces,
-        TokenBook(writer.submit, readers),
-        writer.submit,
+        publisher=Publisher(fanout),
+        errors=error_store,
+        results=results,
+        sessions=sessions,
+        journal=journal,
+        contexts=contexts,
+        approvals=approvals,
+        agents=agents,
+        rooms=rooms,
+        memory=memory,
+        boards=boards,
+        tracer=tracer,
+        traces=traces,
+        tokens=TokenBook(writer.submit, readers),
+        transact=writer.submit,
     )
 
 
-# What the agents of a host can be given: tools, MCP servers, skills, and the rules on them.
+async def start_tracing(
+    system: System, database: ActorRef[Transact], readers: Readers, config: TracingConfig
+) -> tuple[Tracer, ActorRef[TraceProtocol]]:
+    """The tracer and its store. The exporter starts before the store, so that it stops after it."""
+    wanted = os.environ.get(VERBOSE, "").strip().lower() not in _NO
+    clock = trio.lowlevel.current_clock().current_time
+    tracer = Tracer(verbose=config.verbose or wanted, clock=clock)
+    keep, export = config.keep_days, None
+    if config.otlp is not None:
+        from motet.actors.telemetry.otlp import Collector, Exporter, Outbox
+
+        collector, outbox = Collector(config.otlp, config.otlp_headers), Outbox()
+        await system.start(lambda: Exporter(collector, outbox), name="exporter")
+        export = outbox.put
+    store = await system.start(
+        lambda: TraceStore(through(database), readers, tracer, keep_days=keep, export=export),
+        name="traces",
+    )
+    return tracer, store
 
 
 ALL_GROUPS = {
@@ -220,6 +225,8 @@ def build_toolkit(
 def _builtin(
     config: HostConfig, stores: Stores, children: Children, skills: list[Tool]
 ) -> dict[str, Tool]:
+    """Every tool that an agent can name, with the groups it belongs to."""
+
     async def find_error(ctx: Context[object], error_id: object) -> JsonObject:
         wanted = error_id if isinstance(error_id, str) else None
         trace = stores.tracer.of(ctx.run_id)

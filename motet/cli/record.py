@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from motet.actors.hosting.replay import RunJournal, encoded, read_journal
+from motet.actors.hosting.replay_journal import RunJournal, encode_record, read_journal
 from motet.cli.chat import read_token
 from motet.cli.exits import OK
 from motet.cli.replay_away import fetch_journal
@@ -44,7 +44,7 @@ async def _away(url: str, token: str | None, run: str) -> RunJournal:
 
 def _print(journal: RunJournal) -> int:
     """The record alone on stdout, for a file; on stderr what it is, and how it is played."""
-    print(encoded(journal).decode(), end="")
+    print(encode_record(journal).decode(), end="")
     info = journal.info
     calls = sum(len(answer.calls) for answer in journal.answers)
     print(

@@ -11,15 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from motet.actors.agents.spec import AnyAgent
-from motet.actors.hosting.replay import (
-    Change,
-    Comparison,
-    Replay,
-    ToolMode,
-    near,
-    read_journal,
-    replay,
-)
+from motet.actors.hosting.replay import Replay, ToolMode, replay
+from motet.actors.hosting.replay_journal import Change, Comparison, excerpt, read_journal
 from motet.cli.exits import FAILED, OK
 from motet.cli.render import visible
 from motet.cli.screen import console
@@ -90,7 +83,7 @@ def _print(done: Replay, out: Console) -> None:
     for title, compared in (("transcript", done.rows), ("events", done.events)):
         if not compared.same:
             out.print(f"\n{title}", style="bold")
-            _print_changes(near(tuple(compared.changes())), out)
+            _print_changes(excerpt(tuple(compared.changes())), out)
     if done.same:
         out.print(f"✓ it does now what it did then: {info.status}, {sizes(done)}", style="green")
     else:

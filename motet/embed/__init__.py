@@ -1,1 +1,4 @@
-"""Hosts inside of programs that are not Trio's: threads, asyncio, guest mode."""
+"""Hosts inside programs that do not run Trio: threads, asyncio, guest mode.
+
+Doors: ``thread.HostThread``, ``asyncio_host.AsyncioHost`` and ``asyncio_host.guest``.
+"""

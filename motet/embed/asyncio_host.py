@@ -1,7 +1,8 @@
-"""A host as coroutines of asyncio see it, wherever it runs: in a thread, or as their guest.
+"""A host for coroutines of asyncio, whether it runs in a thread of its own or as their guest.
 
-Invariant: cancelling an asyncio task that waits for the host cancels what it waits for, and the
-task goes on when all of that has ended (G1); a second cancellation changes nothing.
+Invariants: cancelling an asyncio task that waits for the host cancels the work it waits for, and
+the task goes on when all of that has ended (G1); a second cancellation changes nothing. When the
+block of a guest is left, Trio has ended, however often the task is cancelled.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class AsyncioHost:
     ) -> T:
         """The rest of a host: ``await host.call(motet.Host.history, "user:alice", limit=5)``.
 
-        Or any function of one's own, which takes the host first, is written for Trio, and runs
+        Also for functions of your own: they take the host first, are written for Trio, and run
         in the host's loop.
         """
         return await _settled(self._portal.call(function, *args, **kwargs))
@@ -198,16 +199,10 @@ async def _over(job: Job[T]) -> None:
 
 
 def _watched(future: Future[T]) -> asyncio.Future[T]:
-    """For :func:`asyncio.wait`; asyncio does not complain when nobody looks at its exception."""
+    """For :func:`asyncio.wait`. Reads the exception, or asyncio would log that nobody did."""
     watched = asyncio.wrap_future(future)
     watched.add_done_callback(lambda done: done.cancelled() or done.exception())
     return watched
-
-
-# A host in an asyncio program's own thread: Trio as the guest of its loop.
-#
-# A busy loop delays the agents, and a busy agent the loop: :class:`motet.HostThread` is the first
-# choice. Invariant: Trio has ended when the block is left, however often the task is cancelled.
 
 
 @asynccontextmanager
@@ -215,6 +210,9 @@ async def guest(
     config: str | Path | HostConfig | None = None, **opening: Unpack[HostOptions]
 ) -> AsyncGenerator[AsyncioHost]:
     """A host for the length of an ``async with`` block of asyncio, in the thread of its loop.
+
+    Trio runs as the guest of that loop: a busy loop delays the agents, and a busy agent the loop.
+    :class:`motet.HostThread` is the first choice.
 
     The arguments are those of :class:`motet.HostThread`. Raises what :func:`motet.open_host`
     raises, and ``RuntimeError`` outside of asyncio or when the thread has a guest already.
@@ -234,14 +232,14 @@ async def guest(
 
 
 class _GuestRun:
-    """One run of Trio inside of an asyncio loop."""
+    """One run of Trio inside an asyncio loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._scope = trio.CancelScope()
         self._ready: asyncio.Future[HostPortal] = loop.create_future()
         self._over: asyncio.Future[outcome.Outcome[None]] = loop.create_future()
-        self._told = False
+        self._raised = False
 
     def start(self, opening: OpenHost) -> None:
         try:
@@ -260,11 +258,11 @@ class _GuestRun:
         self._token = trio.lowlevel.current_trio_token()
 
     async def portal(self) -> HostPortal:
-        """The way into the host, when it is open. Raises what kept it from opening."""
+        """The portal, when the host is open. Raises what kept it from opening."""
         either: list[asyncio.Future[Any]] = [self._ready, self._over]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
-            self._told = True
+            self._raised = True
             self._over.result().unwrap()
             raise HostClosed("the host was not opened")
         return self._ready.result()
@@ -280,7 +278,7 @@ class _GuestRun:
                 cancelled = error
         if cancelled is not None:
             raise cancelled
-        if not self._told:
+        if not self._raised:
             self._over.result().unwrap()
 
     async def _live(self, opening: OpenHost) -> None:

@@ -264,7 +264,7 @@ class HostThread:
         deps: object = None,
         **options: Unpack[CheckedRunOptions],
     ) -> StartedRun[Any]:
-        """Have one input answered and return at once, inside of a loop too."""
+        """Have one input answered and return at once, inside a loop, too."""
         return StartedRun(self._entered().run(agent, text, deps, options))
 
     @overload
@@ -327,8 +327,8 @@ class HostThread:
     ) -> T:
         """The rest of a host: ``host.call(motet.Host.history, "user:alice", limit=5)``.
 
-        Or any async function of one's own that takes the host first: it runs in the host's
-        thread. Blocks until it has ended; Ctrl-C cancels it.
+        Also for async functions of your own: they take the host first, and run in its thread.
+        Blocks until the function has ended; Ctrl-C cancels it.
         """
 
         _refuse("HostThread.call()")
@@ -344,7 +344,7 @@ class HostThread:
     # Inside
 
     def _entered(self) -> HostPortal:
-        """The way in. Raises ``RuntimeError`` where there is none, and says why."""
+        """The portal. Raises ``RuntimeError`` if there is none, and says why."""
         if not self._pid:
             raise RuntimeError("the host is not open: use it inside of `with HostThread(...)`")
         if self._pid != os.getpid():
@@ -365,7 +365,7 @@ class HostThread:
         return "closed" if self._over.is_set() else f"open in process {self._pid}"
 
     def _live(self) -> None:
-        """The host's thread, from its beginning to its end."""
+        """The host's thread."""
         try:
             trio.run(self._host)
         except BaseException as error:

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from motet.actors.agents.spec import AnyAgent
 from motet.actors.host import Host
-from motet.actors.hosting.replay import Comparison, Replay, near, read_record, replay
+from motet.actors.hosting.replay import Replay, replay
+from motet.actors.hosting.replay_journal import Comparison, excerpt, read_record
 from motet.protocols.config import HostConfig
 from motet.protocols.errors import UnknownName
 from motet.testing.host import simulated_host
@@ -64,6 +65,6 @@ def _said(done: Replay) -> str:
 def _differing(title: str, compared: Comparison) -> str:
     lines = [
         "  ⋮" if change is None else f"{change.mark} {change.line}"
-        for change in near(tuple(compared.changes()))
+        for change in excerpt(tuple(compared.changes()))
     ]
     return "\n".join([f"{title}:", *lines])

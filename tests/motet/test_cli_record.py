@@ -11,7 +11,7 @@ import trio
 
 import motet as library
 from motet import testing as mt
-from motet.actors.hosting.replay import RunJournal, encoded
+from motet.actors.hosting.replay_journal import RunJournal, encode_record
 from motet.cli import main
 from motet.protocols.errors import UnknownName
 from motet.protocols.gateway import Sent
@@ -103,7 +103,7 @@ def case(tmp_path: Path) -> Path:
 
     with mt.simulated_host() as host:
         file = tmp_path / "case.json"
-        file.write_bytes(encoded(host.call(run)))
+        file.write_bytes(encode_record(host.call(run)))
     return file
 
 

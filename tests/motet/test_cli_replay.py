@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.actors.hosting.replay import Change, near
+from motet.actors.hosting.replay_journal import Change, excerpt
 from motet.cli import main
 
 CONFIG = """
@@ -64,6 +64,6 @@ def test_what_cannot_be_replayed_is_said(
 def test_only_what_is_near_a_difference_is_shown() -> None:
     lines = [Change(" ", str(place)) for place in range(9)]
     lines[4] = Change("-", "4")
-    shown = ["⋮" if change is None else change.line for change in near(tuple(lines), 2)]
+    shown = ["⋮" if change is None else change.line for change in excerpt(tuple(lines), 2)]
     assert shown == ["⋮", "2", "3", "4", "5", "6", "⋮"]
-    assert list(near(tuple(lines[:3]), 2)) == [None]
+    assert list(excerpt(tuple(lines[:3]), 2)) == [None]

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 import motet
-from motet.actors.hosting.replay import RunJournal, decoded, encoded, read_record, replay
+from motet.actors.hosting.replay import replay
+from motet.actors.hosting.replay_journal import (
+    RunJournal,
+    decode_record,
+    encode_record,
+    read_record,
+)
 from motet.protocols.errors import ConfigError
 from motet.testing import ScriptedModel, call, say
 
@@ -35,12 +41,12 @@ async def journal_of(agent: motet.Agent) -> RunJournal:
 async def test_what_is_read_is_what_was_written() -> None:
     journal = await journal_of(helper())
     assert [row.text for row in journal.before] == ["first", "one"]
-    assert decoded(encoded(journal), "case.json") == journal
+    assert decode_record(encode_record(journal), "case.json") == journal
 
 
 async def test_secrets_are_taken_out_and_the_run_is_the_same_with_itself(tmp_path: Path) -> None:
     file = tmp_path / "case.json"
-    file.write_bytes(encoded(await journal_of(helper(key=SECRET))))
+    file.write_bytes(encode_record(await journal_of(helper(key=SECRET))))
 
     assert SECRET not in file.read_text()
     done = await replay(read_record(file), helper())
@@ -54,10 +60,10 @@ async def test_another_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
         read_record(tmp_path / "gone.json")
     with pytest.raises(ConfigError, match=r"x is no record of a run: .*`motet record RUN > x`"):
-        decoded(b"{}", "x")
-    plain: dict[str, object] = msgspec.json.decode(encoded(await journal_of(helper())))
+        decode_record(b"{}", "x")
+    plain: dict[str, object] = msgspec.json.decode(encode_record(await journal_of(helper())))
     later = msgspec.json.encode(plain | {"version": 2})
     with pytest.raises(ConfigError, match="of version 2, this motet reads 1: record the run anew"):
-        decoded(later, "x")
+        decode_record(later, "x")
     with pytest.raises(ConfigError, match="has no rows"):
-        decoded(msgspec.json.encode(plain | {"rows": []}), "x")
+        decode_record(msgspec.json.encode(plain | {"rows": []}), "x")
