@@ -101,14 +101,17 @@ class HostApi(HostRecords, Protocol):
 
     async def closing(self) -> None:
         """Return when the host has begun to shut down: it takes no inputs any more."""
+        ...
 
     async def resend(self, run_id: str, *, principal: Principal = LOCAL) -> Ack:
         """Send the input of an interrupted or dropped run again, once."""
+        ...
 
     async def tools(
         self, agent: str, *, session: str = "", principal: Principal = LOCAL
     ) -> tuple[Judged, ...]:
         """The tools of an agent, and the ruling of the policy on each for the principal."""
+        ...
 
     def status(self) -> HostStatus: ...
 
@@ -125,28 +128,35 @@ class HostApi(HostRecords, Protocol):
         expected: Expected | None = None,
     ) -> Ack:
         """Make an input durable and have it answered."""
+        ...
 
     def queue_mode(self, session: str) -> QueueMode:
         """The mode of inputs of a session that name none themselves."""
+        ...
 
     async def set_queue(
         self, session: str, mode: QueueMode | None, *, principal: Principal = LOCAL
     ) -> None:
         """Set that mode, None: the default again. Raises ``UnknownName``."""
+        ...
 
     def models(self) -> tuple[str, ...]:
         """The models that a session may have."""
+        ...
 
     def session_model(self, session: str) -> str | None:
         """The model that was set for a session; None: its agent's own."""
+        ...
 
     async def set_model(
         self, session: str, model: str | None, *, principal: Principal = LOCAL
     ) -> None:
         """Set that model, from the next run on; None: the agent's own. Raises ``UnknownName``."""
+        ...
 
     def expect(self, session: str, *, sender: str = "", principal: Principal = LOCAL) -> Expected:
         """Note an input that is to be submitted, so that a stop covers it from now on."""
+        ...
 
     async def stop(
         self,
@@ -161,11 +171,13 @@ class HostApi(HostRecords, Protocol):
         grace: float = 5.0,
     ) -> StopReport:
         """Cancel runs, drop inputs, and wait at most ``grace`` seconds for the clean-up."""
+        ...
 
     async def reset(self, session: str, *, principal: Principal = LOCAL) -> None: ...
 
     async def session(self, session: str, *, principal: Principal = LOCAL) -> SessionInfo:
         """One session the principal may see; raises ``NotFound``."""
+        ...
 
     async def sessions(
         self, *, limit: int = 50, cursor: float | None = None, principal: Principal = LOCAL
@@ -198,6 +210,7 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[EscalationInfo, ...]:
         """Runs that were handed to a person, newest first."""
+        ...
 
     async def resolve(
         self,
@@ -208,6 +221,7 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> EscalationInfo:
         """Answer an escalation; the same answer again changes nothing."""
+        ...
 
     async def approvals(
         self,
@@ -219,6 +233,7 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> tuple[ApprovalInfo, ...]:
         """Calls that wait for a person, or did, newest first; ``room``: one of the principal's."""
+        ...
 
     async def approve(
         self,
@@ -229,10 +244,12 @@ class HostApi(HostRecords, Protocol):
         principal: Principal = LOCAL,
     ) -> ApprovalInfo:
         """Answer an approval; the same again changes nothing. Raises ``ApprovalAnswered``."""
+        ...
 
     async def grants(
         self, *, agent: str | None = None, principal: Principal = LOCAL
     ) -> tuple[Grant, ...]:
         """The permissions that ``allow-always`` has left, newest first."""
+        ...
 
     async def revoke(self, grant: str, *, principal: Principal = LOCAL) -> None: ...

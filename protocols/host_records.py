@@ -54,9 +54,11 @@ class HostRecords(Protocol):
         self, session: str, *, principal: Principal = LOCAL
     ) -> SessionCompacted | None:
         """Summarise a session now; None: it was too short."""
+        ...
 
     async def delete(self, session: str, *, principal: Principal = LOCAL) -> int:
         """Delete a session with all that is stored of it; how many rows it had."""
+        ...
 
     async def inject(
         self,
@@ -68,6 +70,7 @@ class HostRecords(Protocol):
         principal: Principal = LOCAL,
     ) -> Ack:
         """Put a row into a transcript; no run comes of it. Raises ``KeyConflict``."""
+        ...
 
     async def find_run(self, run_id: str, *, principal: Principal = LOCAL) -> RunInfo: ...
 
@@ -75,6 +78,7 @@ class HostRecords(Protocol):
         self, run_id: str, *, timeout: float = 30.0, principal: Principal = LOCAL
     ) -> RunInfo:
         """The run when it has ended, or as it is after ``timeout`` seconds."""
+        ...
 
     async def errors(
         self,
@@ -105,15 +109,19 @@ class HostRecords(Protocol):
 
     async def reload(self, *, expect_hash: str | None = None) -> Reloaded:
         """Put the current content of the configuration file in force."""
+        ...
 
     def plan_reload(self) -> Reloaded:
         """The changes that :meth:`reload` would make."""
+        ...
 
     def actors(self) -> tuple[LiveActor, ...]:
         """Every actor that is there now, parents first."""
+        ...
 
     def log_tail(self, limit: int = 100) -> tuple[LogLine, ...]:
         """The newest lines, oldest first."""
+        ...
 
     async def new_token(
         self,
