@@ -1,4 +1,4 @@
-"""Approvals: calls that wait for a person, what the person decided, and for how long that holds.
+"""Approvals of calls by a person, and the runs that are suspended until they are answered.
 
 Invariants: an approval is for one call of one run with exactly the arguments that were shown; it is
 answered at most once; the tool runs at most once for it, and only when it was allowed (G10).
@@ -20,10 +20,10 @@ from motet.protocols.policy import Subject
 from motet.protocols.tools import CallResult
 
 ApprovalDecision: TypeAlias = Literal["allow-once", "allow-always", "deny"]
-"""``allow-always`` leaves a :class:`Grant` for each of those who asked."""
+"""``allow-always`` leaves a :class:`Grant` for each asker."""
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
-"""``expired``: nobody has answered in time. ``withdrawn``: the run has ended before."""
+"""``expired``: not answered in time. ``withdrawn``: the run has ended, or asks otherwise now."""
 
 
 def _is_span(_: object, attribute: attrs.Attribute[float], value: float) -> None:
@@ -41,9 +41,9 @@ class ApprovalsConfig:
     """How long calls wait for a person.
 
     Attributes:
-        ask: False: there is nobody to be asked, and what needs an approval is denied.
-        hold: seconds for which a run waits where it is; then it is suspended, and costs nothing.
-        expires: seconds after which an approval that nobody has answered is one no more.
+        ask: False: nobody can be asked, and a call that needs an approval is denied.
+        hold: seconds for which a run waits in memory; then it is suspended, and costs nothing.
+        expires: seconds after which an unanswered approval expires.
     """
 
     ask: bool = True
@@ -63,7 +63,7 @@ class NeedsApproval(MotetError):
 
 
 class ApprovalAnswered(MotetError):
-    """The approval was answered before, and otherwise, or has expired; the message says how."""
+    """The approval has another answer already, or has expired; the message says which."""
 
 
 class ApprovalPending(MotetError):
@@ -92,7 +92,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
         asked_by: ``tool`` (its declaration), ``call`` (it raised), or ``hook NAME``.
         created, expires, resolved: Unix seconds.
         used: when the tool was begun for it; None until then.
-        blocked: what keeps an answered call from going on, such as an unknown agent.
+        blocked: why an answered call does not run yet, such as an unknown agent.
     """
 
     id: str
@@ -118,7 +118,7 @@ class ApprovalInfo(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What ``allow-always`` left: ``asker`` asks no more for this tool, agent and user.
+    """The record of an ``allow-always``: ``asker`` asks no more for this tool, agent and user.
 
     It holds for all arguments; another asker, such as a hook, asks all the same.
     """
@@ -134,14 +134,14 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class TurnState(msgspec.Struct, frozen=True):
-    """What a turn knows beyond its rows while its calls are run."""
+    """The state of a turn beyond its rows, while its calls run."""
 
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = Usage()
-    """Of this run alone."""
+    """Of this run only."""
     spent: Usage = Usage()
-    """Of this run and those below it."""
+    """Of this run and its children."""
     usd: float = 0.0
     closing: str = ""
     cuts: int = 0
@@ -150,20 +150,20 @@ class TurnState(msgspec.Struct, frozen=True):
 
 
 class SuspendedState(msgspec.Struct, frozen=True):
-    """All that a run needs, beside its journalled rows, to go on in another process.
+    """All that a run needs to resume in another process.
 
     Attributes:
         rows: those of the run so far; they are kept in its journal.
         step: the place of the last of them, the assistant row whose calls wait.
         last: the place of the last of their results.
         role: of the principal that it runs for.
-        elapsed: seconds of its wall time that were used up.
-        messages: how many it has told of.
-        spans: how many its trace has; ``started``: when that began, Unix seconds.
-        next_agent: to which it hands over after these calls.
-        found: tools that it has looked for and found; ``extra``: what its prompt says besides.
-        resumed: how often it was taken up since it last came to a call that waits.
-        lineage: on whose behalf it works, for the policy on its tools.
+        elapsed: used seconds of its wall time.
+        messages: the number of its published messages.
+        spans: the number of spans in its trace; ``started``: the begin of that, Unix seconds.
+        next_agent: the agent that takes over after these calls.
+        found: tools that it has searched for and found; ``extra``: additions to its prompt.
+        resumed: how often it was resumed since a call of it last began to wait.
+        lineage: the agents and users it works for, for the policy on its tools.
     """
 
     rows: tuple[ChatMessage, ...]
@@ -209,7 +209,7 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class NewApproval(msgspec.Struct, frozen=True):
-    """A call that has to wait. ``args``: canonical JSON, of which ``args_hash`` is the hash.
+    """A call that has to wait. ``args``: canonical JSON; ``args_hash``: its hash.
 
     ``step``: the place of its result among the rows of its run.
     """
@@ -227,23 +227,23 @@ class NewApproval(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A call has begun: unless its result follows, its outcome is unknown."""
+    """The mark of a call that has begun: its outcome is unknown, until a result replaces it."""
 
     step: int
     row: ToolMessage
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An approval as it is now. ``fresh``: this request has made it so."""
+    """An approval as it is now. ``fresh``: this request has changed its state."""
 
     info: ApprovalInfo
     fresh: bool
 
 
 class RequestApproval(Request[Settled], frozen=True, tag="approvals.request"):
-    """Put a waiting call on record, with what its run needs to go on later. Idempotent by its id.
+    """Store a waiting call, with the state from which its run can resume. Idempotent by its id.
 
-    ``suspended`` None: the run cannot go on later. ``began``: the calls that run now. Raises
+    ``suspended`` None: the run cannot be suspended. ``began``: the calls that run now. Raises
     ``NotFound`` when the run has ended.
     """
 
@@ -265,13 +265,13 @@ class AnswerApproval(Request[Settled], frozen=True, tag="approvals.answer"):
 
 
 class ExpireApproval(Request[Settled], frozen=True, tag="approvals.expire"):
-    """Its time is over. Raises ``NotFound``; one that was settled before stays as it is."""
+    """Expire it. Raises ``NotFound``; a settled approval stays as it is."""
 
     id: str
 
 
 class ClaimApproval(Request[bool], frozen=True, tag="approvals.claim"):
-    """Use an allowed approval for its one call, which begins; False: it is not valid for that."""
+    """Use an allowed approval for its call, which begins; False: it is not valid for that."""
 
     id: str
     run_id: str
@@ -280,16 +280,16 @@ class ClaimApproval(Request[bool], frozen=True, tag="approvals.claim"):
 
 
 class MarkBegun(Request[None], frozen=True, tag="approvals.begun"):
-    """Put on record that a call begins beside others that wait. Raises ``NotFound``."""
+    """Store that a call begins while others wait. Raises ``NotFound``."""
 
     run_id: str
     mark: Mark
 
 
 class SuspendRun(Request[bool], frozen=True, tag="approvals.park"):
-    """A run leaves its task until somebody answers; its journal is on disk then.
+    """Suspend a run until an approval is answered; its journal is written with it.
 
-    ``rows``: results that are known and perhaps not journalled. False: it has ended.
+    ``rows``: known results, which may not be in the journal. False: the run has ended.
     """
 
     run_id: str
@@ -301,8 +301,8 @@ class Resumption(msgspec.Struct, frozen=True):
     """A suspended run as it was stored.
 
     Attributes:
-        results: of those of its calls that have one.
-        announced, told: ids of calls whose begin, and whose end, everybody knows of.
+        results: of its calls, as far as they have one.
+        announced, told: ids of calls whose ``tool.call``, and ``tool.result``, is published.
     """
 
     suspended: SuspendedState
@@ -312,13 +312,13 @@ class Resumption(msgspec.Struct, frozen=True):
 
 
 class ResumeRun(Request[Resumption | None], frozen=True, tag="approvals.resume"):
-    """Take up a suspended run, which the asker has to itself; None when it is not one any more."""
+    """Resume a suspended run, in one host only; None when it is no longer suspended."""
 
     run_id: str
 
 
 class StoredSuspendedRun(msgspec.Struct, frozen=True):
-    """A suspended run. ``due``: it has an answer that it has not made use of."""
+    """A suspended run. ``due``: it has an answer that it has not used."""
 
     run_id: str
     session: str
@@ -334,7 +334,7 @@ class ListSuspended(Request[tuple[StoredSuspendedRun, ...]], frozen=True, tag="a
 
 
 class WithdrawLeft(Request[tuple[ApprovalInfo, ...]], frozen=True, tag="approvals.withdraw_left"):
-    """Once at start, after runs were recovered: withdraw what no run waits for any more."""
+    """Once at start, after recovery: withdraw the approvals that no run waits for."""
 
 
 class ListApprovals(Request[tuple[ApprovalInfo, ...]], frozen=True, tag="approvals.list"):
