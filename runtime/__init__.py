@@ -1,8 +1,8 @@
 """The actor kernel on Trio. Knows nothing of agents, models, tools or storage.
 
-Reading order: ``actor`` (what a user's actor can call), ``behaviour`` (what the kernel calls on
-it), ``ref`` (what others hold), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation``
-(one life), ``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle`` and
+Reading order: ``actor`` (the methods of a user's actor), ``behaviour`` (its callbacks), ``ref`` (a
+reference to it), ``ask`` and ``envelope`` (G1, G3), ``mailbox``, ``incarnation`` (one life),
+``cell`` (the part that survives restarts), ``supervisor``. ``lifecycle`` and
 ``supervision`` are the pure tables behind the last two. ``kernel`` has the data that all of them
 share, so that they need not import each other in circles; nothing imports ``actor``.
 

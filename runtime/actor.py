@@ -81,8 +81,8 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
     def stash(self) -> None:
         """Put the message that is being handled aside, when its handler has returned.
 
-        From a handler in the turn. Stashed messages count against the mailbox's capacity, of which
-        the last place is left for others (:class:`MailboxFull` when the rest is used up). The asker
+        From a handler in the turn. Stashed messages count against the mailbox's capacity, but the
+        last place is left for others (:class:`MailboxFull` when the rest is used up). The asker
         of a stashed request continues to wait, and may withdraw it; the handler's return value is
         discarded. Stashed messages survive a restart (G4), until :meth:`unstash_all`. If the
         handler fails, the message is not stashed.
@@ -97,7 +97,7 @@ class Actor(Behaviour[P_contra], Generic[P_contra]):
         self._cell.mailbox.reserve_place()
 
     def unstash_all(self) -> None:
-        """Handle all stashed messages next, in the order they came, before what is queued."""
+        """Handle all stashed messages next, in the order they came, before queued ones."""
         self._cell.mailbox.unstash_all()
 
     @property

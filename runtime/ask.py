@@ -54,7 +54,7 @@ async def ask(
     limit = math.inf if seconds is None else trio.current_time() + seconds
     kind: Callable[..., Ask] = Ask if take is None else partial(TakingAsk, take=take)
     # The earlier of the own limit and the deadline of the request this task handles. Trio's scopes
-    # around the ask come on top, in each round, since somebody may move them meanwhile.
+    # around the ask come on top, in each round, since another task may move them meanwhile.
     inherited = limit if work is None else min(limit, work.deadline)
     while True:
         until = trio.current_effective_deadline()
@@ -82,8 +82,8 @@ async def ask(
             # `handles` made the checkers compare the handler's type. No `cast`, here and above:
             # it would be a call for each ask.
             return result  # type: ignore[no-any-return]
-        # The actor found the request too late, but no Cancelled has arrived here: whoever set the
-        # deadline may have moved it. So look once more, and ask again with the own limit only.
+        # The actor found the request too late, but no Cancelled has arrived here: the deadline may
+        # have been moved. So look once more, and ask again with the own limit only.
         if not await may_ask_again(owner, work):
             raise AskTimeout(mailbox.path, type(message), 0)
         inherited = limit

@@ -150,6 +150,7 @@ class Asks(Generic[R]):
         return index, self.results[index]
 
     async def __aexit__(self, *_: object) -> None:
+        # Also after an error in the block, which goes on when all handlers have ended.
         self._cut()
         while self._under_way:
             # The wait of G1, as long as the clean-ups take. It cannot be aborted: that would leave
@@ -168,6 +169,8 @@ class Asks(Generic[R]):
         return Abort.SUCCEEDED
 
     def _cut(self) -> None:
+        # A copy, since `end` removes each ask that is withdrawn. An ask whose handler runs stays
+        # under way until that has ended.
         for ask in tuple(self._under_way):
             if ask.queue is not None:
                 ask.mailbox.withdraw(ask)

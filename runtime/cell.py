@@ -186,7 +186,7 @@ class Cell(Owner):
             self.supervisor.close(plan.less(self._own_budget(), trio.current_time()))
 
     def bury(self, reason: str) -> None:
-        """No incarnation will follow: settle all mail and tell those who wait for the end."""
+        """No incarnation will follow: settle all mail and tell the watchers."""
         if self.state != "dead":
             self.change("bury")
         self.mailbox.close(reason)

@@ -68,7 +68,7 @@ class _Program(Generic[T]):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._handle_signals, signals, nursery)
                 await self._work()
-                # A drain that a signal began goes on with its own grace, though main has ended.
+                # A drain that a signal began keeps its own grace, though main has ended.
                 if not self._draining:
                     await self._drain()
                     nursery.cancel_scope.cancel()

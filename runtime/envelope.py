@@ -3,7 +3,7 @@
 Most told messages need none and travel bare. :class:`Told` wraps one that carries a trace context
 or is being retried. :class:`Ask` wraps every request; :class:`ItemsAsk` and :class:`TakingAsk` wrap
 a request whose handler sends items before its answer, through :class:`Replies`. :class:`Answer` is
-what a resumed task gets.
+the value that resumes a task.
 
 The asking task itself is the reply slot, and is resumed once. Three parties may settle an ask, and
 each only while it has the envelope:
@@ -54,7 +54,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 Y = TypeVar("Y")
 
 
-# ---------------------------------------------------------------------- what a resumed task gets
+# ---------------------------------------------------------------------- values that resume a task
 
 
 class Answer(outcome.Outcome[object]):
@@ -82,7 +82,7 @@ class Answer(outcome.Outcome[object]):
         return f"Answer({self.value!r})"
 
 
-WOKEN: Final = Answer(None)  # for a wait whose result nobody reads
+WOKEN: Final = Answer(None)  # for a wait without a result
 
 Result = Answer | outcome.Error
 
@@ -139,7 +139,7 @@ class Ask(msgspec.Struct, eq=False):
         return True
 
     def abort(self, raise_cancel: RaiseCancelT) -> Abort:
-        """Trio cancels the asker: withdraw, or cancel the handler and go on waiting."""
+        """Trio cancels the asker: withdraw, or cancel the handler and keep waiting."""
         if self.queue is not None:
             self.mailbox.withdraw(self)
             return Abort.SUCCEEDED
@@ -150,7 +150,7 @@ class Ask(msgspec.Struct, eq=False):
         return Abort.FAILED
 
     def time_out(self) -> None:
-        """The ask's own limit has passed: withdraw, or cancel the handler and go on waiting."""
+        """The ask's own limit has passed: withdraw, or cancel the handler and keep waiting."""
         self.timed_out = True
         if self.queue is not None:
             self.mailbox.withdraw(self)
@@ -258,8 +258,8 @@ class Replies(Generic[T_contra]):
         """Send one item; waits while a reader is 64 items behind. Cancelled: it was not sent.
 
         Raises ``trio.BrokenResourceError`` after the asker has left, or has failed to take an
-        item. If the request was told or asked instead of streamed, nobody reads, and the item is
-        discarded.
+        item. If the request was told or asked instead of streamed, there is no reader, and the item
+        is discarded.
         """
         del item
         await trio.lowlevel.checkpoint()

@@ -98,6 +98,7 @@ class _FanOut(Generic[T]):
             await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _settle(self, index: int) -> None:
+        # Written before the call, so that whatever way the call is left by, the entry is right.
         self.results[index] = Cut(started=True)
         try:
             self.results[index] = Done(await self._calls[index]())

@@ -100,7 +100,7 @@ class _Handles:
         return method
 
 
-# The three decorators differ in what the checkers demand of the method. The message type is
+# The three decorators differ in the signature that type checkers demand. The message type is
 # covariant, so matching `self` against Request[R] tells the checker R without naming it.
 
 
@@ -180,6 +180,8 @@ def _check_retries(kind: type[Message], concurrent: int, retries: int) -> None:
 
 def collect_handlers(actor: type) -> dict[type[Message], Handler]:
     """The handlers of a class and its bases; a subclass's handler replaces its base's."""
+    # From the base to the class itself, so that a later one replaces an earlier one. Two handlers
+    # within one class are an error: the order of methods must not decide.
     found: dict[type[Message], Handler] = {}
     for base in reversed(actor.__mro__):
         own: dict[type[Message], Handler] = {}

@@ -205,8 +205,8 @@ class Incarnation:
             mailbox.taken += 1
             if mailbox.waiting:
                 mailbox.admit()
-            # Most messages are told, bare, and observed by nobody: then one look into a table and
-            # one call are all there is between the queue and the handler.
+            # Most messages are told, bare and not observed: then there is one look into a table and
+            # one call between the queue and the handler.
             call = self._bare.get(type(item))
             if call is not None:
                 try:
@@ -277,7 +277,7 @@ class Incarnation:
     async def answer(self, ask: Ask, scope: trio.CancelScope) -> None:
         """Run the handler of ``ask`` in ``scope``, and settle the ask by its end.
 
-        In the turn or in a worker. Raises only cancellations, and what is no Exception.
+        In the turn or in a worker. Raises no Exception, only cancellations and the like.
         """
         mailbox = self.owner.mailbox
         ask.queue = None  # from here on it can't be withdrawn

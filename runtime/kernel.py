@@ -2,8 +2,8 @@
 actor.
 
 Both are base classes: ``system.py`` adds the tree to the one, ``cell.py`` the life cycle to the
-other. Asks, timers, watchers, workers and incarnations know only what is here. So none of them
-imports the cell or the system, which import all of them.
+other. Asks, timers, watchers, workers and incarnations use only these two. So none of them imports
+the cell or the system, which import all of them.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Kernel:
 class Owner:
     """One actor, as its senders, watchers, timers and its incarnation know it.
 
-    The first seven attributes never change: they are the address. The others are the orders that
-    the running incarnation reads, and what watchers are told.
+    The first seven attributes never change: they are the address. The others are the state, the
+    orders that the running incarnation reads, and the watches.
     """
 
     __slots__ = (
@@ -134,6 +134,7 @@ class Owner:
 
     def post(self, message: Message) -> None:
         """Send a control message: handled before all mail, never waits, takes no room (G6)."""
+        # After a stop no handler begins, so there is none that could take it.
         if self.mailbox.closed is not None:
             return
         self.control.append(message)

@@ -3,7 +3,7 @@
 Two rules. Every change of state goes through :func:`next_state`; a change that the table does not
 have is a bug in the kernel and raises. ``cell.py`` lists the orders that cause the events.
 
-The states "stopping" and "failing" do the same work. They differ in what follows and in the mail:
+The states "stopping" and "failing" do the same work. They differ in the next state and in the mail:
 a stopping actor has closed its mailbox and ends in "dead"; a failing one keeps its mail for the
 next incarnation, and waits in "suspended" for the decision of its supervisor. A stop of a failing
 actor changes to "stopping" at once; no event leads back.
@@ -48,7 +48,7 @@ TRANSITIONS: Final[dict[LifeState, dict[LifeEvent, LifeState]]] = {
 
 
 def next_state(state: LifeState, event: LifeEvent, who: str) -> LifeState:
-    """The state after ``event``, or an error that says what could have happened instead."""
+    """The state after ``event``, or an error that names the possible events."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:

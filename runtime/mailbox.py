@@ -41,7 +41,7 @@ Item = Message | Told | Ask
 
 
 class MailboxSpec(msgspec.Struct, frozen=True):
-    """How many messages may wait for an actor, and what happens to a sender when it is full.
+    """The capacity of a mailbox, and the overflow policy for a full one.
 
     ``wait``: the sender waits (``tell_nowait`` raises). ``fail``: :class:`MailboxFull`.
     ``drop_oldest``: the oldest queued message becomes a dead letter. ``drop_newest``: the new one
@@ -57,7 +57,7 @@ class MailboxSpec(msgspec.Struct, frozen=True):
 
 
 class _WaitingTell:
-    """A sender that waits for room, and what it wants to send."""
+    """A sender that waits for room, and its message."""
 
     __slots__ = ("message", "task")
 
@@ -181,7 +181,7 @@ class Mailbox(Counters):
             raise MailboxFull(self.path, self.spec.capacity)
         if self.spec.overflow == "drop_oldest" and self.queue:
             self._drop(self.queue.popleft(), "dropped: the mailbox was full (drop_oldest)")
-            # True now: there is a place, and nobody waits under this policy.
+            # True now: there is a place, and no sender waits under this policy.
             _ = self.put(message) or self._put_while_refusing(message)
             return
         self.accepted += 1
@@ -285,7 +285,7 @@ class Mailbox(Counters):
         self.taken += 1
         item = queue.popleft()
         if self.limit:
-            self.limit += 1  # nobody waits, and there is one place more
+            self.limit += 1  # no sender waits, and there is one place more
         else:
             self.admit()
         return item
@@ -361,8 +361,8 @@ class Mailbox(Counters):
         """Accept nothing more, and settle all that waits in the same synchronous step (G3)."""
         if self.closed is not None:
             return
-        # Closed before anything is settled: an asker's outcome may have effects, and whoever runs
-        # because of it must not find a mailbox that still accepts.
+        # Closed before anything is settled: an outcome may have effects in this step, and they must
+        # not find a mailbox that still accepts.
         self.closed = reason
         waiting, self.waiting = self.waiting, _NOBODY
         self.limit = 0
@@ -401,7 +401,7 @@ class Mailbox(Counters):
         queue.append(item)
         self.stashed += 1
         if self.limit:
-            self.limit -= 1  # one place fewer; at 0 nobody is admitted anyway
+            self.limit -= 1  # one place fewer; at 0 no sender is admitted anyway
         if self.notify is not None:
             self.notify(kind)
 

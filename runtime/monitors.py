@@ -2,7 +2,7 @@
 
 A restart is no end. Invariants: one watcher hears of one actor once for each time it began to
 watch; a dead actor is reported at once; a dying actor stops watching. The data is in
-:class:`~.kernel.Owner`, made when there is somebody to watch.
+:class:`~.kernel.Owner`, made for the first watch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def on_end(target: Owner, key: object, call: Callable[[Terminated], None]) -> No
 async def wait_terminated(target: Owner) -> Terminated:
     """Wait for the end of ``target``. Cancelled: the watch is undone."""
     ended = trio.Event()
-    key = object()
+    key = object()  # unique, since several tasks may wait
     on_end(target, key, lambda _: ended.set())
     try:
         await ended.wait()
@@ -76,7 +76,7 @@ def report_end(dead: Owner) -> None:
     """Tell the watchers of ``dead``, and end all watches it takes part in."""
     watchers, dead.watchers = dead.watchers, None
     watching, dead.watching = dead.watching, None
-    # Before anybody is told: who is told of the end may look, and must find no dead watcher.
+    # Before any watcher is told: the call may look at these, and must find no dead watcher.
     for target in watching or ():
         if target.watchers is not None:
             target.watchers.pop(dead, None)

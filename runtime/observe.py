@@ -1,6 +1,6 @@
 """Observation of actors: traces switched on at run time, and the system's telemetry.
 
-An actor that nobody observes has no :class:`Observer`, and pays one look at an attribute. Traces
+An actor without observation has no :class:`Observer`, and pays one look at an attribute. Traces
 belong to paths, so they outlive restarts and may begin before their actor does.
 """
 
@@ -61,6 +61,8 @@ class Observer:
 
     def bare_calls(self, calls: Mapping[type, Call]) -> Mapping[type, Call]:
         """The subset of ``calls`` that a told message needs nothing around."""
+        # Spans and traces need the message and a block around the handler: no bare calls. A meter
+        # alone needs two readings of the clock, which fit around the bare call.
         meter = self._kernel.meter
         if meter is None or self._kernel.tracer is not None or self._path in self._kernel.traces:
             return {}

@@ -59,7 +59,7 @@ class ActorRef(Generic[P_contra]):
     def ask(
         self, request: Asked[P_contra, R], *, timeout: float | None = None
     ) -> Coroutine[Any, Any, R]:
-        """Send a request and return its answer, or raise what its handler raised (G3).
+        """Send a request and return its answer, or raise the error of its handler (G3).
 
         Cancelled or out of time (:class:`AskTimeout`, ``timeout`` in seconds): a request that still
         waits is withdrawn; a running handler is cancelled, and this returns only when it and all

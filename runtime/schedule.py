@@ -112,7 +112,7 @@ class ScheduledMessage:
         try:
             mailbox.put_or_overflow(self._owner.envelope(self._message))
         except MailboxFull:
-            # Nobody is there to wait for room or to catch an error, and a timer must not raise.
+            # There is no sender that could wait for room or catch an error.
             mailbox.discard(self._message, "of a timer: the mailbox was full")
 
     def __repr__(self) -> str:

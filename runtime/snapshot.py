@@ -99,6 +99,8 @@ def _tasks(cell: Cell) -> Iterator[trio.lowlevel.Task]:
     """The tasks beside the turn, and the task of the turn unless it only waits for these."""
     incarnation = cell.incarnation
     beside = () if incarnation is None or incarnation.workers is None else incarnation.workers.tasks
+    # Without a scope the actor's own task has left its turns, and waits for the others to end: it
+    # is not the one that ignores the cancellation.
     waits = beside and incarnation is not None and incarnation.scope is None
     if cell.task is not None and not waits:
         yield cell.task

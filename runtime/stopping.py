@@ -96,6 +96,8 @@ class StopPlan:
     def _until(self, need: float, now: float) -> float:
         if math.isinf(self.until):
             return self.until
+        # Too little for all: half of the remaining time is for the handlers and clean-ups now, half
+        # for those that follow. Each of these applies the same rule, so that all get some.
         if need > (self.until - self.began) / 2:
             need = min(need, max(0.0, self.until - now) / 2)
         return self.until - need

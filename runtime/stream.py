@@ -107,6 +107,8 @@ class StreamAsk(ItemsAsk, eq=False):
 
     async def leave(self) -> Exception | None:
         """End the handler if it runs, wait for it, and return an error that was never raised."""
+        # Closed before the cancellation: a handler that sends items in a shielded clean-up gets
+        # BrokenResourceError instead of waiting for a reader for ever.
         self.channel[1].close()
         if self.queue is not None:
             self.mailbox.withdraw(self)
@@ -144,6 +146,7 @@ async def open_stream(
     """Stream ``request`` from an actor (see :meth:`ActorRef.stream`)."""
     mailbox, target = owner.mailbox, owner.work_for(type(request))
     work = current_work.get()
+    # Read once: a reader that moves its deadline later does not change when the handler may begin.
     deadline = min(trio.current_effective_deadline(), current_deadline())
     envelope = StreamAsk(mailbox, request, target, current_task(), deadline, queue=mailbox.queue)
     envelope.context = context

@@ -144,13 +144,17 @@ class ChildTable:
         if child is None or not child.running:
             return Decision()
         child.running = False
+        # First the ends that want no restart: they count against no limit.
         if child.restart == "temporary" or (child.restart == "transient" and kind == "normal"):
+            # Removed before the look at the others: "all" means all that are left.
             self.remove(name)
             if child.significant and self._shuts_down():
                 return Decision(stops=self._stop_all(), removes=(name,), shutdown=True)
             return Decision(removes=(name,))
         if not self._spend_restart(now):
             return self._give_up()
+        # The back-off is per child, and forgives after a period. The limit above is for the whole
+        # group, since siblings that fail in turn are as bad as one that fails each time.
         long_lived = now - child.since >= self.supervision.period
         child.streak = 1 if long_lived else child.streak + 1
         return self._restart(name, self.supervision.delay(child.streak, chance))
@@ -175,6 +179,8 @@ class ChildTable:
         return stops
 
     def _restart(self, failed: str, delay: float) -> Decision:
+        # The siblings count as not running from here on, though they still have to be stopped. So
+        # an exit of a sibling while it is being stopped is stale and decides nothing.
         group = self._group(failed)
         stops = tuple(name for name in reversed(group) if self._children[name].running)
         removes = tuple(name for name in group if self._children[name].restart == "temporary")

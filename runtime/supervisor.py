@@ -126,6 +126,7 @@ class Supervisor(Generic[C]):
 
     async def _serve(self) -> None:
         while True:
+            # Exits before restarts: their decision may stop or remove a child that is due.
             if self._exits:
                 cell, generation = self._exits.popleft()
                 if cell.generation == generation and self.cells.get(cell.name) is cell:
@@ -145,6 +146,8 @@ class Supervisor(Generic[C]):
         if decision.escalate:
             self._give_up(cell, error)
         elif decision.shutdown:
+            # Buried here, since `_execute` is not reached. The siblings are stopped when this task
+            # has left `_serve`.
             self._bury(cell, "it ended, and its restart type wants no restart")
             self.closing = True
             self._serving.cancel()
@@ -172,6 +175,7 @@ class Supervisor(Generic[C]):
 
     async def _start_due(self) -> None:
         now = trio.current_time()
+        # In start order, each after the on_start of the one before, which it may use in its own.
         for name in [name for name in self.cells if self._due.get(name, math.inf) <= now]:
             if name not in self._due or name not in self.cells:
                 continue
@@ -186,6 +190,8 @@ class Supervisor(Generic[C]):
         spec = self._table.supervision
         limit = RestartLimitExceeded(self.path, cell.name, spec.intensity, spec.period)
         limit.__cause__ = error
+        # The children are stopped when this task has left `_serve`, and the escalation ends the
+        # actor above: both must find that no child can be started.
         self.closing = True
         self._serving.cancel()
         self._escalate(limit)
@@ -330,7 +336,7 @@ class Supervisor(Generic[C]):
 
     async def _undo_start(self, cell: C) -> None:
         cell.stop(at_once(), final=True)
-        # The caller may be cancelled. The child it began must have ended before it goes on.
+        # The caller may be cancelled. The child it began must have ended before it continues.
         with trio.CancelScope(shield=True):
             await cell.wait_ended()
         self._bury(cell, "it did not start")

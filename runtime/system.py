@@ -71,8 +71,8 @@ class System(Kernel):
     async def stop(self, grace: float | None = None) -> StopReport:
         """Stop every actor in reverse start order; return within ``grace`` seconds (G2).
 
-        None means five seconds, 0 cancels everything now. What could not be ended is named in the
-        report. Cancelled: the stop continues by itself.
+        None means five seconds, 0 cancels everything now. The report names all leftovers.
+        Cancelled: the stop continues by itself.
         """
         return await self._stop(within(grace))
 
@@ -147,6 +147,7 @@ class System(Kernel):
 
     async def _stop(self, plan: StopPlan) -> StopReport:
         root = self._root
+        # Counted before the stop: it bounds the steps that the actors may take after the deadline.
         tasks = sum(1 for _ in root.tree())
         root.close(plan)
         await wait_bounded(root.ended.wait, root.ended.is_set, plan, tasks)

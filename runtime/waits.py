@@ -4,7 +4,7 @@ A node is a :class:`Work`, which runs one thing at a time: the turn of an actor,
 handler. Every ask and every start made from within it is an edge while it lasts. A node waits for
 *all* of its edges, so any cycle is a deadlock. One thread and no await in between, so no locks.
 
-The search goes from the target, so an ask of an actor that waits for nobody costs one comparison.
+The search starts at the target, so an ask of an actor that waits for none costs one comparison.
 It is exact: without a cycle nothing is refused. A timeout instead would find a deadlock late, and
 would take a slow answer for one.
 
@@ -70,6 +70,8 @@ class Work(msgspec.Struct, eq=False):
     @property
     def deadline(self) -> float:
         """See :func:`current_deadline`."""
+        # A cancelled handler only cleans up: its asks must not be refused because of the deadline
+        # that has just passed.
         if self.serves is None or self.serves.cancelled_at is not None:
             return math.inf
         return self.serves.until
@@ -106,7 +108,10 @@ def current_deadline() -> float:
 
 
 def is_overdue(work: Work | None) -> bool:
-    """Whether ``work`` serves an asker whose deadline has passed, maybe without its notice yet."""
+    """Whether ``work`` serves an asker whose deadline has passed, noticed or not."""
+    # Up the chain of askers. One that is parked in its ask (`prompt`) has no delay: when its
+    # deadline passes, its handler is cancelled in that step, so it is not overdue here. The reader
+    # of a stream, or an asker of many that is busy, notices only at its next checkpoint.
     now = trio.current_time()
     while work is not None and work.serves is not None and work.serves.cancelled_at is None:
         if not work.serves.prompt and work.serves.until <= now:
@@ -117,6 +122,7 @@ def is_overdue(work: Work | None) -> bool:
 
 def refuse_cycle(work: Work, target: Work) -> None:
     """Raise :class:`AskCycle` if ``target`` waits, directly or through others, for ``work``."""
+    # The usual case first: most actors that are asked wait for nothing.
     if target is not work and not target.waits:
         return
     chain = _path_between(target, work, seen=set())
@@ -127,6 +133,7 @@ def refuse_cycle(work: Work, target: Work) -> None:
 def _path_between(start: Work, goal: Work, seen: set[int]) -> list[str] | None:
     if start is goal:
         return [start.path]
+    # Depth first, each node once: several edges may lead to the same node.
     seen.add(id(start))
     for wait in start.waits:
         if id(wait.target) in seen:

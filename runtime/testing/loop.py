@@ -263,6 +263,8 @@ class SimulatedLoop:
         limit = self.scheduler.steps + 2 * _ESCALATE_AFTER
         with self._on(), self.in_order():
             job.scope.cancel()
+            # The tasks are looked up in each round: clean-ups may start tasks and enter shields.
+            # Only a job that swallows the cancellation for long gets `Ended` at each of its steps.
             while not job.over and self._ended is None:
                 below = list(tasks_below(job.task))
                 lift_shields(below)
@@ -310,6 +312,7 @@ class SimulatedLoop:
             return
         if self.refusal is not None:
             raise self.refusal
+        # Not over, and not refused: find out which of the limits has stopped it.
         if self._idle:
             why = "no task of the world can run, and no deadline will come"
         elif self.now > end:

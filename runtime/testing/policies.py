@@ -82,6 +82,8 @@ class _Priorities:
         self._running = 0
 
     def choose(self, ready: Sequence[object]) -> int:
+        # At a change point, or after `patience` steps in a row, the best task falls to the lowest
+        # priority so far. Between these, one task runs until it waits.
         self._choice += 1
         best = max(range(len(ready)), key=lambda index: self._of(ready[index]))
         self._running = self._running + 1 if ready[best] is self._last else 1

@@ -115,6 +115,7 @@ class Scheduler:
 
     def shuffle(self, batch: list[Task]) -> None:
         """Leave the one task in ``batch`` that runs next. The batch is sorted by age."""
+        # Trio's generator is one for the process: another thread gets the shuffle it would have.
         if threading.get_ident() != self._thread:
             if self._before is not None:
                 self._before(batch)
@@ -142,6 +143,8 @@ class Scheduler:
 
     def _ready(self, batch: list[Task]) -> list[Task]:
         """The batch as a queue: first the tasks that waited, then the new ones by age."""
+        # All that waited are in the batch again, since they were returned to the run queue. With
+        # the same length there is nothing new.
         queue = self._queue
         if len(queue) == len(batch):
             return queue
@@ -166,6 +169,7 @@ class Scheduler:
         return task, rest
 
     def _turn(self, ready: list[Task]) -> tuple[Task, list[Task]]:
+        # A held task is left out of the choice, until its steps are over or it is the only one.
         held = self._held
         if held is not None:
             if self.steps >= self._held_until or len(ready) == 1 or held not in ready:
@@ -260,6 +264,8 @@ def _cancellations_by_age() -> list[Patch]:
 
     def recalculate_sorted(status: Any) -> None:
         nonlocal reached
+        # Trio recalculates the children of a status by recursion. Only the outermost call sorts:
+        # the inner ones collect into its list.
         nothing_to_sort = not status._children and len(status._tasks) < 2
         if nothing_to_sort or reached is not None or threading.get_ident() != thread:
             recalculate(status)

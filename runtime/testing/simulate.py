@@ -200,9 +200,12 @@ def _result(
         except Exception as failure:
             error = only_error(failure)
         except (BaseExceptionGroup, Ended) as failure:
+            # `Ended` is the simulator's own, for a world that would not end: the error of the run
+            # says so already. Anything beside it, such as KeyboardInterrupt, is passed on.
             others = failure.split(Ended)[1] if isinstance(failure, BaseExceptionGroup) else None
             if others is not None:
                 raise others from None
+    # A world that failed may well leave actors behind: that is no violation of its own.
     if ended and sim.error is None:
         sim.end()
     _refuse_unsound(sim, recorder)

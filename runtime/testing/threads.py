@@ -31,7 +31,7 @@ class WouldBlock(NotSimulated):
             self,
             f"{line} used trio.from_thread.run inside a simulation, where the functions of threads "
             "run in Trio's own thread, which cannot wait for itself: make it an async function, "
-            "or use trio.from_thread.run_sync for what does not wait",
+            "or use trio.from_thread.run_sync for a function that does not wait",
         )
         self.guard = "thread"
         self.line = line

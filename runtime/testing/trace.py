@@ -56,6 +56,7 @@ class Trace:
 
     def label(self, task: trio.lowlevel.Task) -> str:
         """The name of a task in this trace: unique, and the same in every process."""
+        # Numbered in the order of first steps, which unlike `id` is the same in every process.
         label = self._labels.get(task)
         if label is None:
             name = _short(task.name)
