@@ -22,7 +22,7 @@ NAMES = (
     "mcp__git__*", "*",
 )  # fmt: skip
 
-names = st.sampled_from(NAMES)
+tool_names = st.sampled_from(NAMES)
 effects: st.SearchStrategy[Effect] = st.sampled_from(["allow", "ask", "deny"])
 roles: st.SearchStrategy[Role] = st.sampled_from(["viewer", "operator", "admin"])
 profiles: st.SearchStrategy[Profile] = st.sampled_from(["minimal", "messaging", "coding", "full"])
@@ -30,11 +30,11 @@ agents = st.sampled_from(["lead", "coder", "clerk"])
 subjects = st.builds(
     Subject, agents, st.sampled_from(["alice", "bob"]), roles, st.sampled_from(["dm", "group"])
 )
-few = st.lists(names, max_size=2).map(tuple)
+few = st.lists(tool_names, max_size=2).map(tuple)
 own_rules = st.builds(ToolRules, st.none() | profiles, allow=few, ask=few, deny=few)
 rules = st.builds(
     PolicyRule,
-    tool=names,
+    tool=tool_names,
     effect=effects,
     roles=st.lists(roles, max_size=1).map(tuple),
     users=st.lists(st.sampled_from(["alice", "b*"]), max_size=1).map(tuple),

@@ -1,4 +1,4 @@
-"""The policy of a host: rules and an engine together, lists that agree with calls."""
+"""The policy of a host: rulings, lists and rates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from motet.actors.tools.catalog import ToolCatalog
 from motet.actors.tools.context import Context
-from motet.actors.tools.policy.engine import PolicyEngine
+from motet.actors.tools.policy.engine import HOUR, CallRates, PolicyEngine
 from motet.actors.tools.policy.rules import Rules, configured
 from motet.actors.tools.tool import Tool
 from motet.protocols.chat import Call, JsonObject
 from motet.protocols.errors import ConfigError
 from motet.protocols.policy import Effect, Policy, PolicyRule, Ruling, Subject, ToolFacts, ToolRules
-from tests.actors.tools.policy.builders import TOOLS, policies, rule, subjects, whom
+from tests.actors.tools.policy.builders import TOOLS, fact, policies, rule, subjects, whom
 
 chains = st.lists(subjects, min_size=1, max_size=3).map(tuple)
 
@@ -176,3 +176,58 @@ def test_all_wrong_names_of_a_configuration_are_told_at_once() -> None:
     ]
     with pytest.raises(ConfigError, match=r"agents.lead.policy.ask\[0\]: unknown .* 'deplo'"):
         desk.set_agent("lead", ToolRules(ask=("deplo",)), [])
+
+
+SHELL, READ = fact("shell"), fact("read_file")
+
+
+def test_each_session_and_each_tool_counts_for_itself() -> None:
+    some = CallRates()
+    assert some.take("a", "shell", 1, 0.0) == 0
+    assert some.take("a", "shell", 1, 600.0) == HOUR - 600
+    assert some.take("b", "shell", 1, 600.0) == 0
+    assert some.take("a", "read_file", 1, 600.0) == 0
+
+
+def test_a_call_that_is_tried_again_is_counted_once() -> None:
+    some, tries = CallRates(), ("1", "1", "2", "1", "2")
+    assert [some.take("a", "shell", 2, 0.0, call) for call in tries] == [0.0] * 5
+    assert some.take("a", "shell", 2, 0.0, "3") == HOUR
+    assert some.take("a", "shell", 2, HOUR, "3") == 0.0
+
+
+def test_a_session_that_is_at_rest_takes_no_memory() -> None:
+    some = CallRates()
+    for number in range(20):
+        some.take(f"s{number}", "shell", 5, 0.0)
+    assert len(some) == 20
+    for step in range(20):
+        some.take("s", "shell", 5, HOUR + step * HOUR)
+    assert len(some) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "tool", "limit"),
+    [
+        ({}, SHELL, 150),
+        ({"shell": 3, "group:shell": 9}, SHELL, 3),
+        ({"bash": 3}, SHELL, 3),
+        ({"group:shell": 9, "group:builtin": 4}, SHELL, 4),
+        ({"group:shell": 0, "*": 4}, SHELL, 4),
+        ({"group:shell": 0}, SHELL, 0),
+        ({"shell": 0, "*": 4}, SHELL, 0),
+        ({"mcp:*": 7}, ToolFacts("mcp__git__log", ("mcp:git",)), 7),
+        ({"mcp:*": 7}, READ, 150),
+    ],
+)
+def test_a_limit_of_the_tool_comes_before_that_of_a_group(
+    limits: dict[str, int], tool: ToolFacts, limit: int
+) -> None:
+    assert CallRates(150, limits).limit(tool) == limit
+
+
+def test_no_limit_keeps_nothing() -> None:
+    some = CallRates()
+    assert all(some.take("a", "shell", 0, 0.0) == 0 for _ in range(200))
+    assert len(some) == 0
+    assert CallRates(-5).limit(SHELL) == 0

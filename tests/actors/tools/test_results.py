@@ -1,15 +1,17 @@
-"""The part of a result that enters the transcript, and the way to the rest."""
+"""Results: the part in the transcript, the stored part in pages, and binary."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from motet.actors.storage.location import Location
@@ -21,7 +23,22 @@ from motet.actors.tools.result_pages import (
     result_page,
     tool_result_tools,
 )
-from motet.actors.tools.results import INLINE_LIMIT, Inlined, inline, omitted, readable, storable
+from motet.actors.tools.results import (
+    INLINE_LIMIT,
+    UNIT_LIMIT,
+    Inlined,
+    InvalidLimit,
+    InvalidOffset,
+    inline,
+    is_array,
+    omitted,
+    page,
+    readable,
+    storable,
+    text_without_binary,
+    units,
+    without_binary,
+)
 from motet.actors.tools.tool import ToolRetry
 from motet.protocols.chat import JsonObject
 from motet.protocols.results import ReadResult
@@ -274,3 +291,157 @@ def test_a_text_that_needs_nothing_done_is_given_as_by_the_whole_work(
         assert all_of_it == Inlined(read.text, read.size)
     if "base64" not in str(value) and not isinstance(value, bytes) and all_of_it.size <= limit:
         assert read.fits(limit)
+
+
+TEXTS = st.lists(
+    st.sampled_from(["", "a", "é\n", "\r", "日本語" * 3000, "x" * UNIT_LIMIT, "\n", "\u2028", "🙂"])
+    | st.text(max_size=20),
+    max_size=12,
+).map("".join)
+
+
+def test_text_is_paged_by_lines() -> None:
+    second = page(units("a\nb\nc", "text"), 1, 1)
+    assert (second.text, second.returned, second.total, second.has_more) == ("b\n", 1, 3, True)
+
+
+def test_an_array_is_paged_by_its_items_one_a_line() -> None:
+    text = json.dumps([{"n": n, "t": "x\ny"} for n in range(1500)], indent=2)
+    assert is_array(text)
+    first, last = page(units(text, "json"), 0, 100, 50_000), page(units(text, "json"), 1450, 100)
+    assert (first.returned, first.total, first.has_more) == (100, 1500, True)
+    assert json.loads(first.text.splitlines()[99]) == {"n": 99, "t": "x\ny"}
+    assert (last.returned, last.has_more) == (50, False)
+
+
+def test_numbers_of_any_size_stay_as_they_were_written() -> None:
+    assert units("[1e400, 12345678901234567890123, 1.10]", "json") == [
+        "1e400\n", "12345678901234567890123\n", "1.10\n"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1", "[1] x", " x", '"["', "[" * 5000])
+def test_what_is_no_array_is_text(text: str) -> None:
+    assert not is_array(text)
+
+
+def test_the_end_is_an_empty_page_and_what_is_outside_is_refused() -> None:
+    three = units("a\nb\nc", "text")
+    assert page(three, 3).returned == 0
+    assert page([], 0).total == 0
+    for outside in (-1, 4):
+        with pytest.raises(InvalidOffset, match="from 0 to 3"):
+            page(three, outside)
+    with pytest.raises(InvalidLimit):
+        page(three, 0, 0)
+
+
+@given(TEXTS, st.integers(1, 7), st.integers(UNIT_LIMIT, 3 * UNIT_LIMIT))
+@example("é" * UNIT_LIMIT, 1, UNIT_LIMIT)
+def test_pages_read_to_the_end_are_the_whole_text(text: str, limit: int, room: int) -> None:
+    """Law: every page fits and makes progress, and the pages joined are the text."""
+    pieces, read, offset = units(text, "text"), "", 0
+    while offset < len(pieces):
+        found = page(pieces, offset, limit, room)
+        assert 1 <= found.returned <= limit
+        assert len(found.text.encode()) <= room
+        read, offset = read + found.text, found.next_offset
+    assert read == text
+
+
+@given(st.lists(st.text(max_size=30) | st.integers() | st.just("é" * UNIT_LIMIT), max_size=20))
+def test_items_read_to_the_end_are_the_array(items: list[object]) -> None:
+    """Law: the lines of an array's view are its items."""
+    view = "".join(units(json.dumps(items), "json"))
+    assert [json.loads(line) for line in view.split("\n")[:-1]] == items
+
+
+DATA = noise(500)
+NOTE = omitted(DATA)
+
+
+def test_the_note_tells_size_checksum_and_id() -> None:
+    assert omitted(b"abc", "res_1") == (
+        "[binary omitted: 3 bytes, sha256 "
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad] [Result ID: res_1]"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b64encode(DATA).decode(),
+        urlsafe_b64encode(DATA).decode(),
+        b64encode(DATA).decode().rstrip("="),
+        fill(b64encode(DATA).decode(), 76),
+        fill(b64encode(DATA).decode(), 64).replace("\n", "\r\n"),
+        f"data:image/png;base64,{b64encode(DATA).decode()}",
+        f"DATA:application/x;charset=utf-8;base64,{b64encode(DATA).decode().replace('=', '%3D')}",
+    ],
+)
+def test_every_spelling_of_encoded_bytes_is_replaced(text: str) -> None:
+    assert text_without_binary(f"before {text} after", omitted) == f"before {NOTE} after"
+
+
+def test_bytes_and_typed_blocks_are_replaced_wherever_they_are() -> None:
+    small = omitted(b"abc")
+    value = {
+        "content": [
+            {"type": "image", "data": "YWJj", "mimeType": "image/png"},
+            {"type": "text", "text": "YWJj"},
+            {"resource": {"uri": "file:///x", "blob": "YWJj", "mimeType": "x/y"}},
+            {"source": {"type": "base64", "media_type": "image/png", "data": "YWJj"}},
+        ],
+        "raw": b"abc",
+        "b64_json": "YWJj",
+    }
+    assert without_binary(value, omitted) == {
+        "content": [
+            {"type": "image", "data": small, "mimeType": "image/png"},
+            {"type": "text", "text": "YWJj"},
+            {"resource": {"uri": "file:///x", "blob": small, "mimeType": "x/y"}},
+            {"source": {"type": "base64", "media_type": "image/png", "data": small}},
+        ],
+        "raw": small,
+        "b64_json": small,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 20_000,
+        "abcdefghijklmnop" * 1000,
+        "0123456789abcdef" * 100,
+        "/usr/lib/python3/dist-packages" * 40,
+        "=" * 500,
+        "a_b-" * 200,
+        "data:text/plain,hello",
+        "The quick brown fox. " * 200,
+        "sha256 " + "9f86d081884c7d659a2feaa0c55ad015" * 2,
+        "日本語" * 5000,
+    ],
+)
+def test_text_that_only_looks_long_stays(text: str) -> None:
+    assert text_without_binary(text, omitted) == text
+
+
+@given(st.binary(min_size=2_000, max_size=3_000), st.integers(0, 2**32))
+def test_no_long_run_of_a_files_bytes_is_left(data: bytes, seed: int) -> None:
+    """Law: encoded bytes that are as mixed as files are leave nothing of themselves."""
+    mixed = bytes(a ^ b for a, b in zip(data, noise(len(data), seed), strict=True))
+    cleaned = text_without_binary(f"a\n{b64encode(mixed).decode()}\nb", omitted)
+    assert cleaned == f"a\n{omitted(mixed)}\nb"
+
+
+@given(st.lists(st.text(max_size=200), max_size=6).map(" ".join))
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    """Law: text with words shorter than a run never changes."""
+    assert text_without_binary(text, omitted) == text
+
+
+def test_hostile_text_takes_linear_time() -> None:
+    """Half a million characters that nearly match: a search that starts over would not end."""
+    for hostile in ("A" * 60 + "\n", "data:", "data:a/b;a=b;", "A-", "Aa0"):
+        text_without_binary(hostile * (500_000 // len(hostile)) + ";base64,", omitted)
+    assert encoded(100_000) not in text_without_binary(encoded(100_000) * 3, omitted)
