@@ -9,10 +9,10 @@ be written or read costs the run a warning, never its answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -80,7 +80,6 @@ def user_folder(agent: str, user: str, profile: AgentProfile, peer: Peer) -> tup
     return (*own, *folder_names(user))
 
 
-T = TypeVar("T")
 SOUL = "SOUL.md"
 
 
@@ -134,14 +133,16 @@ class Workspaces:
             files = with_team((), profile, mode_of(profile, session))
             return Workspace(self.root, files, team=profile.team)
         place = self._place(agent, profile, user, session)
-        return await _in_thread(lambda: self._prepare(place))
+        return await trio.to_thread.run_sync(lambda: self._prepare(place))
 
     async def preview(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
     ) -> Workspace:
         """The workspace that :meth:`prepare` would return; nothing is written for a new user."""
         place = self._place(agent, profile, user, session)
-        return await _in_thread(lambda: self._found(place, self._team(place), preview=True))
+        return await trio.to_thread.run_sync(
+            lambda: self._found(place, self._team(place), preview=True)
+        )
 
     async def count_turn(
         self, agent: str, profile: AgentProfile, *, user: str, session: str
@@ -154,7 +155,7 @@ class Workspaces:
             return ""
         place = self._place(agent, profile, user, session)
         try:
-            await _in_thread(lambda: bootstrap.count_turn(self.root, place.parts))
+            await trio.to_thread.run_sync(lambda: bootstrap.count_turn(self.root, place.parts))
         except OSError as error:
             return f"the turn of the user could not be counted: {error.strerror or error}"
         return ""
@@ -296,10 +297,6 @@ def _is_bare(profile: AgentProfile) -> bool:
     return shared and not profile.seeds and profile.files is None
 
 
-async def _in_thread(job: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(job)
-
-
 # The input of the system prompt
 
 
@@ -349,7 +346,7 @@ def prompt_input(run: PromptRun) -> PromptInput:
         agent=run.agent,
         type=profile.acts_as,
         mode=run.mode or mode_of(profile, run.session),
-        tools=_offered(run.tools) if hosted else (),
+        tools=tuple(PromptTool(one.name, one.description) for one in run.tools if hosted),
         programs=run.programs,
         skills=run.workspace.skills if USE_SKILL in names else (),
         mcp=run.mcp if hosted or (run.mcp and not is_small(run.mcp)) else (),
@@ -370,10 +367,6 @@ def prompt_input(run: PromptRun) -> PromptInput:
         price=run.price,
         memory=run.memory,
     )
-
-
-def _offered(tools: Iterable[ToolSpec]) -> tuple[PromptTool, ...]:
-    return tuple(PromptTool(tool.name, tool.description) for tool in tools)
 
 
 def _sandbox(shell: ShellConfig | None) -> Sandbox | None:

@@ -1,7 +1,7 @@
-"""The rooms of a host for whoever is connected to it: found, made, posted to, read.
+"""The rooms of a host for its clients, and their update after a reload.
 
-Invariant: every call is in the name of a principal, to whom a room that they may not see does not
-exist (G16); a message is signed with the principal's name.
+Invariants: every call is in the name of a principal; a room that the principal may not see does not
+exist for them (G16); a message is signed with the principal's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""What a room is: its members, who speaks next, and its limits. It runs nothing by itself."""
+"""The definition of a room: its members, its policy of speakers, its limits and its audience.
+
+A definition runs nothing by itself. Invariants: a room does not exist for users outside its
+audience (G16); the sessions of its members are the room's own from before their first message; a
+condition is a pure function of a :class:`RoomView`, so that a restart in the middle of a round
+changes none of its answers.
+"""
 
 from __future__ import annotations
 
@@ -18,55 +24,48 @@ from motet.protocols.rooms import ROOM_MODES, MemberInfo, RoomMode, RoomView, Sp
 from motet.protocols.session_keys import ROOM_CHANNEL, Chat, session_key
 from motet.protocols.sessions import Principal
 
-# Who may see a room, and who may say who may: pure.
-#
-# Invariants: to everybody else a room does not exist (G16); what a member has heard and said in a
-# room is in sessions that only the room itself uses, from before their first message.
-
+# The audience of a room
 
 CHANNEL = ROOM_CHANNEL
 EVERYBODY = "*"
-"""In a list of people: every user of the host."""
+"""In a list of people: all users of the host."""
 
 
 def may_see(who: Principal, owner: str, people: Collection[str]) -> bool:
-    """Read it, follow it, speak in it and stop it."""
+    """Whether a principal may read a room, follow it, speak in it and stop it."""
     return may_change(who, owner) or who.user in people or EVERYBODY in people
 
 
 def may_change(who: Principal, owner: str) -> bool:
-    """Change it, invite people and send them away, and answer what its members ask for."""
+    """Whether a principal may change a room and its audience, and answer its members' approvals."""
     return who.role == "admin" or (bool(owner) and who.user == owner)
 
 
 def acts_as(room: str) -> Principal:
-    """In whose name the members of a room work: never in that of whoever spoke last."""
+    """The principal of a room's members: never the person who spoke last."""
     return Principal(f"{CHANNEL}:{room}")
 
 
 def room_of(user: str) -> str | None:
-    """The room that a user acts for, if it is the members of one."""
+    """The room behind the principal of its members; None for other users."""
     channel, colon, room = user.partition(":")
     return room if colon and channel == CHANNEL else None
 
 
 def member_session(room: str, member: str) -> str:
-    """The session in which a member keeps what it has heard and said in a room."""
+    """The session of a member in a room."""
     return session_key(Chat(agent=member, channel=CHANNEL, kind="group", chat=room))
 
 
-# When a round of a room is over: conditions that can be joined by ``|`` and ``&``.
-#
-# Invariant: a condition is a pure question about a :class:`RoomView`, so that a restart in the
-# middle of a round changes none of its answers.
+# Conditions
 
 
 class Condition(ABC):
-    """Ends a round: ``MaxTurns(8) | TextMention("DONE")``. Asked after each turn of agents."""
+    """Ends a round: ``MaxTurns(8) | TextMention("DONE")``. Checked after each turn of agents."""
 
     @abstractmethod
     def met(self, view: RoomView) -> str:
-        """Why the round is over, or nothing while it goes on."""
+        """The reason why the round is over; empty while it goes on."""
 
     def __or__(self, other: Condition) -> Condition:
         return AnyOf((self, other))
@@ -77,7 +76,7 @@ class Condition(ABC):
 
 @attrs.frozen
 class AnyOf(Condition):
-    """The first of several that is met."""
+    """The first condition that is met."""
 
     conditions: tuple[Condition, ...]
 
@@ -87,7 +86,7 @@ class AnyOf(Condition):
 
 @attrs.frozen
 class AllOf(Condition):
-    """Several that must be met at the same moment."""
+    """All conditions, met at the same moment."""
 
     conditions: tuple[Condition, ...]
 
@@ -108,7 +107,7 @@ class MaxTurns(Condition):
 
 @attrs.frozen
 class TextMention(Condition):
-    """An agent has said ``text``, letter for letter; ``author`` None: any agent."""
+    """An agent has said ``text``, in the same case; ``author`` None: any agent."""
 
     text: str = attrs.field(validator=attrs.validators.min_len(1))
     author: str | None = None
@@ -124,13 +123,15 @@ class TextMention(Condition):
 
 @attrs.frozen
 class Elapsed(Condition):
-    """``seconds`` have gone by since the person's message; turns under way are not cut off."""
+    """``seconds`` have passed since the person's message; turns under way are not cut off."""
 
     seconds: float = attrs.field(validator=attrs.validators.gt(0))
 
     def met(self, view: RoomView) -> str:
         return f"{self.seconds:g} s" if view.elapsed >= self.seconds else ""
 
+
+# Definition
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -139,7 +140,7 @@ Choice: TypeAlias = "Speakers | Callable[[RoomView], object]"
 
 @attrs.frozen
 class Member:
-    """An agent of a room, or the name of one. ``speak="mentioned"``: only when it is called."""
+    """An agent of a room, or its name. ``speak="mentioned"``: it speaks only when it is called."""
 
     agent: AnyAgent | str
     speak: Speak = attrs.field(
@@ -176,23 +177,23 @@ class Room:
 
     Attributes:
         members: agents, their names, or :class:`Member`.
-        speakers: who speaks next: ``mentions()``, ``round_robin()``, ``selector(model)``, joined by
-            ``|``, or a function of a ``RoomView``. Those who are called, else one after the other,
-            unless given.
-        until: what ends a round: ``MaxTurns(8) | TextMention("DONE")``.
+        speakers: the policy of who speaks next: ``mentions()``, ``round_robin()``, ``handoff()``,
+            ``selector(model)``, joined by ``|``, or a function of a ``RoomView``. By default those
+            who are called, else one after the other.
+        until: the condition that ends a round: ``MaxTurns(8) | TextMention("DONE")``.
         max_turns: agents' turns for one message of a person.
         max_depth: calls from agent to agent in a row.
-        concurrency: how many speak at once.
+        concurrency: agents that speak at once.
         history: messages that an agent is shown at most when it gets the floor.
-        mode: what becomes of what people say while agents speak. ``collect``: it opens the next
-            round after the turns that go on, together with all that came meanwhile; ``interrupt``:
-            it ends these turns first; ``followup``: it opens a round of its own when this one is
-            over; ``steer``: it enters these turns; ``reject``: it is refused.
-        limits: what all turns of one round may spend together.
-        people: users of the host who may see it and speak in it beside whoever has opened it
+        mode: the handling of messages that people send while agents speak. ``collect``: all of them
+            open the next round after the turns under way; ``interrupt``: a message ends these turns
+            first; ``followup``: it opens a round of its own when this one is over; ``steer``: it
+            enters these turns; ``reject``: it is refused.
+        limits: for all turns of one round together.
+        people: users of the host who may see it and speak in it besides the one who has opened it
             first; ``*``: all.
 
-    Raises ``ConfigError`` for a name that cannot be one, and for members that are not distinct.
+    Raises ``ConfigError`` for an impossible name, and for no members or two of one name.
     """
 
     name: str

@@ -17,26 +17,8 @@ import trio
 from msgspec.structs import replace
 
 from motet.actors.errors.log import logger
+from motet.actors.rooms import floor
 from motet.actors.rooms.definition import Room
-from motet.actors.rooms.floor import (
-    Choose,
-    Give,
-    Over,
-    Wait,
-    choose,
-    drop_impossible,
-    end_round,
-    end_turn,
-    give_floor,
-    next_move,
-    no_choice,
-    open_round,
-    recover_round,
-    settle_turn,
-    shown_at_least,
-    shown_in_turn,
-    suspend_turn,
-)
 from motet.actors.rooms.history import Change, Draft, RoomHistory
 from motet.actors.rooms.member import (
     MemberRunner,
@@ -204,7 +186,11 @@ class _Given:
 
 
 class RoomActor(Actor[RoomMessages]):
-    """The actor of one open room. One task of its own makes the moves of its rounds."""
+    """The actor of one open room. One task of its own makes the moves of its rounds.
+
+    Other tasks of it take turns, wait for suspended runs, and store what people say. They change
+    the round by its transitions only, which the history stores one at a time.
+    """
 
     cleanup_budget = 10.0
 
@@ -310,16 +296,16 @@ class RoomActor(Actor[RoomMessages]):
             await self._open()
             return True
         members = [one.name for one in self._settings.members]
-        state, deep = drop_impossible(self._state, self._room.rules, members)
+        state, deep = floor.drop_impossible(self._state, self._room.rules, members)
         history.assume(lambda _: state)
-        match next_move(state.floor, self._room.rules, met=deep or self._met()):
-            case Over(reason):
+        match floor.next_move(state.floor, self._room.rules, met=deep or self._met()):
+            case floor.Over(reason):
                 await self._end(reason)
-            case Choose():
+            case floor.Choose():
                 await self._choose()
-            case Give(speakers):
+            case floor.Give(speakers):
                 await self._give(speakers)
-            case Wait():
+            case floor.Wait():
                 return False
         return True
 
@@ -359,19 +345,20 @@ class RoomActor(Actor[RoomMessages]):
         return True
 
     async def _find_runs(self, cut: Sequence[str]) -> bool:
-        """Wait for the runs of turns that were cut off, which may have completed or may go on.
+        """Await the runs of turns that were cut off; whether one goes on, or waits for a person.
 
-        Whether one goes on, or waits for a person.
+        A run may have completed before its message was stored in the room, or this host resumes it:
+        in both cases its message is this turn's, and another turn would say it twice.
         """
         expected, members = False, self._members
         for name in cut:
             run = await members.detached.run_since(members.session(name), self._state.given)
             if run is not None and (run.status == "completed" or run.status not in FINAL):
                 expected = expected or run.status not in FINAL
-                # It was shown what there was when it got the floor.
+                # Its prompt had the messages that were there when it got the floor.
                 shown = [one.seq for one in self._history.messages if one.at <= self._state.given]
                 agents, people = max(shown, default=0), self._state.heard
-                note = partial(shown_at_least, names=[name], agents=agents, people=people)
+                note = partial(floor.shown_at_least, names=[name], agents=agents, people=people)
                 await self._suspend(name, run.run_id, Usage(), note)
             elif run is not None:
                 members.add_detached(0.0, run.usage)
@@ -384,7 +371,7 @@ class RoomActor(Actor[RoomMessages]):
             if name not in again:
                 await self._history.warn(f"{name} was cut off while it used its tools")
         await self._history.record(
-            lambda state: replace(recover_round(state, again), usage=self._members.usage)
+            lambda state: replace(floor.recover_round(state, again), usage=self._members.usage)
         )
 
     # Rounds
@@ -398,7 +385,7 @@ class RoomActor(Actor[RoomMessages]):
         calls = [name for one in new for name in self._room.speakers.called(one.text, infos)]
         called = only_members(calls, self._view())
         await self._history.record(
-            lambda state: open_round(state, called, heard=new[-1].seq, now=wall_time())
+            lambda state: floor.open_round(state, called, heard=new[-1].seq, now=wall_time())
         )
         self._members.begin_round(self._room.limits, self._state)
 
@@ -409,10 +396,10 @@ class RoomActor(Actor[RoomMessages]):
             names = await self._picked(view, partial(self._control.overtaken, mark))
         if self._control.overtaken(mark):
             return
-        if reason := no_choice(self._state.floor, names, view.free):
+        if reason := floor.no_choice(self._state.floor, names, view.free):
             await self._end(reason)
         else:
-            self._history.assume(partial(choose, names=names))
+            self._history.assume(partial(floor.choose, names=names))
 
     async def _picked(self, view: RoomView, too_late: Callable[[], bool]) -> tuple[str, ...]:
         ask = partial(self._members.ask_model, too_late)
@@ -432,7 +419,7 @@ class RoomActor(Actor[RoomMessages]):
         batch = _Batch(self._control.mark(), self._history.last, heard, untold)
         self._batch = batch
         self._steering.begin_batch(heard)
-        await self._history.record(lambda state: give_floor(state, speakers, now=wall_time()))
+        await self._history.record(lambda state: floor.give_floor(state, speakers, now=wall_time()))
         before: trio.Event | None = None
         async with trio.open_nursery() as nursery:
             for due in speakers:
@@ -460,6 +447,8 @@ class RoomActor(Actor[RoomMessages]):
                 batch.untold.discard(name)
             if given.before is not None and not given.before.is_set():
                 await given.before.wait()
+            # A turn that was cut off stays on the floor: the end of the round, or the next host,
+            # deals with it. One that has answered in spite of that is heard.
             cut_off = too_late() or self._control.closing.is_set()
             if turn.suspended:
                 await self._suspend(name, turn.run_id, turn.usage, self._shown(name, batch))
@@ -477,7 +466,7 @@ class RoomActor(Actor[RoomMessages]):
         later = [one for one in people if one.seq > batch.heard]
 
         def note(state: RoomState) -> RoomState:
-            return shown_in_turn(
+            return floor.shown_in_turn(
                 state,
                 name,
                 agents=batch.shown,
@@ -506,7 +495,7 @@ class RoomActor(Actor[RoomMessages]):
             has_floor = not late or state.holds(name)
             state = note(state)
             if has_floor:
-                state = end_turn(state, name, silent=silent, called=dict.fromkeys(called))
+                state = floor.end_turn(state, name, silent=silent, called=dict.fromkeys(called))
             return replace(state, usage=self._members.usage)
 
         draft = None if silent else Draft(name, text, run_id=turn.run_id)
@@ -520,8 +509,8 @@ class RoomActor(Actor[RoomMessages]):
         def change(state: RoomState) -> RoomState:
             speaking = [turn.name for turn in state.floor.speaking]
             told = [name for name in speaking if name not in batch.untold]
-            after = end_round(state, reason, heard=cleared)
-            after = shown_at_least(after, told, agents=batch.shown, people=batch.heard)
+            after = floor.end_round(state, reason, heard=cleared)
+            after = floor.shown_at_least(after, told, agents=batch.shown, people=batch.heard)
             return replace(after, usage=self._members.usage)
 
         await history.end(change, reason, patient=reason not in (STOPPED, FAILED))
@@ -534,7 +523,7 @@ class RoomActor(Actor[RoomMessages]):
         ``counted``: the part of its usage that the round has paid for.
         """
         waits = Waiting(run_id, self._state.floor.round, wall_time(), counted)
-        await self._history.record(lambda state: suspend_turn(note(state), name, waits))
+        await self._history.record(lambda state: floor.suspend_turn(note(state), name, waits))
         self.start_soon(self._await_detached, name, waits)
 
     async def _await_detached(self, name: str, waits: Waiting) -> None:
@@ -550,7 +539,7 @@ class RoomActor(Actor[RoomMessages]):
         if self._state.holds(name):
             seconds = max(0.0, wall_time() - waits.since)
             members.add_detached(seconds, usage_between(waits.counted, turn.usage))
-        note = partial(settle_turn, name=name, seconds=seconds)
+        note = partial(floor.settle_turn, name=name, seconds=seconds)
         if turn.problem and self._control.overtaken(mark):
             await self._history.record(note, patient=False)
         else:

@@ -1,4 +1,8 @@
-"""Who is called by name in a text: ``@name``, outside of code."""
+"""Speaker selection: the policies of who speaks next in a room, and the calls by ``@name``.
+
+``mentions() | selector(model)`` is the first policy that picks somebody. Invariant: whatever a
+policy answers, :func:`only_members` returns members only, each once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ EVERYBODY = "all"
 
 
 def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that ``text`` calls, each once, in the order of their first call.
+    """The names that ``text`` calls outside of code, each once, in the order of their first call.
 
     The longest name wins (``@ann-marie`` does not call ``ann``), case does not count, an address
     (``me@coder``) is no call, and ``@all`` calls everybody.
@@ -39,33 +43,27 @@ def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-# Who speaks next in a room: ``mentions() | selector(model)`` is the first that picks someone.
-#
-# Invariant: whatever a policy answers, only members come of :func:`only_members`, each once.
-
-
 Answer: TypeAlias = "str | Sequence[str] | None"
 Chooser: TypeAlias = Callable[[RoomView], "Answer | Awaitable[Answer]"]
 AskModel: TypeAlias = Callable[["str | Model", str, str], Awaitable[str]]
-"""Has a model answer once: the model, a system prompt, a text."""
+"""Asks a model once: the model, a system prompt, a text."""
 
 ATTEMPTS = 2
-NO_ONE = "nobody"
 
 
 class NoSuchMember(ValueError):
-    """A policy has named somebody who is no member of the room."""
+    """A policy has named somebody who is not a member of the room."""
 
 
 class Speakers(ABC):
-    """A policy. Join two with ``|``: the second is asked when the first picks nobody."""
+    """A policy. Join two with ``|``: the second one is asked if the first one picks nobody."""
 
     @abstractmethod
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:
-        """Who speaks now that nobody is waiting to."""
+        """The next speakers, now that nobody is called."""
 
     def called(self, text: str, members: Sequence[MemberInfo]) -> Sequence[str]:  # noqa: ARG002
-        """Whom a message calls, to speak after those who wait already."""
+        """The members that a message calls, to speak after the ones called before."""
         return ()
 
     def __or__(self, other: Speakers) -> Speakers:
@@ -91,10 +89,10 @@ class FirstOf(Speakers):
 
 @attrs.frozen
 class Mentions(Speakers):
-    """Those whom the last messages call by name."""
+    """The members that the last messages call by name."""
 
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
-        return ()  # every call has been waiting for its turn since it was made
+        return ()  # calls have been queued since they were made
 
     def called(self, text: str, members: Sequence[MemberInfo]) -> Sequence[str]:
         return mentioned(text, [member.name for member in members])
@@ -110,19 +108,19 @@ class RoundRobin(Speakers):
 
 @attrs.frozen
 class Handoff(Speakers):
-    """Whoever has the floor keeps it from one round to the next, until they give it away."""
+    """The last speaker keeps the floor from round to round, until it gives the floor away."""
 
     async def pick(self, view: RoomView, ask: AskModel) -> Sequence[str]:  # noqa: ARG002
         if view.floor.turns:
-            return ()  # the round is over when nobody was given the floor
+            return ()  # nobody was given the floor, so the round is over
         names = [member.name for member in view.members]
         return [view.floor.last] if view.floor.last in names else list(view.free[:1])
 
 
 def next_in_turn(view: RoomView) -> Sequence[str]:
-    """The first that may be chosen behind the one who had the floor last.
+    """The next member in order after the one who had the floor last.
 
-    Nobody, if that is who has spoken last: the others have passed, so there is nothing to answer.
+    Nobody, if that one has spoken last: the others have passed, so there is nothing to answer.
     """
     names = [member.name for member in view.members]
     behind = names.index(view.floor.last) + 1 if view.floor.last in names else 0
@@ -158,7 +156,7 @@ def only_members(names: Sequence[str], view: RoomView) -> tuple[str, ...]:
 class Selector(Speakers):
     """A model reads what was said and names one member.
 
-    When it names nobody, or somebody unknown, it is asked once more; then the turn goes round.
+    If it names nobody, or somebody unknown, it is asked once more; then members take turns.
     """
 
     model: str | Model
@@ -175,7 +173,7 @@ class Selector(Speakers):
 
 
 def named(answer: str, names: Sequence[str]) -> str:
-    """The one name that an answer consists of or holds; nothing if there is none or several."""
+    """The one name that an answer consists of or contains; empty if there is none or several."""
     plain = answer.strip().strip("@\"'`*. \n").lower()
     for name in names:
         if name.lower() == plain:
@@ -202,24 +200,24 @@ def _question(view: RoomView, *, again: bool) -> str:
 
 
 def mentions() -> Speakers:
-    """Those who are called by ``@name``."""
+    """The members that are called by ``@name``."""
     return Mentions()
 
 
 def round_robin() -> Speakers:
-    """One after the other; the round ends when the others have nothing to say to the last word,
-    when all have passed, or by its limits."""
+    """One after the other. The round ends when the others have nothing to say to the last message,
+    when all have passed, or at its limits."""
     return RoundRobin()
 
 
 def handoff() -> Speakers:
-    """Whoever has the floor, until they give it away by the tool ``give_floor``, which they need.
+    """The last speaker, until it gives the floor away by the tool ``give_floor``, which it needs.
 
-    The first member has it at first. A floor that is given away counts with all other policies too.
+    The first member has the floor at first. The tool works with all other policies too.
     """
     return Handoff()
 
 
 def selector(model: str | Model) -> Speakers:
-    """Whom ``model`` chooses."""
+    """The member that ``model`` chooses."""
     return Selector(model)

@@ -21,47 +21,35 @@ Definition = tuple[Room, tuple[MemberInfo, ...]]
 
 @attrs.define(eq=False)
 class RoomSettings:
-    """The definition of a room, its members, and its audience.
+    """The definition of a room, its members, and its audience; changed by its methods only.
 
-    Who may see a room changes at once; its definition changes between two rounds, so that no round
-    changes its rules on the way. ``owner`` empty: the room is the host's.
+    The audience changes at once; the definition changes between two rounds, so that no round
+    changes its rules on the way. ``owner`` empty: the room is the host's; ``people``: the users who
+    may see it besides its owner.
     """
 
-    _room: Room
-    _members: tuple[MemberInfo, ...]
-    owner: str = attrs.field(on_setattr=attrs.setters.frozen)
-    _people: frozenset[str]
+    room: Room
+    members: tuple[MemberInfo, ...]
+    owner: str
+    people: frozenset[str]
     _planned: Definition | None = attrs.field(default=None, init=False)
 
     @property
-    def room(self) -> Room:
-        return self._room
-
-    @property
     def name(self) -> str:
-        return self._room.name
-
-    @property
-    def members(self) -> tuple[MemberInfo, ...]:
-        return self._members
-
-    @property
-    def people(self) -> frozenset[str]:
-        """The users who may see it beside its owner."""
-        return self._people
+        return self.room.name
 
     @property
     def latest(self) -> Room:
         """The definition that its next round will have."""
-        return self._planned[0] if self._planned else self._room
+        return self._planned[0] if self._planned else self.room
 
     def open_to(self, who: Principal) -> bool:
         """Whether the principal may know that there is such a room."""
-        return may_see(who, self.owner, self._people)
+        return may_see(who, self.owner, self.people)
 
     def invite(self, people: frozenset[str]) -> None:
         """These users may see it from now on, and no others."""
-        self._people = people
+        self.people = people
 
     def plan(self, definition: Definition) -> None:
         """Have another definition from the next :meth:`adopt` on."""
@@ -70,7 +58,7 @@ class RoomSettings:
     def adopt(self) -> None:
         """Put the planned definition in force."""
         if self._planned is not None:
-            self._room, self._members = self._planned
+            self.room, self.members = self._planned
             self._planned = None
 
 
