@@ -6,6 +6,7 @@ the others are told who gave it; the run that an answer starts is started once.
 
 from __future__ import annotations
 
+import attrs
 import trio
 
 from motet.actors.hosting.access import Access, scope_of
@@ -86,7 +87,8 @@ class Answers:
         if fresh:
             await self._events.emit_to(info.session, resolved(info), info.run_id)
         if run and info.next_run is not None:
-            run.id = info.next_run  # an earlier answer may have started it already
+            # An earlier answer may have started it already, under that id.
+            run = attrs.evolve(run, input=attrs.evolve(run.input, id=info.next_run))
             stored = await self._store.ask(GetRun(run.id))
             if stored is None and run.id not in self._table.runs:
                 await self._intake.deliver(run)

@@ -105,9 +105,8 @@ class Session(Actor[SessionMessage]):
         if run.stop_reason:
             self._drop_steering(run)
         self._pump()
-        if (
-            runner.thinker.is_long and run.lineage.caller is None
-        ):  # a child's session has no next run
+        # The session of a child has no next run.
+        if runner.thinker.is_long and run.lineage.caller is None:
             self.start_soon(self._compact, CompactionJob.after_run(runner))
 
     def _drop_steering(self, ended: Run) -> None:
