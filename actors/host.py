@@ -172,7 +172,7 @@ class Host(Records):
         ``NotFound`` (a foreign session) and ``StorageError`` when the input could not be accepted.
         """
         run = await self._parts.intake.new_run(agent, text, deps=deps, **options)
-        run = await self._parts.intake.answered(run)
+        run = await self._parts.intake.run_to_end(run)
         assert run.result is not None
         return run.result.check() if check else run.result
 
@@ -214,7 +214,7 @@ class Host(Records):
         stream = f"session:{run.session}"
         async with subscribe(self.events, stream) as events, self._parts.intake.owned(run) as ack:
             if ack.status == "duplicate":
-                run = await self._parts.intake.twin(ack.run_id, run)
+                run = await self._parts.intake.first_run(ack.run_id, run)
             yield RunStream(run, events)
 
     async def submit(

@@ -77,7 +77,7 @@ class Inputs:
                 agent = info.agent if info else self._registry().first().name
             signed = _signed(text, session, sender)
         except BaseException:
-            self._intake.refuse(arrival)
+            self._intake.forget(arrival)
             raise
         run = await self._intake.new_run(
             agent, signed, session, None, None, principal, key, arrival=arrival, sender=sender
@@ -112,7 +112,7 @@ class Inputs:
         else:
             target = table.runs.get(run_id)
         if target is not None and table.may(principal, target):
-            run = await self._intake.steering(target, text, mode, key, arrival)
+            run = await self._intake.new_steering(target, text, mode, key, arrival)
             return await self._intake.deliver(run)
         if run_id is None:
             return await self.submit(
@@ -121,7 +121,7 @@ class Inputs:
         try:
             ended = await self._access.run(run_id, principal)
         except BaseException:
-            self._intake.refuse(arrival)
+            self._intake.forget(arrival)
             raise
         mode, owner = "followup" if mode == "steer" else mode, Principal(ended.user)
         return await self.submit(text, ended.session, ended.agent, mode, owner, key, debounce=0.0)

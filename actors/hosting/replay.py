@@ -195,7 +195,7 @@ async def _run(
     run = await parts.intake.new_run(agent, journal.text, info.session, deps, principal=principal)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop)
-        run = await parts.intake.answered(run)
+        run = await parts.intake.run_to_end(run)
         nursery.cancel_scope.cancel()
     assert run.result is not None
     return run.result

@@ -38,7 +38,7 @@ from motet.actors.runs.publisher import RunEvents
 from motet.actors.runs.services import ModelAccess, Services, Toolkits
 from motet.actors.runs.suspend import SuspendedRuns
 from motet.actors.runs.table import RunTable
-from motet.actors.sessions.children import Children
+from motet.actors.sessions.children import ChildRuns
 from motet.actors.sessions.intake import Intake
 from motet.actors.sessions.recovery import Recovery, start_recoverer
 from motet.actors.sessions.resumption import load_suspended, start_resumer
@@ -239,7 +239,7 @@ async def start_actors(
     intake = Intake(
         table, stores.sessions, router, lambda: generations.registry, resolver, services
     )
-    workers.children.intake = intake
+    workers.children.connect(intake)
     recovery = Recovery(
         config.recovery, readers, stores.transact, stores.sessions, table, resolver, services
     )
@@ -297,7 +297,7 @@ async def start_actors(
 class Workers:
     """The actors and objects that do the work of runs, started after the stores."""
 
-    children: Children
+    children: ChildRuns
     gate: ApprovalGate
     resolver: Resolver
     journal: EventJournal
@@ -318,7 +318,7 @@ async def start_workers(
     """Start models, MCP servers and the executor of tools."""
     config, publisher, breakers = generations.config, stores.publisher, Breakers()
     events = RunEvents(table, publisher, hooks)
-    children = Children(table, hooks, events)
+    children = ChildRuns(table, hooks, events)
     build = partial(
         build_toolkit, stores=stores, children=children, table=table, workspace=workspace
     )
@@ -424,7 +424,7 @@ def _mark(publisher: Publisher, fault: HookFault) -> None:
 def _context(
     table: RunTable,
     workspace: Path,
-    children: Children,
+    children: ChildRuns,
     events: RunEvents,
     request: ExecuteCall,
 ) -> Context[object]:

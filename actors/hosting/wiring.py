@@ -20,7 +20,7 @@ from motet.actors.agents.workspace import Workspaces
 from motet.actors.models.catalog import ModelCatalog
 from motet.actors.rooms.member import ROOM_TOOL_GROUP, floor_tool
 from motet.actors.runs.table import RunTable
-from motet.actors.sessions.children import Children, child_tools
+from motet.actors.sessions.children import ChildRuns, child_tools
 from motet.actors.storage.agents import AgentStore
 from motet.actors.storage.approvals import ApprovalStore
 from motet.actors.storage.boards import TaskBoards
@@ -186,7 +186,7 @@ def build_toolkit(
     config: HostConfig,
     *,
     stores: Stores,
-    children: Children,
+    children: ChildRuns,
     table: RunTable,
     workspace: Path,
     models: ModelCatalog,
@@ -223,7 +223,7 @@ def build_toolkit(
 
 
 def _builtin(
-    config: HostConfig, stores: Stores, children: Children, skills: list[Tool]
+    config: HostConfig, stores: Stores, children: ChildRuns, skills: list[Tool]
 ) -> dict[str, Tool]:
     """Every tool that an agent can name, with the groups it belongs to."""
 

@@ -341,7 +341,7 @@ class MemberRunner:
     async def steering_input(self, run: Run, text: str) -> Run:
         """The input by which a text enters a run; see :meth:`steer`. Raises ``MotetError``."""
         arrival = self._intake.expect(run.session, run.input.principal)
-        made = await self._intake.steering(run, text, "steer", None, arrival)
+        made = await self._intake.new_steering(run, text, "steer", None, arrival)
         made.placement.only_enters = True
         return made
 

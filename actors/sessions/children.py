@@ -1,9 +1,9 @@
-"""Starts runs under runs: for a call that waits for one, or beside the run that goes on.
+"""Starts child runs: for a call that waits for the result, or in the background of their caller.
 
-Invariants: a child that a call waits for is in the block of that call, one beside its caller has
-ended before its caller has, so that a stop of a parent ends all below it and waits (G1); what a
-child spends its parents spend too; its gate is asked before anything of it is stored. Source: agent
-loop specification, section 12.
+Invariants: a child that a call waits for lives in the block of that call, a background child ends
+before its caller, so that a stop of a parent ends all below it and waits (G1); a child spends its
+parents' budgets too; its gate is asked before anything of it is stored. Source: agent loop
+specification, section 12.
 """
 
 from __future__ import annotations
@@ -34,24 +34,33 @@ if TYPE_CHECKING:
     from motet.protocols.run import RunResult
 
 
-TOLD_TASK = 500
-TELL_BUDGET = 1.0
+TASK_PREVIEW = 500
+PUBLISH_BUDGET = 1.0
 LISTED = 40
 
 
-class Children:
-    """Starts the children of a host's runs. ``intake`` is set when there is one."""
+class ChildRuns:
+    """Starts and ends the child runs of one host."""
 
     def __init__(self, table: RunTable, hooks: HooksClient, events: RunEvents) -> None:
-        self.intake: Intake | None = None
+        self._connected: Intake | None = None
         self._table = table
         self._hooks = hooks
         self._events = events
 
-    async def run(self, ctx: Context[object], agent: AnyAgentLike, text: str) -> RunResult:
-        """The result of a child run, however it ended. Cancelling ends the run and waits (G1).
+    def connect(self, intake: Intake) -> None:
+        """Give it the intake, which is made after the tools that start children."""
+        self._connected = intake
 
-        Raises ``ToolDenied`` when a gate is against it, ``ToolRetry`` when the limits of its
+    @property
+    def _intake(self) -> Intake:
+        assert self._connected is not None
+        return self._connected
+
+    async def run(self, ctx: Context[object], agent: AnyAgentLike, text: str) -> RunResult:
+        """Run a child to its end, for a call that waits. Cancelling ends it and waits (G1).
+
+        Raises ``ToolDenied`` when a gate refuses it, ``ToolRetry`` when the limits of its
         parents do not allow it, and what :meth:`motet.Host.run` raises of an input.
         """
         assert isinstance(agent, AgentSpec)
@@ -61,19 +70,19 @@ class Children:
         try:
             async with intake.owned(run):
                 begun = True
-                await self._tell_start(parent, run)
+                await self._publish_start(parent, run)
                 await run.ended.wait()
         finally:
             _close(run)
             if begun:
-                await self._tell_end(ctx, parent, run)
+                await self._publish_end(ctx, parent, run)
         assert run.result is not None
         return run.result
 
     async def spawn(self, ctx: Context[object], agent: str, text: str, label: str) -> Child:
-        """A child run that goes on beside its caller, once its input is on disk.
+        """Start a child run in the background of its caller; its input is on disk then.
 
-        ``agent`` empty: another run of the caller's own. The caller does not end before it.
+        ``agent`` empty: another run of the caller's own agent. The caller does not end before it.
         Cancelling withdraws it, or ends it. Raises as :meth:`run`.
         """
         parent = self._table.runs[ctx.run_id]
@@ -83,7 +92,7 @@ class Children:
         run.lineage.in_background, child = True, Child(run, label)
         family = parent.lineage.children = parent.lineage.children or ChildSet()
         try:
-            start_soon(self._beside, ctx, parent, family, child, name=run.id)
+            start_soon(self._in_background, ctx, parent, family, child, name=run.id)
         except BaseException:  # the parent's session has ended
             _close(run)
             raise
@@ -98,9 +107,9 @@ class Children:
         return child
 
     def hand_over(self, ctx: Context[object], agent: AnyAgentLike) -> str:
-        """Have the run go on as ``agent`` when the calls of this answer have their results.
+        """Let ``agent`` take over the run when the calls of this answer have their results.
 
-        Raises ``ToolRetry`` when it has been handed over before.
+        Raises ``ToolRetry`` when another agent takes over already.
         """
         assert isinstance(agent, AgentSpec)
         run = self._table.runs[ctx.run_id]
@@ -111,31 +120,31 @@ class Children:
         run.next_agent = agent
         return f"{agent.name} takes over the conversation now."
 
-    def family(self, ctx: Context[object]) -> ChildSet:
-        """The children that the caller has started beside itself."""
+    def background(self, ctx: Context[object]) -> ChildSet:
+        """The background children of the calling run."""
         return self._table.runs[ctx.run_id].lineage.children or ChildSet()
 
     def team(self, ctx: Context[object]) -> Team | None:
         """The team of the caller's agent."""
         return self._table.runs[ctx.run_id].agent.profile.team
 
-    async def _beside(
+    async def _in_background(
         self, ctx: Context[object], parent: Run, family: ChildSet, child: Child
     ) -> None:
-        """A task of the parent's session: the life of one child, which belongs to it."""
+        """A task of the parent's session, which owns one child."""
         run = child.run
         try:
             async with self._intake.owned(run):
                 child.begun.set()
-                await self._tell_start(parent, run)
+                await self._publish_start(parent, run)
                 await run.ended.wait()
-        except Exception as error:  # its input could not be stored: the call says so
+        except Exception as error:  # its input could not be stored: the spawning call raises it
             child.failure = error
         finally:
             _close(run)
             try:
                 if child.begun.is_set():
-                    await self._tell_end(ctx, parent, run)
+                    await self._publish_end(ctx, parent, run)
             finally:
                 if child.begun.is_set():
                     family.ends(child)
@@ -145,7 +154,7 @@ class Children:
                 child.gone.set()
 
     async def _new(self, ctx: Context[object], parent: Run, agent: AnyAgent, text: str) -> Run:
-        """A run below another, within its budget; not yet registered."""
+        """A child run within its parent's budget, not yet registered."""
         assert parent.lineage.budget is not None
         await self._allowed(ctx, agent.name, text)
         pending = self._intake.expect(None, ctx.principal)
@@ -166,7 +175,7 @@ class Children:
         return run
 
     async def _named(self, parent: Run, name: str) -> AnyAgent:
-        """The agent that a model has named. Raises ``ToolRetry`` for one that it cannot have."""
+        """The agent that a model has named. Raises ``ToolRetry`` if the run cannot have it."""
         if not name or name == parent.agent.name:
             return parent.agent
         team = parent.agent.profile.team
@@ -177,7 +186,7 @@ class Children:
         try:
             return await self._intake.agent(name)
         except UnknownName as unknown:
-            raise ToolRetry(f"{unknown}\n{_listed(self._intake.known())}") from None
+            raise ToolRetry(f"{unknown}\n{_listed(self._intake.known_agents())}") from None
         except ConfigError as error:
             raise ToolRetry(str(error)) from None
 
@@ -189,28 +198,23 @@ class Children:
         if isinstance(verdict.decision, Abort | Deny):
             raise ToolDenied(verdict.decision.reason)
 
-    async def _tell_start(self, parent: Run, run: Run) -> None:
+    async def _publish_start(self, parent: Run, run: Run) -> None:
         started = events.ChildStarted(
-            run.id, run.session, run.agent.name, run.input.text[:TOLD_TASK]
+            run.id, run.session, run.agent.name, run.input.text[:TASK_PREVIEW]
         )
         await self._events.emit(parent, started)
 
-    async def _tell_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
-        """Awaits while being cancelled: shielded, and bounded."""
+    async def _publish_end(self, ctx: Context[object], parent: Run, run: Run) -> None:
+        """Publish a child's end. Awaits while being cancelled: shielded, with a deadline."""
         result = run.result or run.ends_as("cancelled", "the host is closing")
         ended = events.ChildEnded(run.id, result.agent, result.status, result.usage)
-        with trio.move_on_after(TELL_BUDGET, shield=True):
+        with trio.move_on_after(PUBLISH_BUDGET, shield=True):
             await self._events.emit(parent, ended)
         base = (ctx.run_id, ctx.session, ctx.agent, ctx.principal)
         told = AfterChild(
             *base, result.agent, result.run_id, result.status, result.text, result.usage
         )
         self._hooks.notify(told)
-
-    @property
-    def _intake(self) -> Intake:
-        assert self.intake is not None
-        return self.intake
 
 
 def _listed(agents: Iterable[tuple[str, str]]) -> str:
@@ -235,14 +239,12 @@ def _budget(parent: Budget, run: Run) -> Budget:
 
 
 def _one_team(one: AnyAgent, other: AnyAgent) -> bool:
-    """Whether they have a folder in common."""
+    """Whether two agents share a team's workspace."""
     mine, its = one.profile.team, other.profile.team
     return mine is not None and its is not None and mine.name == its.name and bool(mine.workspace)
 
 
-# The tools of an agent that has others work beside it: start one, look after them, end one.
-#
-# They know only the children that the calling run itself has started: any other is not found (G16).
+# The tools of background children, which find the children of the calling run only (G16).
 
 
 TASK_CHARS = 200
@@ -259,7 +261,7 @@ _LOOK = (
 )
 
 
-def child_tools(children: Children) -> list[Tool]:
+def child_tools(children: ChildRuns) -> list[Tool]:
     """``spawn`` and ``subagents``, for the run that calls them."""
 
     async def spawn(
@@ -271,7 +273,7 @@ def child_tools(children: Children) -> list[Tool]:
     async def subagents(
         ctx: Context[object], action: Literal["list", "status", "cancel"] = "list", id: str = ""
     ) -> str:
-        family = children.family(ctx)
+        family = children.background(ctx)
         if action == "list":
             return "\n".join(map(_line, family.members.values())) or "You have started none."
         child = family.members.get(id)

@@ -1,4 +1,4 @@
-"""The way of an input into the host: registered, stored and queued, and waited for.
+"""Takes inputs in: a run is registered, its input is stored and queued, its caller may wait.
 
 Invariants: a run is in the run table before anything of it is stored, so that a stop finds it; an
 input is acknowledged only when it is on disk (G15), and from then on it is in its session's queue.
@@ -45,11 +45,12 @@ from motet.protocols.sessions import (
 from motet.runtime import ActorDead, ActorRef
 from motet.runtime.outside import fresh_hex
 
-# The fingerprint of an input, to tell a resend from another input under the same key.
-
 
 def body_hash(session: str, agent: str, text: str) -> str:
-    """Equal for equal inputs only: the parts are framed, so they cannot run into each other."""
+    """The fingerprint that tells a resend from another input under the same idempotency key.
+
+    Equal for equal inputs only: the parts are framed, so they cannot run into each other.
+    """
     return sha256(msgspec.msgpack.encode((session, agent, text))).hexdigest()
 
 
@@ -95,8 +96,8 @@ class Intake:
     ) -> Run:
         """A run, not yet registered. Raises ``UnknownName``, ``ConfigError``, ``InputValidation``.
 
-        What an input is not made of, such as half a surrogate pair, is replaced. ``arrival``: what
-        was noted of the input when it came; ``toolkit``: of the run, if the agent is in it.
+        A lone surrogate in the text is replaced. ``arrival``: the note of the input, made when it
+        came; ``toolkit``: of the run, if the agent is in it.
         """
         arrival = self.expect(session, principal, arrival)
         try:
@@ -120,7 +121,7 @@ class Intake:
             self._screen(run, where)
             return run
         except BaseException:
-            self.refuse(arrival)
+            self.forget(arrival)
             raise
 
     def expect(
@@ -130,7 +131,7 @@ class Intake:
         noted: object = None,
         sender: str = "",
     ) -> PendingInput:
-        """The note of an input, made now if ``noted`` is none.
+        """The note of an input that has come; made now if ``noted`` is none.
 
         To be called in the step in which the input comes, so that no stop misses it.
         """
@@ -138,24 +139,24 @@ class Intake:
             return noted
         return self._table.pending_inputs.expect(session or "", principal, sender)
 
-    def refuse(self, arrival: PendingInput) -> None:
-        """It was not taken: whoever keeps its error must not keep it for a stop to find."""
+    def forget(self, arrival: PendingInput) -> None:
+        """The input was refused: a stop must not find it, even while its error is alive."""
         self._table.pending_inputs.remove(arrival)
 
     async def agent(self, name: str) -> AnyAgent:
         """The agent of that name. Raises ``UnknownName``, ``ConfigError``."""
         return await self._resolver.resolve(name)
 
-    def known(self) -> Iterable[tuple[str, str]]:
-        """Name and description of each agent that needs not be looked up."""
+    def known_agents(self) -> Iterable[tuple[str, str]]:
+        """Names and descriptions of the agents in memory."""
         return ((info.name, info.description) for info in self._registry().infos())
 
-    async def steering(
+    async def new_steering(
         self, target: Run, text: str, mode: QueueMode, key: str | None, arrival: PendingInput
     ) -> Run:
-        """An input for a run that is live, not yet registered. Raises as :meth:`new_run` does.
+        """An input for a live run, not yet registered. Raises as :meth:`new_run` does.
 
-        In the name of whom the run acts for, with what it was given, should it become its own run.
+        It has the principal and the deps of that run, in case it becomes a run of its own.
         """
         steers = target.id if mode == "steer" else None
         run = await self.new_run(
@@ -182,22 +183,22 @@ class Intake:
             if finding.blocked:
                 raise InputValidation(finding.refusal)
 
-    async def answered(self, run: Run) -> Run:
-        """Have a run answer its input, to its end; of one that was sent before, the first run.
+    async def run_to_end(self, run: Run) -> Run:
+        """Run an input to its end; a resend gives its first run.
 
         Cancelling ends it and waits for its clean-up. Raises as :meth:`motet.Host.run` always does.
         """
         try:
             ack = await self._deliver(run)
-            twin = run if ack.status != "duplicate" else await self.twin(ack.run_id, run)
-            await twin.ended.wait()
+            first = run if ack.status != "duplicate" else await self.first_run(ack.run_id, run)
+            await first.ended.wait()
         finally:
             await self._end(run)
-        return twin
+        return first
 
     @asynccontextmanager
     async def owned(self, run: Run) -> AsyncGenerator[Ack]:
-        """A run that belongs to this block: it has ended when the block is left."""
+        """A block that owns the run: it has ended when the block is left."""
         try:
             yield await self._deliver(run)
         finally:
@@ -212,7 +213,7 @@ class Intake:
                 await run.ended.wait()
 
     async def deliver(self, run: Run) -> Ack:
-        """Store and queue the input, which is nobody's from then on."""
+        """Store and queue an input that no caller waits for."""
         run.carried.durable = not run.placement.only_enters
         return await self._deliver(run)
 
@@ -220,14 +221,14 @@ class Intake:
         table = self._table
         table.admit(run)
         try:
-            accepted = await self._put(run)
+            accepted = await self._store_input(run)
         except BaseException:
             table.refuse(run)
             raise
         if accepted.duplicate:
             table.refuse(run)
             return Ack(accepted.run_id, "duplicate")
-        # It is on disk. From here on nothing waits, so that no cancellation comes in between.
+        # It is on disk. Nothing awaits from here on, so that no cancellation comes in between.
         way = table.enqueue(run)
         slot = table.slot(run.session)
         table.advance(slot)
@@ -237,8 +238,8 @@ class Intake:
             raise ActorDead(self._router.path, "no session is run any more")
         return ack
 
-    async def _put(self, run: Run) -> Accepted:
-        """Make the input durable, and tell of it. Cancelled: it is not stored, or accepted."""
+    async def _store_input(self, run: Run) -> Accepted:
+        """Store the input and publish it. Cancelled, it is not stored, or it is accepted."""
         store, request = self._store, AcceptInput(_input(run))
         while True:
             try:
@@ -252,7 +253,7 @@ class Intake:
             services = self._services
             event = InputAccepted(run.input.text, run.input.principal.user, run.input.key)
             if not services.events.put(run, event):
-                # It is accepted now: whoever is cancelled does not keep it from being queued.
+                # It is accepted now: a cancelled caller must not keep it from being queued.
                 with trio.CancelScope(shield=True):
                     await services.events.emit(run, event)
         return accepted
@@ -260,7 +261,7 @@ class Intake:
     async def compact(
         self, agent: AnyAgent, session: str, principal: Principal
     ) -> SessionCompacted | None:
-        """Have a session summarised by its actor, in the name of a run that never starts."""
+        """Have the session's actor summarise it, on behalf of a run that never starts."""
         said = Input(f"compact_{fresh_hex(6)}", session, principal, "")
         run = Run(said, agent, agent.limits)
         runs = self._table.runs
@@ -271,8 +272,8 @@ class Intake:
         finally:
             del runs[run.id]
 
-    async def twin(self, run_id: str, resent: Run) -> Run:
-        """The run that the resent input's key has started before: live, or as it was stored."""
+    async def first_run(self, run_id: str, resent: Run) -> Run:
+        """The run that a resent input has started before: live, or as it was stored."""
         live = self._table.runs.get(run_id)
         if live is not None:
             return live
@@ -286,7 +287,7 @@ class Intake:
 
 
 def _input(run: Run) -> NewInput:
-    """What is stored of a run before it starts."""
+    """The stored form of an input."""
     agent, key = run.agent.name, run.input.key
     return NewInput(
         run_id=run.id,
@@ -304,7 +305,7 @@ def _input(run: Run) -> NewInput:
 
 
 def _given(run: Run) -> str:
-    """What another host needs to go on with it; empty: it cannot."""
+    """The data that the next host needs to answer the input; empty: it cannot."""
     if not run.carried.durable and run.input.key is None:
         return ""
     limits = None if run.limits is run.agent.limits else run.limits
