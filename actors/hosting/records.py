@@ -309,7 +309,7 @@ class Records:
         with self._stores.tracer.operation("get", error_id=error_id) as trace:
             found = await self._stores.errors.ask(GetError(error_id))
             if found is not None:
-                trace.session, trace.root.tool = found.session_id, found.tool_name
+                trace.about(found.session_id, found.tool_name)
         if found is None or not await self._access.sees_session(found.session_id, principal):
             raise NotFound(f"no stored error {error_id!r}")
         return found

@@ -14,7 +14,7 @@ from motet.actors.runs.pending_approvals import CallApprovals
 from motet.actors.runs.resume import known, marks
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
-from motet.actors.telemetry.spans import OpenSpan
+from motet.actors.telemetry.tracer import ToolSpan
 from motet.actors.tools.arguments import preview
 from motet.actors.tools.batch import BEFORE_START, RunningBatch, unknown
 from motet.actors.tools.mcp.tool_search import PREFIX as FOREIGN
@@ -62,7 +62,7 @@ class ToolStep:
             capture,
             on_record=left is not None,
         )
-        self._spans: dict[int, OpenSpan] = {}
+        self._spans: dict[int, ToolSpan] = {}
         self._known = known(left)
         self._announced = left.announced if left is not None else frozenset[str]()
 

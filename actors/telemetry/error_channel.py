@@ -18,8 +18,7 @@ from motet.actors.errors.describe import error_code, error_text, find_id, serial
 from motet.actors.errors.log import logger
 from motet.actors.errors.redact import redact, redact_text, redacted_head
 from motet.actors.errors.text import first_line, shorten, type_name
-from motet.actors.telemetry.spans import OpenSpan
-from motet.actors.telemetry.tracer import Tracer
+from motet.actors.telemetry.tracer import StoreSpan, Tracer
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, ErrorType, GetError, StoredError, StoreError
 from motet.protocols.events import AnyEvent, ErrorStoreFailed
@@ -161,7 +160,7 @@ _SHOWN = 100
 
 
 async def error_detail(
-    store: ActorRef[ErrorProtocol], session: str, error_id: object, span: OpenSpan | None = None
+    store: ActorRef[ErrorProtocol], session: str, error_id: object, span: StoreSpan | None = None
 ) -> JsonObject:
     """``{"success": True, "data": …}`` or ``{"success": False, "error": {"code", "message"}}``.
 

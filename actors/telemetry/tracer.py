@@ -1,27 +1,39 @@
-"""Records what runs do as spans, in memory and by plain calls. Pure: no Trio, no I/O.
+"""Traces of runs as spans, recorded in memory and by plain calls. Pure: no Trio, no I/O.
 
 Invariants: a span ends once, with its block or, at the latest, with its run; a parent is named
-when a span begins, never guessed from the task that begins it; what waits to be taken is bounded,
-and what was too much is counted. Ids are made from the run's, so that after a crash the root of a
-run is known by the run alone, and a replayed run has the ids it had.
+when a span begins, never guessed from the task that begins it; the queue of finished traces is
+bounded, and dropped ones are counted. A span that is left by an exception has failed; one that is
+left by a cancellation was cut, and takes the status of its run when that is known.
+
+Ids derive from the run's id, so that after a crash the root of a run is known by the run alone,
+and a replayed run has the ids it had.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import attrs
+import msgspec
 
-from motet.actors.errors.redact import redacted_prefix, registered_secrets_pattern
-from motet.actors.telemetry.spans import PREVIEW, OpenSpan, as_span, raw
+from motet.actors.errors.redact import (
+    PREFIX_MARGIN,
+    redact_text,
+    redacted_prefix,
+    registered_secrets_pattern,
+)
+from motet.actors.errors.text import type_name, well_formed
 from motet.protocols.chat import Call
-from motet.protocols.models import ModelRequest, Usage
+from motet.protocols.models import ModelEvent, ModelRequest, ModelResponse, Retrying, Usage
 from motet.protocols.sessions import RunStatus
+from motet.protocols.tools import CallResult
 from motet.protocols.traces import (
     INPUT_LIMIT,
+    Span,
     SpanKind,
     SpanStatus,
     TraceBatch,
@@ -32,9 +44,9 @@ from motet.protocols.traces import (
 from motet.runtime.outside import fresh_hex, monotonic, wall_time
 
 SPAN_LIMIT = 5_000
-"""Spans of one run; more are counted, and their tokens are."""
+"""Spans recorded for one run; further ones are counted, and so are their tokens."""
 WAITING_LIMIT = 1_000
-"""Ended traces that may wait to be taken."""
+"""Ended traces that may wait for the store."""
 
 ROOT_STATUS: dict[RunStatus, SpanStatus] = {
     "completed": "ok",
@@ -45,15 +57,128 @@ ROOT_STATUS: dict[RunStatus, SpanStatus] = {
     "interrupted": "interrupted",
     "waiting": "waiting",
 }
+FAILED = ("failed", "unknown")
+"""Outcomes of calls that are errors; a denied call is none."""
+CUT = ("cancelled_before_start", "cancelled_while_running")
 
+PREVIEW = 500
+"""Code points of an output that are kept."""
+NAME_LIMIT = 200
+_RAW_NAME = 2 * NAME_LIMIT
 
 _NOTHING = Usage()
 
+S = TypeVar("S", bound="OpenSpan")
+
+
+class OpenSpan(msgspec.Struct, eq=False):
+    """A context manager, made by its ``trace``, which it forgets when it has ended."""
+
+    trace: RunTrace | None
+    id: str
+    kind: SpanKind
+    name: str
+    started: float
+    parent: str | None
+    ended: float | None = None
+    status: SpanStatus = "running"
+    was_cut: bool = False
+    left_out: bool = False
+    error: str = ""
+    error_id: str | None = None
+    output: str = ""
+    input: str | ModelRequest = ""
+
+    def failed(self, error: str) -> None:
+        """Fail without an exception; ``error`` is the class of the failure."""
+        self.status, self.error = "error", error
+
+    def end(self, status: SpanStatus = "ok") -> None:
+        """End it, as ``status`` unless it has failed. A second end changes nothing."""
+        trace, self.trace = self.trace, None
+        if trace is not None:
+            if self.status == "running":
+                self.status = "cancelled" if self.was_cut else status
+            trace.ended(self)
+
+    def cut(self) -> None:
+        """End it before its work was done."""
+        self.was_cut = True
+        self.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.end()
+        elif isinstance(error, Exception):
+            self.failed(self.error or type_name(error).rpartition(".")[2])
+            self.end()
+        else:
+            self.cut()
+
+
+class ModelSpan(OpenSpan, eq=False):
+    """A model call. ``agent``: the agent that asks, where it is not the run's first one."""
+
+    provider: str = ""
+    iteration: int = 0
+    purpose: str = ""
+    agent: str = ""
+    stop_reason: str = ""
+    usage: Usage | None = None
+    first_token: float | None = None
+    attempts: int = 1
+
+    def part(self, event: ModelEvent | Retrying) -> None:
+        """Take a part of the answer, or note that the model is asked again."""
+        if isinstance(event, Retrying):
+            self.attempts += 1
+            self.first_token = None
+        elif self.first_token is None and self.trace is not None:
+            self.first_token = self.trace.now() - self.started
+
+    def answered(self, response: ModelResponse) -> None:
+        """Take the whole answer."""
+        self.usage = response.usage
+        self.stop_reason = response.stop_reason
+        self.output = response.text or " ".join(
+            f"{call.name}({call.arguments[:PREVIEW]})" for call in response.calls
+        )
+
+
+class ToolSpan(OpenSpan, eq=False):
+    """A tool call."""
+
+    call_id: str = ""
+    outcome: str = ""
+
+    def returned(self, result: CallResult) -> None:
+        """Take the call's one result."""
+        self.outcome, self.output = result.outcome, result.text
+        self.error, self.error_id = result.kind, result.error_id
+        if result.outcome in FAILED:
+            self.status = "error"
+        elif result.outcome in CUT:
+            self.was_cut = True
+
+
+class StoreSpan(OpenSpan, eq=False):
+    """An operation of the error store. ``tool``: the tool whose error it is about."""
+
+    tool: str = ""
+
 
 class RunTrace:
-    """The trace of one run. Spans are context managers; without ``parent`` they are the root's.
+    """The trace of one run. Its spans are context managers; ``parent`` defaults to the root.
 
-    So is the trace, for work that has no other end than its block.
+    The trace itself is a context manager too, for work that ends with its block.
     """
 
     def __init__(
@@ -80,15 +205,16 @@ class RunTrace:
         started = tracer.wall()
         self._offset = started - tracer.clock()
         self._count = 0
-        self._calls: dict[str, OpenSpan] = {}
+        self._calls: dict[str, ToolSpan] = {}
         self._news: list[OpenSpan] = []
-        self._told_open: dict[str, OpenSpan] = {}
+        self._stored_open: dict[str, OpenSpan] = {}
         self._quiet = quiet
-        self._listed = False
+        self._is_queued = False
         own, self._prefix = trace_identity(run_id)
         self.trace_id, parent = within or (own, None)
         kind: SpanKind = "store" if operation else "agent"
-        self.root = self._begin(kind, operation or agent, parent, started)
+        root = StoreSpan if operation else OpenSpan
+        self.root: OpenSpan = self._begin(root, kind, operation or agent, parent, started)
 
     def __enter__(self) -> Self:
         return self
@@ -108,22 +234,27 @@ class RunTrace:
 
     @property
     def verbose(self) -> bool:
-        """Whether spans are given their whole input."""
+        """Whether spans record their whole input."""
         return self._tracer.verbose
 
     def now(self) -> float:
-        """Unix seconds that no change of the wall clock sets back."""
+        """Unix seconds that never go back, whatever happens to the wall clock."""
         return self._offset + self._tracer.clock()
 
     @property
     def count(self) -> int:
-        """How many spans have begun."""
+        """The number of spans that have begun."""
         return self._count
 
     def go_on(self, spans: int, started: float, errors: int, usage: Usage) -> None:
-        """It was left while its run waited, after so many spans. For one that has just begun."""
+        """Continue the counts of a run that was suspended. Only for a trace that has just begun."""
         self._count = max(self._count, spans)
         self.root.started, self.errors, self.usage = started, errors, usage
+
+    def about(self, session: str, tool: str) -> None:
+        """Name the stored error that an operation of the error store found."""
+        assert isinstance(self.root, StoreSpan)
+        self.session, self.root.tool = session, tool
 
     # Beginning spans
 
@@ -135,10 +266,12 @@ class RunTrace:
         iteration: int = 0,
         purpose: str = "",
         parent: OpenSpan | None = None,
-    ) -> OpenSpan:
+    ) -> ModelSpan:
         """A model call; ``name`` is the full one, provider first."""
         provider, colon, model = name.partition(":")
-        span = self._begin("model", model if colon else name, (parent or self.root).id, self.now())
+        span = self._begin(
+            ModelSpan, "model", model if colon else name, (parent or self.root).id, self.now()
+        )
         span.provider, span.iteration, span.purpose = provider, iteration, purpose
         if request is not None:
             if self._tracer.verbose:
@@ -147,9 +280,9 @@ class RunTrace:
                 self._tracer.overhear(self, request)
         return span
 
-    def tool(self, call: Call, *, parent: OpenSpan | None = None) -> OpenSpan:
-        """A tool call; until it ends, what its id is given for is a part of it."""
-        span = self._begin("tool", call.name, (parent or self.root).id, self.now())
+    def tool(self, call: Call, *, parent: OpenSpan | None = None) -> ToolSpan:
+        """A tool call; until it ends, spans that name its id are its children."""
+        span = self._begin(ToolSpan, "tool", call.name, (parent or self.root).id, self.now())
         span.call_id = call.id
         self._calls[call.id] = span
         if self._tracer.verbose:
@@ -158,21 +291,24 @@ class RunTrace:
 
     def store(
         self, operation: str, *, tool: str = "", error_id: str | None = None, call_id: str = ""
-    ) -> OpenSpan:
-        """``store``, ``get`` or ``list`` of the error store, as a part of the call if one is."""
-        span = self._begin("store", _of_store(operation), self.span_of(call_id).id, self.now())
+    ) -> StoreSpan:
+        """``store``, ``get`` or ``list`` of the error store: a child of its call or the root."""
+        parent = self.span_of(call_id).id
+        span = self._begin(StoreSpan, "store", _of_store(operation), parent, self.now())
         span.tool, span.error_id = tool, error_id
         return span
 
     def span_of(self, call_id: str) -> OpenSpan:
-        """The span of a tool call that goes on; the root for any other."""
+        """The span of a running tool call; the root for any other id."""
         return self._calls.get(call_id, self.root)
 
-    def _begin(self, kind: SpanKind, name: str, parent: str | None, started: float) -> OpenSpan:
+    def _begin(
+        self, of: type[S], kind: SpanKind, name: str, parent: str | None, started: float
+    ) -> S:
         self._count += 1
-        span = OpenSpan(self, f"{self._prefix}{self._count:04x}", kind, name, started, parent)
+        span = of(self, f"{self._prefix}{self._count:04x}", kind, name, started, parent)
         if self.status == "running" and self._count <= SPAN_LIMIT:
-            self._tell(span)
+            self._queue(span)
         else:
             span.left_out = True
             self.left_out += 1
@@ -181,39 +317,39 @@ class RunTrace:
     # Ending them
 
     def ended(self, span: OpenSpan) -> None:
-        """What a span says when it has ended; for :class:`OpenSpan` only."""
+        """Count a span that has just ended; only :class:`OpenSpan` calls it."""
         span.ended = self.now()
-        if span.call_id and self._calls.get(span.call_id) is span:
+        if isinstance(span, ToolSpan) and self._calls.get(span.call_id) is span:
             del self._calls[span.call_id]
-        if span.usage is not None:
+        elif isinstance(span, ModelSpan) and span.usage is not None:
             self.usage += span.usage
         if span.status == "error" and span.kind in ("model", "tool"):
             self.errors += 1
-        if span.id in self._told_open:
-            del self._told_open[span.id]
-            self._tell(span)
+        if span.id in self._stored_open:
+            del self._stored_open[span.id]
+            self._queue(span)
 
     def finish(
         self, status: RunStatus, output: str = "", *, error: str = "", error_id: str | None = None
     ) -> None:
-        """End the root, and before it whatever is still open. Doing it again changes nothing."""
+        """End all open spans, the root last. A second call changes nothing."""
         if self.status != "running":
             return
         root = self.root
         root.output, root.error, root.error_id = output, error, error_id or root.error_id
-        for span in reversed([*self._told_open.values(), *self._news]):
+        for span in reversed([*self._stored_open.values(), *self._news]):
             if span.ended is None and span is not root:
                 span.cut()
         root.end(ROOT_STATUS.get(status, "error"))
         self.status = status
-        self._tracer.finished(self, told=self._listed)
+        self._tracer.finished(self, queued=self._is_queued)
 
     # Handing over
 
     def take(self) -> TraceBatch:
-        """What is new since the last time."""
-        news, self._news, self._listed = self._news, [], False
-        self._told_open.update({span.id: span for span in news if span.ended is None})
+        """The spans that began or ended since the last call."""
+        news, self._news, self._is_queued = self._news, [], False
+        self._stored_open.update({span.id: span for span in news if span.ended is None})
         ending = ROOT_STATUS.get(self.status)
         outputs = {text: redacted_prefix(text, PREVIEW) for text in {span.output for span in news}}
         hidden = registered_secrets_pattern()
@@ -239,11 +375,11 @@ class RunTrace:
             self.left_out,
         )
 
-    def _tell(self, span: OpenSpan) -> None:
-        """A span is news until it is taken; the root of a quiet trace alone is kept back."""
+    def _queue(self, span: OpenSpan) -> None:
+        """Queue a span for the store. A quiet trace is held back while it has only its root."""
         self._news.append(span)
-        if not self._listed and (self._count > 1 or not self._quiet):
-            self._listed = True
+        if not self._is_queued and (self._count > 1 or not self._quiet):
+            self._is_queued = True
             self._tracer.changed(self)
 
 
@@ -252,19 +388,19 @@ def _of_store(operation: str) -> str:
 
 
 def _nobody() -> None:
-    """Nobody waits for news."""
+    """The default of :meth:`Tracer.on_news`."""
 
 
 @attrs.define(eq=False)
 class Tracer:
-    """The traces of one host's live runs, and those that have ended and wait to be taken.
+    """The traces of one host's live runs, and ended ones that wait for the store.
 
     Attributes:
-        verbose: spans keep their whole input.
+        verbose: spans record their whole input.
         clock: seconds that never go back.
         wall: Unix seconds, read when a run begins.
         overhear: called with every request to a model, for tests; must not block or raise.
-        lost: traces that were dropped because nobody took them, or that cannot be shown.
+        lost: traces that were dropped because the queue was full or they could not be read.
     """
 
     verbose: bool = False
@@ -278,7 +414,7 @@ class Tracer:
     _ended: int = attrs.field(default=0, init=False)
 
     def on_news(self, notify: Callable[[], None]) -> None:
-        """Have ``notify`` called when there is news after there was none; the last one counts.
+        """Call ``notify`` whenever the queue stops being empty; replaces an earlier one.
 
         It must not block or raise.
         """
@@ -297,8 +433,8 @@ class Tracer:
     ) -> RunTrace:
         """The trace of a run that starts now, with ``text`` as its input.
 
-        ``caller``: the run that it is a part of, and that run's call; an empty one for its root.
-        ``quiet``: it is recorded only if it comes to have a part.
+        ``caller``: the parent run and its call; an empty call stands for the parent's root.
+        ``quiet``: it is recorded only if it gets a second span.
         """
         within = self._place(*caller) if caller else None
         trace = RunTrace(
@@ -310,10 +446,10 @@ class Tracer:
         return trace
 
     def beside(self, run_id: str, purpose: str, *, session: str, agent: str, user: str) -> RunTrace:
-        """A trace of what is done because of a run but not in it, as a part of that run's trace.
+        """The trace of background work for a run, such as a summary after it.
 
-        Such as a summary after it; the run may have ended long since. Nothing is recorded when
-        there was nothing to do.
+        It is a child in the run's trace, also when the run has ended long since. It is quiet:
+        work that turns out to be unnecessary is not recorded.
         """
         own = f"{run_id}.{purpose}"
         above = (run_id, "")
@@ -322,18 +458,19 @@ class Tracer:
     def operation(
         self, operation: str, *, session: str = "", tool: str = "", error_id: str | None = None
     ) -> RunTrace:
-        """The trace of an operation of the error store outside of all runs: this one span.
+        """The trace of an operation of the error store outside of all runs: one span.
 
-        It has no agent, by which it is told from runs.
+        Its empty agent distinguishes it from a run.
         """
         name, run_id = _of_store(operation), f"host_{fresh_hex(8)}"
         trace = RunTrace(self, run_id, session=session, agent="", user="", operation=name)
+        assert isinstance(trace.root, StoreSpan)
         trace.root.tool, trace.root.error_id = tool, error_id
         self.live[run_id] = trace
         return trace
 
     def _place(self, run_id: str, call_id: str) -> tuple[str, str]:
-        """The trace and the span of a call, or of the run where the call is not known."""
+        """The ids of the trace and of the parent span: the call's, else the run's root."""
         above = self.live.get(run_id)
         if above is None:
             return trace_identity(run_id)[0], root_span_id(run_id)
@@ -350,15 +487,15 @@ class Tracer:
         return trace
 
     def changed(self, trace: RunTrace) -> None:
-        """There is news of a trace; for :class:`RunTrace` only."""
+        """Queue a trace for the store; only :class:`RunTrace` calls it."""
         self._changed[trace] = None
         if len(self._changed) == 1:
             self._notify()
 
-    def finished(self, trace: RunTrace, *, told: bool) -> None:
-        """A trace has ended; for :class:`RunTrace` only. ``told``: it waits to be taken."""
+    def finished(self, trace: RunTrace, *, queued: bool) -> None:
+        """Count a trace that has ended; only :class:`RunTrace` calls it. ``queued``: it waits."""
         self.live.pop(trace.run_id, None)
-        self._ended += told
+        self._ended += queued
         if self._ended > WAITING_LIMIT:
             oldest = next(t for t in self._changed if t.status != "running")
             del self._changed[oldest]
@@ -366,9 +503,9 @@ class Tracer:
             self.lost += 1
 
     def take(self, limit: int) -> list[TraceBatch]:
-        """What is new of at most ``limit`` traces, those first that have waited longest.
+        """The news of at most ``limit`` traces, the longest waiting first.
 
-        What raises there costs its own trace its news, and no other's.
+        A trace whose news cannot be read loses them, and no other trace does.
         """
         batches: list[TraceBatch] = []
         while self._changed and len(batches) < limit:
@@ -376,6 +513,80 @@ class Tracer:
             self._ended -= trace.status != "running"
             try:
                 batches.append(trace.take())
-            except Exception:  # what an adapter took for a name, say, may be no text
+            except Exception:  # such as a name from an adapter that is no text
                 self.lost += 1
         return batches
+
+
+def raw(value: str | ModelRequest, limit: int) -> str:
+    """The start of a text, or of a request as JSON: long enough to find its secrets in.
+
+    A text is cut twice: here, so that redaction has bounded work, and to the limit once its
+    secrets are out. So the second cut can leave no half of a secret.
+    """
+    text = value if isinstance(value, str) else _as_json(value)
+    return text if len(text) <= limit + PREFIX_MARGIN else text[: limit + PREFIX_MARGIN + 1]
+
+
+def _as_json(request: ModelRequest) -> str:
+    try:
+        return msgspec.json.encode(request).decode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no JSON in UTF-8 can hold
+        return well_formed(repr(request))
+
+
+def shown_name(name: str, hidden: re.Pattern[str] | None) -> str:
+    """A name as a column can hold it; a model may have invented it.
+
+    ``hidden`` (the pattern of registered secrets) is part of the cache key.
+    """
+    return _shown_name(name if len(name) <= _RAW_NAME else name[:_RAW_NAME], hidden)
+
+
+@lru_cache(maxsize=1_024)
+def _shown_name(name: str, _hidden: re.Pattern[str] | None) -> str:
+    """Cached, since a host has few names and repeats them."""
+    return redact_text(well_formed(name).replace("\0", "\ufffd"))[:NAME_LIMIT]
+
+
+def as_span(
+    span: OpenSpan, ending: SpanStatus | None, output: str, hidden: re.Pattern[str] | None
+) -> Span:
+    """The stored and exported form of a span, without its input.
+
+    ``ending``: the status of its run, if that has ended. ``output``: its output, redacted.
+    """
+    status = span.status
+    if ending == "cancelled" or (span.was_cut and ending in ("limited", "interrupted")):
+        status = ending
+    model = span if isinstance(span, ModelSpan) else _NO_MODEL
+    call = span if isinstance(span, ToolSpan) else _NO_CALL
+    tool = span.tool if isinstance(span, StoreSpan) else ""
+    return Span(
+        span.id,
+        span.kind,
+        shown_name(span.name, hidden),
+        span.started,
+        span.parent,
+        span.ended,
+        status,
+        model.provider and shown_name(model.provider, hidden),
+        model.iteration,
+        model.stop_reason,
+        model.purpose,
+        model.usage,
+        model.first_token,
+        model.attempts,
+        call.call_id and shown_name(call.call_id, hidden),
+        call.outcome,
+        tool and shown_name(tool, hidden),
+        span.error and shown_name(span.error, hidden),
+        span.error_id and shown_name(span.error_id, hidden),
+        output,
+        "",
+        model.agent,
+    )
+
+
+_NO_MODEL = ModelSpan(None, "", "model", "", 0.0, None)
+_NO_CALL = ToolSpan(None, "", "tool", "", 0.0, None)

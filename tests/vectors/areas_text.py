@@ -10,7 +10,7 @@ import trio
 import motet
 from motet.actors.errors.redact import redact_text
 from motet.actors.runs.tool_step import ARGUMENT_PREVIEW, PREVIEW
-from motet.actors.telemetry import spans as texts
+from motet.actors.telemetry import tracer as texts
 from motet.actors.transcript.input_guard import Finding, check, truncate_injected, truncate_message
 from motet.actors.transcript.sanitize import STEPS, masked, sanitize, unmasked
 from motet.actors.transcript.stream_filter import is_silent

@@ -17,7 +17,7 @@ from motet.actors.runs.table import RunTable
 from motet.actors.storage import memory as memories
 from motet.actors.storage.results import Entry, LruIndex
 from motet.actors.telemetry.error_channel import error_detail
-from motet.actors.telemetry.spans import OpenSpan
+from motet.actors.telemetry.tracer import StoreSpan
 from motet.protocols.chat import JsonObject
 from motet.protocols.errors import ErrorProtocol, GetError
 from motet.protocols.sessions import GetSession, Principal, SessionInfo
@@ -51,7 +51,10 @@ def _tell_models_of_any_error() -> list[Patch]:
     """A model is shown the error that it names, of whatever session."""
 
     async def detail_of_any(
-        store: ActorRef[ErrorProtocol], session: str, error_id: object, span: OpenSpan | None = None
+        store: ActorRef[ErrorProtocol],
+        session: str,
+        error_id: object,
+        span: StoreSpan | None = None,
     ) -> JsonObject:
         stored = await store.ask(GetError(str(error_id)))
         return await error_detail(store, stored.session_id if stored else session, error_id, span)

@@ -183,10 +183,10 @@ def test_a_cut_span_takes_the_status_of_its_run(status: RunStatus, root: str, cu
 async def test_every_span_of_a_cancelled_run_is_cancelled() -> None:
     traces = tracer()
     trace = begun(traces)
-    with trace.model("demo") as span:
-        span.answered(answer())
-    with trace.tool(call("c0", "broken")) as span:
-        span.returned(result("c0", "no", "failed", "timeout"))
+    with trace.model("demo") as asked:
+        asked.answered(answer())
+    with trace.tool(call("c0", "broken")) as called:
+        called.returned(result("c0", "no", "failed", "timeout"))
     with trio.CancelScope() as scope, trace.tool(call("c1", "slow")):
         scope.cancel()
         await trio.sleep_forever()
@@ -345,12 +345,12 @@ def test_laws_of_a_trace(ops: list[tuple[str, int]], status: RunStatus) -> None:
             case "tool":
                 opened.append(trace.tool(call(f"c{len(opened)}"), parent=parent))
             case "store":
-                opened.append(trace.store("get", call_id=parent.call_id))
+                opened.append(trace.store("get", call_id=getattr(parent, "call_id", "")))
             case "end" | "cut" if parent is not trace.root:
                 parent.end() if op == "end" else parent.cut()
             case _:
                 seen.update({span.id: span for span in taken(traces)})
-    usages = [span.usage for span in opened if span.usage]
+    usages = [span.usage for span in opened if isinstance(span, recorder.ModelSpan) and span.usage]
     trace.finish(status)
     (batch,) = traces.take(1)
     seen.update({span.id: span for span in batch.spans})
