@@ -1,1 +1,4 @@
-"""The error channel: whole errors are stored, models see one line and an id (seed 000)."""
+"""Errors: serialized, redacted, classified, summarised, counted. A model sees one line and an id.
+
+Doors: ``describe``, ``redact``, ``classify``, ``text``, ``log.logger``.
+"""

@@ -17,9 +17,9 @@ from motet.actors.runs.publisher import RunPublisher
 from motet.actors.runs.run import Run
 from motet.actors.runs.services import Services
 from motet.actors.runs.turn import CallModel, Turn
-from motet.actors.transcript.grammar import CHILD_TOOLS, LENGTH, with_unique_ids
+from motet.actors.transcript.grammar import CALL_ID_LENGTH, CHILD_TOOLS, with_unique_ids
 from motet.actors.transcript.history import UNCALIBRATED, usage_of
-from motet.actors.transcript.summary import DEADLINE
+from motet.actors.transcript.summary import SUMMARY_DEADLINE
 from motet.actors.transcript.window import ContextWindow, Plan, PreparedRows, due_after_run
 from motet.protocols import events
 from motet.protocols.chat import AssistantMessage, UserMessage
@@ -157,7 +157,7 @@ class Thinker:
             for call in row.calls
         }
         new = [call.id for call in response.calls]
-        if used.isdisjoint(new) and max(map(len, new)) <= LENGTH:
+        if used.isdisjoint(new) and max(map(len, new)) <= CALL_ID_LENGTH:
             return response
         return replace(response, calls=with_unique_ids(response.calls, self._run.id, iteration))
 
@@ -262,8 +262,8 @@ class Thinker:
 
     async def _summary(self, plan: Plan) -> ModelResponse | None:
         """What the model makes of the rows; None when it fails, which costs a warning."""
-        why = f"no answer within {DEADLINE:g} s"
-        with trio.move_on_after(DEADLINE):
+        why = f"no answer within {SUMMARY_DEADLINE:g} s"
+        with trio.move_on_after(SUMMARY_DEADLINE):
             ask = self._services.models.asking(self.full_name, self._trace, "summary", self._turn)
             try:
                 return await ask(plan.request(self.model))

@@ -25,7 +25,7 @@ from motet.actors.runs.turn import Turn
 from motet.actors.sessions.memory_flush import AskModel, MemoryFlush, memory_executor, memory_tools
 from motet.actors.telemetry.tracer import RunTrace
 from motet.actors.tools.context import Context
-from motet.actors.transcript.summary import DEADLINE, one_line, summary_of, summary_request
+from motet.actors.transcript.summary import SUMMARY_DEADLINE, one_line, summary_of, summary_request
 from motet.actors.transcript.window import (
     Compacting,
     ContextWindow,
@@ -53,13 +53,13 @@ _log = logger("motet.summaries")
 
 async def ask_for_summary(ask: AskModel, request: ModelRequest) -> ModelResponse | None:
     """The model's answer; None when it failed or took too long, which is logged."""
-    with trio.move_on_after(DEADLINE):
+    with trio.move_on_after(SUMMARY_DEADLINE):
         try:
             return await ask(request)
         except Exception as error:
             _log.warning("no summary from the model", model=request.model, exc_info=error)
             return None
-    _log.warning("no summary from the model in time", model=request.model, seconds=DEADLINE)
+    _log.warning("no summary from the model in time", model=request.model, seconds=SUMMARY_DEADLINE)
     return None
 
 

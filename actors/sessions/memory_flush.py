@@ -1,7 +1,7 @@
 """Runs the memory flush: a small run of its own that ends, whatever the model and the disk do.
 
 Invariants: its tools reach no file outside the memory folder, by resolved path, and only add to
-files; it takes at most ``DEADLINE`` seconds; it says that it is done only when the model has said
+files; it takes at most ``FLUSH_DEADLINE`` seconds; it is done only when the model has said
 so, or has written something.
 """
 
@@ -26,14 +26,12 @@ from motet.actors.tools.context import Context
 from motet.actors.tools.executor import Reporter, ToolExecutor
 from motet.actors.tools.tool import Tool, ToolFailure, tool
 from motet.actors.transcript.summary import (
-    FOLDER,
-    REQUESTS,
-    latest,
-    prompt,
-    request,
-)
-from motet.actors.transcript.summary import (
-    DEADLINE_of_flush as DEADLINE,
+    FLUSH_DEADLINE,
+    FLUSH_REQUESTS,
+    MEMORY_FOLDER,
+    flush_prompt,
+    flush_request,
+    flush_rows,
 )
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
@@ -103,10 +101,10 @@ def _content(root: Path, path: str) -> tuple[bytes, os.stat_result | None]:
 def _refuse_outside(root: Path, path: str) -> None:
     """By where the path really leads, links followed."""
     parts = locate(root, path)
-    if len(parts) < 2 or parts[0] != FOLDER:
+    if len(parts) < 2 or parts[0] != MEMORY_FOLDER:
         raise ToolFailure(
             f"{path!r} is not in the memory folder; allowed are files such as "
-            f"'{FOLDER}/2026-01-31.md'",
+            f"'{MEMORY_FOLDER}/2026-01-31.md'",
             kind="permission",
         )
 
@@ -119,13 +117,13 @@ def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[obj
         catalog,
         hooks,
         reporter,
-        lambda request: attrs.evolve(context, call_id=request.call.id),
+        lambda flush_request: attrs.evolve(context, call_id=flush_request.call.id),
     )
 
     async def execute(call: Call) -> CallResult:
         who = context.principal.user
-        request = ExecuteCall(context.run_id, context.session, context.agent, who, call)
-        return await executor.execute(request)
+        flush_request = ExecuteCall(context.run_id, context.session, context.agent, who, call)
+        return await executor.execute(flush_request)
 
     return execute
 
@@ -149,21 +147,21 @@ class MemoryFlush:
 
     async def __call__(self, context: SessionContext) -> bool:
         """Whether the flush of this cycle is done. Raises nothing but a cancellation."""
-        with trio.move_on_after(DEADLINE):
+        with trio.move_on_after(FLUSH_DEADLINE):
             try:
-                return await self._run(latest(context.rows, context.summary))
+                return await self._run(flush_rows(context.rows, context.summary))
             except Exception as error:
                 _log.warning("memory flush failed", exc_info=error)
                 return False
-        _log.warning("memory flush took too long", seconds=DEADLINE)
+        _log.warning("memory flush took too long", seconds=FLUSH_DEADLINE)
         return False
 
     async def _run(self, shown: tuple[ChatMessage, ...]) -> bool:
         today, wrote = self.today(), False
-        own: list[ChatMessage] = [UserMessage(prompt(today))]
+        own: list[ChatMessage] = [UserMessage(flush_prompt(today))]
         specs = [tool.spec for tool in memory_tools()]
-        for left in range(REQUESTS - 1, -1, -1):
-            asked = request(
+        for left in range(FLUSH_REQUESTS - 1, -1, -1):
+            asked = flush_request(
                 self.model,
                 shown,
                 own,

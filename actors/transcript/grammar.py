@@ -1,7 +1,8 @@
-"""Ids of calls that no other call of any transcript has, and that every provider takes.
+"""The grammar of a transcript, and the rows that end turns, calls and sub-agents in it. Pure.
 
-Some servers number calls anew in each answer, or give two calls one id; others refuse a request
-with such a pair, or with an id of more than 40 characters, and so all later turns of the session.
+Grammar: ``(user (assistant(calls) tool*)* assistant)*``, where the tool rows after an assistant row
+are exactly the results of its calls, in call order. :func:`close_calls` makes any rows of a run
+valid (G7), :func:`violations` says what breaks the grammar.
 """
 
 from __future__ import annotations
@@ -27,89 +28,6 @@ from motet.protocols.chat import (
 )
 from motet.protocols.sessions import RunStatus
 from motet.protocols.tools import CallResult
-
-PREFIX = "call_"
-LENGTH = 40
-
-
-def with_unique_ids(calls: Sequence[Call], run_id: str, iteration: int) -> tuple[Call, ...]:
-    """The calls of one answer, each with an id made of its run, request, place and given id.
-
-    Equal arguments give equal ids, so that a replay finds the same.
-    """
-    return tuple(
-        replace(call, id=_unique_id(f"{call.id}:{run_id}:{iteration}:{place}"))
-        for place, call in enumerate(calls)
-    )
-
-
-def _unique_id(seed: str) -> str:
-    digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
-    return PREFIX + digest[: LENGTH - len(PREFIX)]
-
-
-# How the rows of a turn end, and what of them a person reads. Pure.
-
-
-EMPTY_ANSWER = "[The model gave an empty answer]"
-STOPPED = "[Stopped by user]"
-
-
-def answer_row(text: str) -> tuple[AssistantMessage, str]:
-    """The row of an answer, and what of it is given out: nothing when it is silent."""
-    clean = sanitize(text)
-    if is_silent(clean):
-        return AssistantMessage(clean, note="silent"), ""
-    return AssistantMessage(clean or EMPTY_ANSWER), clean
-
-
-def stopped_row(partial: str, cause: str = "") -> AssistantMessage:
-    """``cause``: what has ended the run when no person has."""
-    note = f"[Stopped: {cause}]" if cause else STOPPED
-    return AssistantMessage(_with_note(partial, note), note="stopped")
-
-
-def failed_row(partial: str, message: str) -> AssistantMessage:
-    return AssistantMessage(_with_note(partial, f"[Failed: {message}]"), note="failed")
-
-
-def limited_row(partial: str, limit: str) -> AssistantMessage:
-    return AssistantMessage(_with_note(partial, f"[Ended by the limit: {limit}]"), note="limited")
-
-
-def escalated_row(reason: str) -> AssistantMessage:
-    return AssistantMessage(f"[Handed to a person: {reason}]", note="escalated")
-
-
-def row_of(result: CallResult) -> ToolMessage:
-    """The transcript row of a call's result."""
-    return ToolMessage(result.call_id, result.name, result.text, result.outcome)
-
-
-def refusal(call: Call, text: str) -> CallResult:
-    """The result of a call that was not run."""
-    return CallResult(call.id, call.name, text, "denied", kind="limit")
-
-
-def injected_row(messages: Sequence[UserMessage]) -> UserMessage:
-    """Messages that came while the run went on, as the one row that they enter it as."""
-    authors = {message.author for message in messages}
-    if len(authors) == 1:
-        text = "\n\n".join(message.text for message in messages)
-        return UserMessage(text, authors.pop(), note="injected")
-    said = [with_author(m.author, m.text) if m.author else m.text for m in messages]
-    return UserMessage("\n\n".join(said), note="injected")
-
-
-def _with_note(partial: str, note: str) -> str:
-    return f"{partial.rstrip()}\n\n{note}" if partial.strip() else note
-
-
-# The grammar of a transcript: what is wrong with one, and how an interrupted one is closed (G7).
-#
-# Grammar: ``(user (assistant(calls) tool*)* assistant)*`` where the tool rows after an assistant
-# row are exactly the results of its calls, in call order. Pure functions, no I/O.
-
 
 MISSING_RESULTS: dict[Outcome, str] = {
     "done": "[No output]",
@@ -146,9 +64,9 @@ def close_calls(rows: Iterable[ChatMessage], outcome: Outcome) -> tuple[ChatMess
 
 
 def violations(rows: Sequence[ChatMessage]) -> tuple[str, ...]:
-    """Everything that breaks the grammar, each with its position; empty for a valid transcript.
+    """All violations of the grammar, with their positions; empty for a valid transcript.
 
-    An open end (a last user row that waits for its answer) is valid: it is what a model is sent.
+    A last user row without an answer is valid: such rows are sent to a model.
     """
     return tuple(_violations(rows))
 
@@ -184,7 +102,7 @@ _Block: TypeAlias = tuple[UserMessage | AssistantMessage | None, list[ToolMessag
 
 
 def _blocks(rows: Iterable[ChatMessage]) -> list[_Block]:
-    """Each user or assistant row with the tool rows behind it; orphans in front come with None."""
+    """Each user or assistant row with its tool rows; tool rows in front come with None."""
     blocks: list[_Block] = []
     for row in rows:
         if not isinstance(row, ToolMessage):
@@ -196,25 +114,76 @@ def _blocks(rows: Iterable[ChatMessage]) -> list[_Block]:
     return blocks
 
 
-# Names of the tools of an agent that has others work beside it.
+# Rows that end a turn
 
+EMPTY_ANSWER = "[The model gave an empty answer]"
+STOPPED = "[Stopped by user]"
+
+
+def answer_row(text: str) -> tuple[AssistantMessage, str]:
+    """The row of an answer, and the output of the run: empty for a silent answer."""
+    clean = sanitize(text)
+    if is_silent(clean):
+        return AssistantMessage(clean, note="silent"), ""
+    return AssistantMessage(clean or EMPTY_ANSWER), clean
+
+
+def stopped_row(partial: str, cause: str = "") -> AssistantMessage:
+    """``cause``: of the stop, when it was not a person."""
+    note = f"[Stopped: {cause}]" if cause else STOPPED
+    return AssistantMessage(_with_note(partial, note), note="stopped")
+
+
+def failed_row(partial: str, message: str) -> AssistantMessage:
+    return AssistantMessage(_with_note(partial, f"[Failed: {message}]"), note="failed")
+
+
+def limited_row(partial: str, limit: str) -> AssistantMessage:
+    return AssistantMessage(_with_note(partial, f"[Ended by the limit: {limit}]"), note="limited")
+
+
+def escalated_row(reason: str) -> AssistantMessage:
+    return AssistantMessage(f"[Handed to a person: {reason}]", note="escalated")
+
+
+def row_of(result: CallResult) -> ToolMessage:
+    """The transcript row of a call's result."""
+    return ToolMessage(result.call_id, result.name, result.text, result.outcome)
+
+
+def refusal(call: Call, text: str) -> CallResult:
+    """The result of a call that was not run."""
+    return CallResult(call.id, call.name, text, "denied", kind="limit")
+
+
+def injected_row(messages: Sequence[UserMessage]) -> UserMessage:
+    """The one row as which messages enter a run that goes on."""
+    authors = {message.author for message in messages}
+    if len(authors) == 1:
+        text = "\n\n".join(message.text for message in messages)
+        return UserMessage(text, authors.pop(), note="injected")
+    said = [with_author(m.author, m.text) if m.author else m.text for m in messages]
+    return UserMessage("\n\n".join(said), note="injected")
+
+
+def _with_note(partial: str, note: str) -> str:
+    return f"{partial.rstrip()}\n\n{note}" if partial.strip() else note
+
+
+# Sub-agents that a run did not wait for
+#
+# Invariant: the end of a child is in the transcript of its caller once: in a row that the model was
+# shown, or, when the run ended before, in its last row (agent loop specification, section 12).
 
 SPAWN = "spawn"
 SUBAGENTS = "subagents"
 CHILD_TOOLS = (SPAWN, SUBAGENTS)
 CHILD_TOOL_GROUP: Mapping[str, tuple[str, ...]] = MappingProxyType({"group:agents": CHILD_TOOLS})
-"""Both by one name, as a configuration can say it."""
-
-
-# What a run is told of the children that worked beside it, and what its transcript says of them.
-#
-# Pure. Invariant: a child's end is in the transcript of its caller once: in a row that the model
-# was shown, or, when the run ended before, in its last row. Source: agent loop specification,
-# section 12.
+"""The name of both in configurations."""
 
 
 class EndedChild(msgspec.Struct, frozen=True):
-    """A child that has ended. ``detail``: the limit's name, what went wrong, or who stopped it."""
+    """A child that has ended. ``detail``: the limit, the failure, or who stopped it."""
 
     run_id: str
     agent: str
@@ -229,7 +198,7 @@ class EndedChild(msgspec.Struct, frozen=True):
 
 
 def child_notice(ended: EndedChild) -> UserMessage:
-    """What the caller's model is given of it."""
+    """The message to the caller's model about the end of a child."""
     said = ended.output or "[It said nothing]"
     return UserMessage(f"[Sub-agent {ended.head}]\n{said}", note="injected")
 
@@ -237,7 +206,7 @@ def child_notice(ended: EndedChild) -> UserMessage:
 def unreported_children(
     rows: Iterable[ChatMessage], children: Iterable[EndedChild]
 ) -> tuple[EndedChild, ...]:
-    """Those whose end no row of their caller tells of, be it what it was given or has asked for."""
+    """The children whose end is in no notice and in no result of ``subagents``."""
     told = "\n".join(row.text for row in rows if _reports_a_child(row))
     return tuple(one for one in children if one.head not in told)
 
@@ -250,7 +219,7 @@ def _reports_a_child(row: ChatMessage) -> bool:
 def with_unreported_children(
     rows: Sequence[ChatMessage], children: Sequence[EndedChild]
 ) -> tuple[ChatMessage, ...]:
-    """The rows of a run that has ended, whose last one says what became of these."""
+    """The rows of an ended run; the last one lists the ends of these children."""
     last = rows[-1] if rows else None
     if not children or not isinstance(last, AssistantMessage):
         return tuple(rows)
@@ -262,10 +231,35 @@ def with_unreported_children(
 def recovered_rows(
     rows: Sequence[ChatMessage], children: Iterable[EndedChild]
 ) -> tuple[ChatMessage, ...]:
-    """The rows of a run that the end of its host cut off; they tell what its children have said."""
+    """The rows of an interrupted run, with the outputs of its unreported children."""
     late = unreported_children(rows, children)
     said = "\n\n".join(child_notice(one).text for one in late if one.output)
     last = rows[-1]
     if said and isinstance(last, AssistantMessage):
         rows = (*rows[:-1], replace(last, text=f"{last.text}\n\n{said}"))
     return with_unreported_children(rows, [one for one in late if not one.output])
+
+
+# Unique ids of calls
+#
+# Some servers number calls anew in each answer, or give two calls one id. Others refuse a request
+# with such a pair, or with an id of more than 40 characters, and so all later turns of a session.
+
+CALL_ID_PREFIX = "call_"
+CALL_ID_LENGTH = 40
+
+
+def with_unique_ids(calls: Sequence[Call], run_id: str, iteration: int) -> tuple[Call, ...]:
+    """The calls of one answer, each with an id derived from its run, request, index and own id.
+
+    Equal arguments give equal ids, so that a replay finds the same ones.
+    """
+    return tuple(
+        replace(call, id=_unique_id(f"{call.id}:{run_id}:{iteration}:{place}"))
+        for place, call in enumerate(calls)
+    )
+
+
+def _unique_id(seed: str) -> str:
+    digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
+    return CALL_ID_PREFIX + digest[: CALL_ID_LENGTH - len(CALL_ID_PREFIX)]

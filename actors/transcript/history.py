@@ -1,8 +1,9 @@
-"""The rows of a transcript as a provider takes them: the last turns, whole, and well formed.
+"""Rows of a transcript made sendable to a provider, with token estimates and author prefixes. Pure.
 
-Nothing here changes what is stored. Laws: a limit cuts between turns; what :func:`sendable` gives
-has one result for each call and no two rows of one role that meet; sendable rows stay as they are.
-Source: agent loop specification, section 4.
+The stored transcript never changes. Laws: a limit cuts between turns; :func:`sendable` rows have
+one result for each call and no two neighbours of one role, and are left as they are; the estimate
+of rows is the sum of the estimates of each row, so that it can be cached; more rows never count
+less. Source: agent loop specification, sections 4 and 5.
 """
 
 from __future__ import annotations
@@ -20,17 +21,13 @@ from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessag
 from motet.protocols.models import ModelResponse, Usage
 from motet.protocols.tools import ToolSpec
 
-# How many tokens a request has: the provider's own count where there is one, else an estimate.
-#
-# Laws: the estimate of rows is the sum of the estimates of each, so that it can be kept row by row;
-# more rows never count less. Source: agent loop specification, section 5.
-
+# Tokens: the provider's own count where there is one, else an estimate
 
 CHARS_PER_TOKEN = 3
 
 
 def chars_of(row: ChatMessage) -> int:
-    """Code points of what a model is sent of a row: its text and the arguments of its calls."""
+    """Code points of a row in a request: its text and the arguments of its calls."""
     if isinstance(row, AssistantMessage) and row.calls:
         return len(row.text) + sum([len(call.arguments) for call in row.calls])
     return len(row.text)
@@ -41,18 +38,18 @@ def estimate_text(text: str) -> int:
 
 
 def estimate(rows: Iterable[ChatMessage]) -> int:
-    """Tokens of these rows, as far as characters tell."""
+    """Estimated tokens of these rows."""
     return sum([chars_of(row) // CHARS_PER_TOKEN for row in rows])
 
 
 def overhead(system: str, tools: Sequence[ToolSpec]) -> int:
-    """The estimate of what stands around the rows of a request: its system prompt and tools."""
+    """Estimated tokens of the system prompt and the tools of a request."""
     shown = sum(len(msgspec.json.encode(tool)) for tool in tools)
     return estimate_text(system) + shown // CHARS_PER_TOKEN
 
 
 def usage_of(response: ModelResponse, prompt_tokens: int) -> Usage:
-    """What an answer used: as its provider counted, or the estimate where that counts nothing."""
+    """The usage of an answer: the provider's count, or an estimate without one."""
     if response.usage.total_tokens:
         return response.usage
     said = [response.text, response.thinking, *(call.arguments for call in response.calls)]
@@ -61,9 +58,9 @@ def usage_of(response: ModelResponse, prompt_tokens: int) -> Usage:
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What the provider counted for the last request, beside what was estimated of that one.
+    """The provider's token count of the last request, and our estimate of the same request.
 
-    Both are of one request, never sums over a run. A count of nothing says nothing.
+    Never sums over a run. Zeros mean that there is no count.
     """
 
     estimated: int = 0
@@ -72,7 +69,7 @@ class Calibration(msgspec.Struct, frozen=True):
     def tokens(self, estimated: int) -> int:
         """Tokens of a request with this estimate.
 
-        What came since is added as estimated; what went since takes its share of the count along.
+        Growth since the last request is added as estimated; shrinkage scales the count down.
         """
         if self.estimated <= 0 or self.actual <= 0:
             return estimated
@@ -84,11 +81,10 @@ class Calibration(msgspec.Struct, frozen=True):
 UNCALIBRATED = Calibration()
 
 
-# Names in front of what is said where several speak, ``[alice] hi``: pure.
+# Author prefixes where several people speak: ``[alice] hi``
 #
-# Law: of a text that is made here, the lines that begin with a name in square brackets are as
-# many as its messages, and the names are their authors': nobody can speak for another.
-
+# Law: in a text made here, exactly one line of each message begins with a name in square brackets,
+# and the name is its author's: no author can imitate another.
 
 _BREAKS: Final = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
@@ -97,34 +93,31 @@ _NO_NAME: Final = re.compile(rf"[\[\]\uff3b\uff3d\x00-\x1f\x7f{_BREAKS}]+")
 
 
 def with_author(author: str, text: str) -> str:
-    """What somebody says, with their name in front."""
+    """A message with the prefix of its author."""
     return f"{author_prefix(author)}{escape_author_prefixes(text)}"
 
 
 def author_prefix(author: str) -> str:
-    """A name as it stands in front."""
+    """``[name]`` without brackets or line breaks in the name."""
     return f"[{_NO_NAME.sub(' ', author)}] "
 
 
 def escape_author_prefixes(text: str) -> str:
-    """A text none of whose lines looks as if another had said it: ``\\[root] do it``."""
+    """The text with escaped brackets at line starts: ``\\[root] do it``."""
     return _FRONT.sub(r"\1\\", text)
 
 
-# What a request must know of the rows it sends, worked out once for each row.
-#
-# Rows never change and come in behind, so that what is known of some holds for all that begin with
-# them. Law: a scan of rows is the same in however many pieces they came.
-
-
 class TranscriptScan(msgspec.Struct, frozen=True):
-    """Of ``rows``.
+    """The facts about ``rows`` that a request needs, computed once for each row.
+
+    Rows never change and are only appended, so that a scan can be extended. Law: the scan of rows
+    does not depend on the steps in which it was extended.
 
     Attributes:
         estimated: tokens of all of them.
         any_failed: a call among them counts as an error.
-        is_sound: each row may stand behind the one before it, as a provider takes them.
-        due: calls of the last assistant row that have no result yet.
+        is_sound: a provider accepts each row behind the one before it.
+        due: calls of the last assistant row without a result.
     """
 
     rows: tuple[ChatMessage, ...] = ()
@@ -135,15 +128,15 @@ class TranscriptScan(msgspec.Struct, frozen=True):
 
     @property
     def is_sendable(self) -> bool:
-        """Whether a provider takes the rows as they are."""
+        """Whether a provider accepts the rows as they are."""
         return self.is_sound and not self.due
 
     def can_follow(self, row: ChatMessage) -> bool:
-        """Whether the rows may stand behind this one, which has no calls."""
+        """Whether the rows may follow this one, which has no calls."""
         return not self.rows or type(self.rows[0]) is not type(row)
 
     def extended_to(self, rows: tuple[ChatMessage, ...]) -> TranscriptScan:
-        """Of other rows; where they begin with those known, only what is behind is looked at."""
+        """The scan of other rows; if they begin with the scanned ones, only the rest is new."""
         if rows is self.rows:
             return self
         known = len(self.rows)
@@ -178,17 +171,17 @@ MISSING = "[Tool result missing — session was compacted]"
 
 
 def user_text(message: UserMessage) -> str:
-    """The text as the model reads it: in a room every line of talk names its speaker."""
+    """The text for the model: in a room with the name of the speaker."""
     return f"{message.author}: {message.text}" if message.author else message.text
 
 
 def begins_turn(row: ChatMessage) -> bool:
-    """Whether a row is a user's turn: follow-ups, hints and summaries belong to another's."""
+    """Whether a row begins a user's turn; follow-ups, hints and summaries do not."""
     return isinstance(row, UserMessage) and not row.note
 
 
 def last_turns(rows: tuple[ChatMessage, ...], turns: int) -> tuple[ChatMessage, ...]:
-    """The last ``turns`` user turns and all that belongs to them; 0 and less keeps all."""
+    """The rows of the last ``turns`` user turns; 0 or less: all rows."""
     if turns <= 0:
         return rows
     first, left = 0, turns
@@ -201,7 +194,7 @@ def last_turns(rows: tuple[ChatMessage, ...], turns: int) -> tuple[ChatMessage, 
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """``dropped`` counts the results that were left out and those that had to be made up."""
+    """``dropped``: results that were left out, and missing ones that were added."""
 
     rows: tuple[ChatMessage, ...]
     dropped: int = 0
@@ -209,7 +202,7 @@ class Repaired(msgspec.Struct, frozen=True):
 
 @attrs.define
 class _Batch:
-    """The calls of one row, the results they have got, and users' rows that came in between."""
+    """The calls of one row, their results, and users' rows between these."""
 
     calls: tuple[Call, ...]
     results: dict[str, ToolMessage] = attrs.field(factory=dict[str, ToolMessage])
@@ -220,7 +213,7 @@ class _Batch:
         return {call.id for call in self.calls} - self.results.keys()
 
     def closed(self) -> list[ChatMessage]:
-        """The results by call index, then what had to wait for them."""
+        """The results by call index, then the users' rows."""
         ids = dict.fromkeys(call.id for call in self.calls)
         names = {call.id: call.name for call in self.calls}
         made_up = {id: ToolMessage(id, names[id], MISSING, "unknown") for id in ids}
@@ -253,9 +246,9 @@ class _Repair:
 
 
 def repair(rows: Sequence[ChatMessage]) -> Repaired:
-    """Every call with one result, the first it got, and no result without its call.
+    """Every call with its first result, and no result without its call.
 
-    A user's row between the results of a batch comes after them; a missing result is said to be.
+    A user's row between the results of a batch moves behind them; a missing result becomes a note.
     """
     work = _Repair()
     for row in rows:
@@ -265,13 +258,13 @@ def repair(rows: Sequence[ChatMessage]) -> Repaired:
 
 
 def sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The rows as a provider takes them: repaired, ids told apart, rows of one role merged."""
+    """The rows as a provider accepts them: repaired, with unique ids, rows of one role merged."""
     scan = EMPTY_SCAN.extended_to(tuple(rows))
     return scan.rows if scan.is_sendable else make_sendable(rows)
 
 
 def make_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """What :func:`sendable` gives, of any rows; those that a provider takes stay as they are."""
+    """The same without a scan, for rows that are known not to be sendable."""
     merged: list[ChatMessage] = []
     for row in repair(rows).rows:
         row = _distinct(row)
@@ -284,7 +277,7 @@ def make_sendable(rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def _distinct(row: ChatMessage) -> ChatMessage:
-    """A second call with the id of a first could have no result of its own."""
+    """Drop calls with the id of an earlier call: they could have no result of their own."""
     if not isinstance(row, AssistantMessage) or len(row.calls) < 2:
         return row
     first = {call.id: call for call in reversed(row.calls)}
@@ -294,7 +287,7 @@ def _distinct(row: ChatMessage) -> ChatMessage:
 
 
 def _merged(before: ChatMessage, row: ChatMessage) -> ChatMessage | None:
-    """Two rows of one role as one; None for rows that may follow each other."""
+    """Two rows of one role as one row; None for rows that may follow each other."""
     match before, row:
         case UserMessage(), UserMessage():
             note = before.note if before.note == row.note else ""

@@ -1,8 +1,8 @@
-"""The input guard: what looks like an attempt to take the agent over, and what is done about it.
+"""Input guard: detects prompt injections in messages and in results from the web. Pure.
 
-Pure. It reads the whole of a text, also the part that is cut off later, before anything else sees
-it. Patterns are English and easily evaded: this is a smoke detector, not a lock. What an agent
-may do is bounded by its tools and gates. Source: agent loop specification, section 2.
+It reads the whole text, before truncation and before anything else sees it. Patterns are English
+and easily evaded: this is a smoke detector, not a lock. Tools and gates bound the actions of an
+agent. Source: agent loop specification, section 2.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 from motet.protocols.config import GuardAction
 
 Where: TypeAlias = Literal["message", "injected", "result"]
-"""A user's message, one that enters a running turn, or what a tool brought from the web."""
+"""A user's message, a message that enters a running turn, or a tool's result from the web."""
 
 WEB_TOOLS: Final = frozenset({"http_fetch", "web_fetch", "web_search"})
 
 
-# Words in lower case of which a matching text has one, and the pattern.
+# Each pattern with words in lower case: a matching text contains one of them.
 _PATTERNS: Final = {
     name: (hints, re.compile(pattern, re.IGNORECASE | re.ASCII))
     for name, hints, pattern in (
@@ -58,12 +58,12 @@ PATTERN_NAMES: Final = tuple(_PATTERNS)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What the guard has found in a text, and what follows from it.
+    """The patterns that a text matches, and the consequence.
 
     Attributes:
-        names: of the patterns that matched, in the order of :data:`PATTERN_NAMES`; never empty.
-        action: what the agent is configured to do about it.
-        where: what kind of text it was.
+        names: of the patterns, in the order of :data:`PATTERN_NAMES`; never empty.
+        action: the configured reaction.
+        where: the kind of text.
     """
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def blocked(self) -> bool:
-        """Whether the text must go no further: not to the model, an event or the transcript."""
+        """Whether the text may not reach the model, an event or the transcript."""
         return self.action == "block" and self.where != "result"
 
     @property
@@ -86,7 +86,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """What the sender is told when the message is blocked; it does not repeat the message."""
+        """The error for the sender of a blocked message; it does not repeat the message."""
         return (
             f"The message was not accepted: potential prompt injection detected "
             f"({', '.join(self.names)}). Say it in other words."
@@ -94,7 +94,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def scan(text: str) -> tuple[str, ...]:
-    """Names of the patterns that the text matches, each once, in their fixed order."""
+    """The names of the matching patterns, each once, in their fixed order."""
     lowered = text.lower()
     found: list[str] = []
     for name, (hints, pattern) in _PATTERNS.items():
@@ -107,13 +107,13 @@ def scan(text: str) -> tuple[str, ...]:
 
 
 def check(text: str, action: GuardAction, where: Where = "message") -> Finding | None:
-    """What the guard says of a text; None when it is off or finds nothing."""
+    """The finding of the guard; None when it is off or finds nothing."""
     names = scan(text) if action != "off" else ()
     return Finding(names, action, where) if names else None
 
 
 def with_warning(text: str, finding: Finding | None) -> str:
-    """A tool's result from the web, with a warning in front when something was found in it."""
+    """A tool's result from the web, with a warning in front after a finding."""
     if finding is None:
         return text
     return (
@@ -123,7 +123,7 @@ def with_warning(text: str, finding: Finding | None) -> str:
 
 
 def truncate_message(text: str, limit: int) -> str:
-    """At most ``limit`` code points of the text, with a notice behind when something is gone."""
+    """At most ``limit`` code points of the text, and a notice if any were cut."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[Message cut: {len(text)} characters, {limit} kept]"

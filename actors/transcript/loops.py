@@ -1,11 +1,10 @@
-"""Whether a run goes in circles: three detectors that look at its calls and their results.
+"""Loop detection: three detectors on the calls of a run, and the hints to its model. Pure.
 
-Laws: the same call with the same result, seen again within the last 30 calls, is a warning from
-the third and critical from the fifth time on; the same result of one tool, whatever its arguments,
-from the fourth and sixth; a row of calls that only read from the 8th and 12th, while at most 60 %
-of them are different. Many different reads are work: they are remarked on from the 24th, and never
-critical. Tools that poll are never looked at. Nobody is closed unwarned: what is critical in the
-first batch that shows it is a warning there.
+Laws: the same call with the same result, again within the last 30 calls, is a warning from the
+third and critical from the fifth time on; the same result of one tool, whatever its arguments, from
+the fourth and sixth; a series of reading calls from the 8th and 12th, while at most 60 % of them
+differ. Many different reads are work: they are a warning from the 24th, and never critical. Polling
+tools are ignored. No run is closed without a warning: the first critical finding is a warning.
 Source: agent loop specification, section 10.
 """
 
@@ -24,7 +23,7 @@ from motet.protocols.stable_json import call_key
 from motet.protocols.tools import CallResult
 
 Kind: TypeAlias = Literal["read", "write", "polling"]
-"""``polling``: to be asked again and again is what the tool is for, or it says nothing."""
+"""``polling``: repeated calls are the purpose of the tool, or its results say nothing."""
 _CallKey: TypeAlias = tuple[str, str]
 """Tool and arguments, as the model wrote them."""
 _ResultKey: TypeAlias = tuple[str, str, str]
@@ -37,7 +36,7 @@ FEW_DISTINCT = 0.6
 
 
 class Thresholds(NamedTuple):
-    """From which count on a detector warns, and from which it is critical."""
+    """The counts from which a finding is a warning, and critical."""
 
     warning: int
     critical: float
@@ -55,11 +54,11 @@ READS_OF_MANY = Thresholds(24, inf)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One detector's word on a run, as of one call.
+    """The finding of one detector after one call.
 
     Attributes:
         count: equal calls, equal results, or reads in a row.
-        distinct: of ``reads``: how many different ones are among them.
+        distinct: of ``reads``: the different ones among them.
     """
 
     detector: Detector
@@ -70,10 +69,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class LoopDetector(msgspec.Struct, eq=False):
-    """The calls of one run, as far as a loop would show in them.
+    """The recent calls of one run.
 
     Attributes:
-        kinds: what tools are, by name, as :func:`kind_of` reads it.
+        kinds: of tools by name; see :func:`kind_of`.
     """
 
     kinds: Mapping[str, Kind] = {}
@@ -94,7 +93,7 @@ class LoopDetector(msgspec.Struct, eq=False):
         return len(set(map(self._key, self._reads)))
 
     def observe_batch(self, pairs: Iterable[tuple[Call, CallResult]]) -> Finding | None:
-        """What to say of the calls of one answer: the worst that is found, at most one thing."""
+        """The worst finding on the calls of one answer, if any."""
         found = [finding for pair in pairs for finding in self.observe(*pair)]
         if not found:
             return None
@@ -104,7 +103,7 @@ class LoopDetector(msgspec.Struct, eq=False):
         return worst
 
     def observe(self, call: Call, result: CallResult) -> Sequence[Finding]:
-        """Take one call and its result, as its tool gave it; every detector's word on it."""
+        """Add one call and its result; returns the findings of all detectors."""
         kind = kind_of(call, self.kinds)
         if kind == "polling":
             return ()
@@ -119,7 +118,7 @@ class LoopDetector(msgspec.Struct, eq=False):
         same = self._results.count(self._results[-1])
         if same < SAME_CALL.warning and len(self._reads) < READS_OF_FEW.warning:
             return ()
-        # That a write was done is said in the same words every time.
+        # Successful writes give the same short result each time: that is no loop.
         silent = kind == "write" and result.ok
         found = (
             self._same_call(call.name) if same >= SAME_CALL.warning else None,
@@ -146,16 +145,16 @@ class LoopDetector(msgspec.Struct, eq=False):
         return Finding("reads", level, tool, reads, distinct) if level else None
 
     def _key(self, asked: _CallKey) -> str:
-        """Equal for calls that mean the same; made only of those that may be in a loop."""
+        """Equal for equivalent calls. Computed only for calls that may be in a loop."""
         if asked not in self._keys:
             self._keys[asked] = call_key(*asked)
         return self._keys[asked]
 
 
 def kind_of(call: Call, kinds: Mapping[str, Kind]) -> Kind:
-    """What a call does, as far as its tool's name tells; a tool that is not named reads.
+    """The kind of a call by the name of its tool; an unknown tool reads.
 
-    A tool whose calls differ has an entry ``name:action`` for each of its ``action`` arguments,
+    A tool with several actions has an entry ``name:action`` for each of its ``action`` arguments,
     and ``name:`` for a call without one. ``prefix*`` stands for all names that begin so.
     """
     name = call.name
@@ -183,14 +182,13 @@ class _Action(msgspec.Struct):
 
 
 def _result_key(result: CallResult) -> _ResultKey:
-    """Equal for equal results; the id under which an error was stored makes no difference."""
+    """Equal for equal results; the id of a stored error makes no difference."""
     text = result.text if result.outcome in ANSWERS else parse_failure_text(result.text)[0]
     return result.name, result.outcome, text
 
 
-# What the host says to the model between its requests: short, in brackets, never stored.
-#
-# Every text is one that a model can act on: what is the matter, and what to do now.
+# Hints of the host to the model between its requests: short, in brackets, never stored. Each names
+# a problem and the next action.
 
 
 CONTINUE = (
@@ -210,17 +208,17 @@ CUT_CALL = (
 def before_request(
     iteration: int, turns: int, closing: str, finding: Finding | None = None, first: str = ""
 ) -> str:
-    """All that is said before a request: ``first``, then a loop that was found, then the limits.
+    """The hints before a request: ``first``, then a loop, then the limits.
 
     ``closing``: the limit for which tools are withdrawn.
     """
-    circle = loop_warning(finding, closing=bool(closing)) if finding else ""
+    loop = loop_warning(finding, closing=bool(closing)) if finding else ""
     limit = closing_hint(closing) if closing and not first else left_hint(iteration, turns)
-    return "\n".join(filter(None, (first, circle, limit)))
+    return "\n".join(filter(None, (first, loop, limit)))
 
 
 def left_hint(iteration: int, turns: int) -> str:
-    """Said at the first request after 70 % and after 90 % of all are used, else empty."""
+    """The hint of the first request after 70 % and after 90 % of all; else empty."""
     used = iteration - 1
     if used < 2 or used not in (turns * 7 // 10, turns * 9 // 10):
         return ""
@@ -241,15 +239,15 @@ def not_run(limit: str) -> str:
 
 
 def loop_warning(finding: Finding, *, closing: bool = False) -> str:
-    """What goes in circles; and, unless it is too late for that, what to do instead."""
+    """The loop, and an alternative unless no request is left."""
     way = (
         " This does not lead on. Try another way, other arguments or another tool; "
         "or answer with what you have, and say what is missing."
     )
-    return f"[System: {_circle(finding)}{'' if closing else way}]"
+    return f"[System: {_loop(finding)}{'' if closing else way}]"
 
 
-def _circle(finding: Finding) -> str:
+def _loop(finding: Finding) -> str:
     tool, count = finding.tool, finding.count
     match finding.detector:
         case "same_call":

@@ -1,8 +1,8 @@
-"""Old results of tools made shorter, or cleared, when a request fills too much of the window.
+"""Pruning: old tool results are trimmed or cleared when a request fills too much of the window.
 
-Laws: no row is added, removed or made longer; only results change, and none of the protected zone:
-what is up to the first user's row, and the last assistant rows with what belongs to them. Equal
-rows give equal bytes. Source: agent loop specification, section 5.
+Pure. Laws: no row is added, removed or made longer; only results change, and none in the protected
+zone: up to the first user's row, and the last assistant rows with their results. Equal rows give
+equal bytes. Source: agent loop specification, section 5.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When and how far results are pruned; characters are code points.
 
     Attributes:
-        enabled: False sends all results as they are.
+        enabled: False: no result is pruned.
         trim_at: share of the window from which long results are trimmed.
         clear_at: share from which whole results are cleared, the oldest first.
-        clear_chars: what the prunable results must sum up to before any is cleared.
-        long: results with more are trimmed to ``head`` and ``tail``.
+        clear_chars: the sum of the prunable results from which some are cleared.
+        long: longer results are trimmed to ``head`` and ``tail``.
         keep_assistants: assistant rows at the end that are protected.
-        cleared: what stands in place of a cleared result; empty never clears.
+        cleared: the text in place of a cleared result; empty: none is cleared.
         cache_ttl: how long the provider keeps a prompt, such as ``5m``. While it does, results are
-            not trimmed, which would make it read all of it anew; None trims at any time.
+            not trimmed, which would invalidate that cache; None: they are trimmed at any time.
     """
 
     enabled: bool = True
@@ -66,16 +66,16 @@ class Pruning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             seconds_of(self.cache_ttl)
 
     def waits(self, share: float, idle: float | None) -> bool:
-        """Whether the provider's cache is worth more than the room; ``idle``: see :func:`prune`."""
+        """Whether to keep the provider's cache instead of trimming; ``idle``: see :func:`prune`."""
         if self.cache_ttl is None or idle is None or share >= self.clear_at:
             return False
         return idle < seconds_of(self.cache_ttl)
 
 
 def seconds_of(ttl: str) -> float:
-    """``5m``, ``1h30m`` in seconds; empty is five minutes, as most providers keep a prompt.
+    """``5m``, ``1h30m`` in seconds; empty: five minutes, which is what most providers have.
 
-    Raises ``ValueError`` for what is no time above 0.
+    Raises ``ValueError`` for any other text, and for no time at all.
     """
     parts = _TTL.fullmatch(ttl or "5m")
     numbers = [float(part or 0) for part in parts.groups()] if parts else [0.0]
@@ -98,11 +98,11 @@ def prune(
     idle: float | None = None,
     estimated: int | None = None,
 ) -> Sequence[ChatMessage]:
-    """The rows of a request, shortened as far as its share of the window demands.
+    """The rows of a request, pruned as far as its share of the window demands.
 
-    ``around`` is the estimate of the system prompt and the tools; ``window`` 0 is unknown;
-    ``idle``: seconds since the request before, None when there was none; ``estimated``: of the
-    whole request, where that is known.
+    ``around``: estimated tokens of the system prompt and the tools; ``window`` 0: unknown;
+    ``idle``: seconds since the last request, None when there was none; ``estimated``: tokens of
+    the whole request, if known.
     """
     if not how.enabled or window <= 0:
         return rows
@@ -154,7 +154,7 @@ class _Work:
 
 
 def prunable(rows: Sequence[ChatMessage], keep: int) -> list[int]:
-    """The places of the results outside the protected zone, the oldest first."""
+    """The indexes of the results outside the protected zone, oldest first."""
     cutoff = assistant_cutoff(rows, keep)
     first = next((at for at, row in enumerate(rows) if isinstance(row, UserMessage)), None)
     if cutoff is None or first is None:
@@ -163,7 +163,7 @@ def prunable(rows: Sequence[ChatMessage], keep: int) -> list[int]:
 
 
 def assistant_cutoff(rows: Sequence[ChatMessage], keep: int) -> int | None:
-    """The place of the last assistant row but ``keep - 1``; None when there are not so many."""
+    """The index of the ``keep``-th last assistant row; None when there are fewer."""
     places = [at for at, row in enumerate(rows) if isinstance(row, AssistantMessage)]
     if keep <= 0:
         return len(rows)
@@ -171,7 +171,7 @@ def assistant_cutoff(rows: Sequence[ChatMessage], keep: int) -> int | None:
 
 
 def trimmed(text: str, how: Pruning = PRUNING) -> str:
-    """A long text's beginning and end, with a line that says what was there; else the text."""
+    """The beginning and the end of a long text, with a note on the cut; a short text as it is."""
     if len(text) <= how.long:
         return text
     front, back = how.head, how.tail
@@ -188,7 +188,7 @@ def trimmed(text: str, how: Pruning = PRUNING) -> str:
 
 
 def important_tail(text: str) -> bool:
-    """Whether the end of a text looks as if it said how something went."""
+    """Whether the end of a text looks like the outcome of something."""
     return _IMPORTANT.search(tail(text, TAIL_LOOKED_AT)) is not None
 
 

@@ -1,8 +1,9 @@
-"""Takes what no step may look into out of a text, and puts it back. Pure.
+"""Sanitizing of a model's answers for their readers: eight steps and a trim. Pure.
 
-Code and reasoning become marks: NUL, a letter for their kind, a number, NUL. A NUL of the text
-itself becomes one too, so that every mark in a masked text is one of ours.
-Law: ``unmasked(*masked(text)) == text``.
+The steps run on a masked text, in which code and reasoning are marks, so that no step changes
+them. Laws: sanitizing twice changes nothing more; every step takes linear time; code outside of
+reasoning is unchanged; a text without artefacts is only trimmed. Source: agent loop specification,
+section 3.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ _HIDES = re.compile("[`<\0]|~~~")
 
 
 def masked(text: str) -> tuple[str, list[str]]:
-    """The text with marks, and what each stands for.
+    """The text with marks, and the text behind each mark. Law: ``unmasked(*masked(text)) == text``.
 
-    Equal spans have the same mark, so that equal paragraphs stay equal. Every fence has its own.
+    A mark is NUL, a letter for the kind, a number, NUL. A NUL of the text becomes a mark, too, so
+    that every mark in a masked text is ours. Equal spans have equal marks, so that equal paragraphs
+    stay equal; every fence has a mark of its own.
     """
     if not _HIDES.search(text):
         return text, []
@@ -51,11 +54,7 @@ def unmasked(text: str, hidden: list[str]) -> str:
     return _MARK.sub(lambda found: hidden[int(found[1])], text) if hidden else text
 
 
-# The eight steps that take a model's artefacts out of an answer, on a masked text. Pure.
-#
-# Code and reasoning are marks here (``masks``): no step sees into them. Every step takes linear
-# time. Source: agent loop specification, section 3.
-
+# The steps, on a masked text
 
 Step: TypeAlias = Callable[[str], str]
 
@@ -79,7 +78,7 @@ _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)+")
 
 
 def garbled_tool_xml(text: str) -> str:
-    """Without tags of tool calls that came as text; empty when there is nothing but calls."""
+    """Without tags of tool calls that came as text; empty when there are only calls."""
     lowered = text.lower()
     if not any(indicator in lowered for indicator in _INDICATORS):
         return text
@@ -94,7 +93,7 @@ def garbled_tool_xml(text: str) -> str:
 
 
 def _tool_tags(text: str) -> Iterator[tuple[int, int]]:
-    """Where the tags are: from the name of a tool's tag up to the next ``>``, but not over code."""
+    """The places of the tags, each up to the next ``>``, but not across code."""
     stop = 0
     for found in _TOOL_TAG.finditer(text):
         if found.start() < stop and text[stop - 1] == ">":
@@ -109,7 +108,7 @@ def _tool_tags(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_payload(text: str, tag: str) -> bool:
-    """Whether the text behind a tag is a part of a call: objects, a parameter's value, nothing."""
+    """Whether the text behind a tag belongs to a call: objects, a parameter's value, nothing."""
     if not text or FENCE in text:
         return not text
     return tag.startswith("<parameter") or _OBJECTS.fullmatch(text) is not None
@@ -129,7 +128,7 @@ def downgraded_tool_text(text: str) -> str:
 
 
 def thinking_tags(text: str) -> str:
-    """Without reasoning; what is one, and where it ends, the pieces know."""
+    """Without reasoning, which the segmenter has found."""
     return THOUGHT.sub("", text).strip()
 
 
@@ -139,7 +138,7 @@ def final_tags(text: str) -> str:
 
 
 def echoed_system_messages(text: str) -> str:
-    """Without blocks that begin as a system message, each to its blank line or to the end."""
+    """Without blocks that begin as a system message, up to a blank line or the end."""
     kept: list[str] = []
     skipping = False
     for line in text.split("\n"):
@@ -164,7 +163,7 @@ def duplicate_blocks(text: str) -> str:
 
 
 def media_paths(text: str) -> str:
-    """Without the lines that were meant for a channel: the path of a file, how to send it."""
+    """Without lines for a channel: paths of media files, and how to send them."""
     if "MEDIA:" not in text:
         return text
     lines = text.split("\n")
@@ -191,13 +190,6 @@ STEPS: Final[Mapping[str, Step]] = {
 """By name, in their order."""
 
 
-# What a model wrote, made fit for the person who reads it: eight steps and a trim. Pure.
-#
-# Laws: sanitizing twice changes nothing more; the time is linear; code that stands outside of the
-# model's reasoning is left as it is; a text without artefacts is only trimmed.
-# Source: agent loop specification, section 3.
-
-
 _SUSPECT: Final = re.compile(r"[<\[]|\n\s*\n|MEDIA:|invfunction_calls|functioninvoke")
 _ROUNDS: Final = 10
 
@@ -205,9 +197,8 @@ _ROUNDS: Final = 10
 def sanitize(text: str) -> str:
     """The answer as it is stored and shown.
 
-    What a step takes out may bring something together that an earlier step looks for, so the
-    steps are repeated until they find nothing more. A text that goes on giving them work was made
-    to do so: only its code blocks are left.
+    A removal can join text that an earlier step looks for, so the steps are repeated until they
+    change nothing. A text that changes in every round was made to do so: only its code blocks stay.
     """
     if not _SUSPECT.search(text):
         return text.strip()

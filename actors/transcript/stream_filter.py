@@ -1,8 +1,9 @@
-"""``NO_REPLY``: how an agent says that it has nothing to say. Pure.
+"""Filters for a model's answer while it streams: silent replies, code, reasoning and tags. Pure.
 
-A reply is silent when the whole of it is the token, without case and with nothing around it but
-decorations: white space, punctuation, quotes, brackets, markdown. An answer that only mentions
-the token is an answer. Source: agent loop specification, section 3.
+:class:`Segmenter` divides a text into prose, code, reasoning and ``<final>`` tags as it arrives;
+:class:`SilenceMatch` recognises ``NO_REPLY``; :class:`StreamFilter` joins the two and says which
+text can be shown already. Laws: the chunks into which a text is cut make no difference; the time is
+linear, since all undecided text is bounded. Source: agent loop specification, section 3.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 NO_REPLY: Final = "NO_REPLY"
+"""The token of a silent reply. The reply is the token in any case, with only decorations around it:
+white space, punctuation, quotes, brackets, markdown. An answer that mentions it is an answer."""
 
 _SYMBOLS = frozenset("`~^<>|+=$")
 
 
 def is_silent(text: str) -> bool:
-    """Whether the reply is to be stored, marked, and shown to nobody."""
+    """Whether the reply is to be stored, marked, and not shown."""
     if NO_REPLY not in text.upper():
         return False
     match = SilenceMatch()
@@ -30,17 +33,17 @@ def is_silent(text: str) -> bool:
 
 
 class SilenceMatch(msgspec.Struct, eq=False):
-    """How much of a silent reply a text that comes in chunks has been so far."""
+    """Matches a text that comes in chunks against a silent reply."""
 
     _found: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether it would be one if it ended here."""
+        """Whether the text is a silent reply if it ends here."""
         return self._found == len(NO_REPLY)
 
     def goes_on(self, text: str) -> bool:
-        """Whether it may still become one with this behind it; once False, it never will."""
+        """Whether the text can still become a silent reply with this chunk; once False, always."""
         for letter in text:
             if letter.upper() == NO_REPLY[self._found : self._found + 1]:
                 self._found += 1
@@ -50,18 +53,15 @@ class SilenceMatch(msgspec.Struct, eq=False):
 
 
 def is_decoration(letter: str) -> bool:
-    """White space, what cannot be seen, punctuation, and the signs of markdown."""
+    """White space, invisible characters, punctuation, and the signs of markdown."""
     return unicodedata.category(letter)[0] in "CPZ" or letter in _SYMBOLS
 
 
-# What a model writes, told apart as it comes: prose, code, reasoning, ``<final>`` tags. Pure.
+# Segments. Law: the segments in their order are the text.
 #
-# Laws: the pieces in their order are the text; however the text is cut into chunks, the pieces are
-# the same; the time is linear, since all that is still undecided is bounded.
-#
-# Code is a fence (to the end of the text when nothing closes it) or a span of one line. A tag in
-# code is none. Inside of reasoning there is no code: it ends with the first closing tag of its own
-# name, or with the text. Whatever has a bound below and goes beyond it is prose.
+# Code is a fence (to the end of the text if it is not closed) or a span in one line. A tag in code
+# is no tag. There is no code in reasoning, which ends with the first closing tag of its own name,
+# or with the text. A construct beyond its bound below is prose.
 
 
 Kind: TypeAlias = Literal["prose", "span", "fence", "thinking", "final"]
@@ -80,7 +80,7 @@ class Segment(NamedTuple):
 
 
 def _beginnings(word: str) -> str:
-    """A pattern of all beginnings of a word, the empty one too."""
+    """A pattern of all prefixes of a word, the empty one included."""
     pattern = ""
     for letter in reversed(word):
         pattern = f"(?:{letter}{pattern})?"
@@ -88,7 +88,7 @@ def _beginnings(word: str) -> str:
 
 
 _NAMES = "|".join(THINKING)
-# Where prose may end: code, a whole tag, or what may become one of them when the text goes on.
+# Where prose may end: code, a whole tag, or the beginning of one at the end of the text.
 _TAG_SIGN = (
     rf"(?P<final>{FINAL_TAG})"
     rf"|<(?P<name>{_NAMES})(?:\s[^<>]{{0,256}})?/?>"
@@ -118,19 +118,19 @@ def _closing_fence(sign: str, length: int) -> re.Pattern[str]:
 
 
 class Segmenter(msgspec.Struct, eq=False):
-    """A text that comes in chunks, as pieces. ``close`` ends it and gives what was undecided."""
+    """Divides a text that comes in chunks. ``close`` ends it and decides the rest."""
 
     _text: str = ""
     _at: int = 0
     _blank: bool = True
-    """Nothing but white space is on this line so far: a fence may begin."""
+    """Whether this line has only white space so far: a fence may begin."""
     _fence: re.Pattern[str] | None = None
     _fence_line: bool = False
     _thinking: re.Pattern[str] | None = None
     _ended: bool = False
 
     def feed(self, text: str) -> list[Segment]:
-        """The pieces that are decided now that the text goes on with this."""
+        """The segments that this chunk decides."""
         self._text, self._at = self._text[self._at :] + text, 0
         decided: list[Segment] = []
         while self._at < len(self._text):
@@ -146,13 +146,13 @@ class Segmenter(msgspec.Struct, eq=False):
         return decided
 
     def close(self) -> list[Segment]:
-        """What is left, now that the text has ended."""
+        """The rest, now that the text has ended."""
         self._ended = True
         return self.feed("") if self._at < len(self._text) else []
 
     @property
     def ahead(self) -> str:
-        """What of the undecided text is neither reasoning nor a tag, however the text goes on."""
+        """The part of the undecided text that cannot become reasoning or a tag."""
         if self._thinking or self._at == len(self._text):
             return ""
         if self._fence:
@@ -240,7 +240,7 @@ class Segmenter(msgspec.Struct, eq=False):
 
 
 def runs(text: str) -> Iterator[Segment]:
-    """The pieces of a whole text; those of one kind that follow each other are one."""
+    """The segments of a whole text; neighbours of one kind are joined."""
     reader = Segmenter()
     for kind, run in groupby([*reader.feed(text), *reader.close()], key=_kind):
         yield Segment(kind, "".join(piece.text for piece in run))
@@ -250,38 +250,35 @@ def _kind(piece: Segment) -> Kind:
     return piece.kind
 
 
-# What of a model's answer may be shown while it still comes. Pure.
-#
-# One filter for one answer: a retry or the next request to the model gets a new one. Laws: however
-# the answer is cut into chunks, what is shown is the same; it only grows; nothing inside of a
-# thinking tag is ever in it; a silent reply shows nothing. Held back is only what may still become
-# a tag or the token, and from a tag that may stand in a code span what follows it there.
-#
-# What is shown is the answer without reasoning and ``<final>`` tags. The other steps need the whole
-# text: the stored message, which is sanitized, replaces what was shown.
-
-
 class StreamFilter(msgspec.Struct, eq=False):
-    """Feed it the answer's chunks; show what it gives back, which may be nothing."""
+    """Filters one answer: feed it the chunks, show the texts that it returns.
 
-    _pieces: Segmenter = msgspec.field(default_factory=Segmenter)
+    Laws: the shown text does not depend on the chunks, only grows, has nothing from inside a
+    thinking tag, and is empty for a silent reply. Only text that may become a tag or the token is
+    held back, and after a tag that may be in a code span the rest of that span.
+
+    The shown text lacks reasoning and ``<final>`` tags. The other steps of sanitizing need the
+    whole text: in the end the sanitized message replaces the shown text. A retry has its own.
+    """
+
+    _segmenter: Segmenter = msgspec.field(default_factory=Segmenter)
     _silence: SilenceMatch | None = msgspec.field(default_factory=SilenceMatch)
-    """None when the answer is known not to be silent."""
+    """None once the answer cannot be silent."""
     _ahead: int = 0
-    """How much of the undecided text has been given out."""
+    """How much of the undecided text was shown already."""
     _held: list[str] = []
 
     def feed(self, text: str) -> str:
-        """What can be shown now that the answer goes on with this."""
-        decided = _visible(self._pieces.feed(text))
-        ahead = self._pieces.ahead
+        """The text to show after this chunk."""
+        decided = _visible(self._segmenter.feed(text))
+        ahead = self._segmenter.ahead
         new = (decided + ahead)[self._ahead :]
         self._ahead = len(ahead)
         return new if self._silence is None else self._unless_silent(new, self._silence)
 
     def close(self) -> str:
-        """What can be shown now that the answer has ended."""
-        rest = _visible(self._pieces.close())[self._ahead :]
+        """The text to show at the end of the answer."""
+        rest = _visible(self._segmenter.close())[self._ahead :]
         if self._silence is not None:
             rest = self._unless_silent(rest, self._silence)
         if self._silence is None or self._silence.whole:
@@ -296,5 +293,5 @@ class StreamFilter(msgspec.Struct, eq=False):
         return "".join(self._held).lstrip()
 
 
-def _visible(pieces: list[Segment]) -> str:
-    return "".join([p.text for p in pieces if p.kind not in ("thinking", "final")])
+def _visible(segments: list[Segment]) -> str:
+    return "".join([p.text for p in segments if p.kind not in ("thinking", "final")])

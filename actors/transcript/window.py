@@ -1,8 +1,12 @@
-"""When a conversation is too long for its model, and which part of it a summary replaces.
+"""The context window of a run: the rows of each request, and when a summary replaces some. Pure.
 
-Laws: a cut never stands between a call and its results; behind it there are at least ``keep_rows``
-rows, in front of it more than one; equal rows are cut at the same place. Source: agent loop
-specification, section 6.
+The rows go through limit, pruning and repair for each request. A compaction during the run puts a
+summary in place of old rows; the stored transcript does not change. Laws: prepared rows are valid
+for a provider if the rows are a valid transcript; a compaction makes them shorter or reports that
+it made no progress; the system prompt and the request of the running turn are never summarised; a
+cut never separates a call from its results, leaves at least ``keep_rows`` rows behind it and takes
+more than one; equal rows are cut at the same place. Source: agent loop specification, sections 4
+to 6.
 """
 
 from __future__ import annotations
@@ -25,23 +29,28 @@ from motet.actors.transcript.history import (
     make_sendable,
 )
 from motet.actors.transcript.pruning import PRUNING, Pruning, prune
-from motet.actors.transcript.summary import extract, pair, summary_of, summary_request
+from motet.actors.transcript.summary import (
+    extractive_summary,
+    summary_of,
+    summary_request,
+    summary_rows,
+)
 from motet.protocols.chat import AssistantMessage, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
 
 WORTH = 0.2
-"""Share of the wanted part that a cut before the turn must reach; below, it cuts into the turn."""
+"""Share of the wanted part that a cut between turns must reach; else the cut is in a turn."""
 
 
 class Compacting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When and how far a conversation is compacted.
 
     Attributes:
-        share: of the window; reached during a run, or passed after one.
-        rows: more than these after a run are compacted, whatever they weigh.
+        share: of the window; reached during a run, or exceeded after one.
+        rows: more than these are compacted after a run, whatever their size.
         keep_share: of the rows, which stay as they are.
-        keep_rows: the fewest rows that stay.
-        least: fewer rows than these are never compacted.
+        keep_rows: at least these stay.
+        least: fewer rows are never compacted.
     """
 
     share: float = 0.75
@@ -72,10 +81,11 @@ def due_after_run(rows: int, tokens: int, window: int, how: Compacting = COMPACT
 
 
 def cut(rows: Sequence[ChatMessage], how: Compacting = COMPACTING) -> int | None:
-    """How many rows in front are to be summarised; None when there is nothing to win.
+    """How many rows to summarise; None when a summary would save nothing.
 
-    It walks back to a place between turns or plain rows. Where (next to) nothing would be in front
-    of that, one long turn is the problem: then it cuts between two batches of this turn.
+    The cut is the nearest place between turns or plain rows before the wanted one. Where that would
+    leave almost nothing to summarise, one long turn is the problem, and the cut is between two
+    batches of that turn.
     """
     keep = max(how.keep_rows, int(len(rows) * how.keep_share))
     wanted = len(rows) - keep
@@ -89,7 +99,7 @@ def cut(rows: Sequence[ChatMessage], how: Compacting = COMPACTING) -> int | None
 
 
 def walk_back(rows: Sequence[ChatMessage], at: int) -> int:
-    """The nearest place at or before ``at`` whose row is no result and no row with calls."""
+    """The nearest place at or before ``at`` whose row is neither a result nor a row with calls."""
     at = min(at, len(rows))
     while 0 < at < len(rows) and _bound(rows[at]):
         at -= 1
@@ -97,7 +107,7 @@ def walk_back(rows: Sequence[ChatMessage], at: int) -> int:
 
 
 def request_before(rows: Sequence[ChatMessage], at: int) -> UserMessage | None:
-    """The user's row whose turn goes on behind the cut; None when a turn begins there."""
+    """The user's row of a turn that the cut divides; None when a turn begins there."""
     if at >= len(rows) or begins_turn(rows[at]):
         return None
     turns = (row for row in reversed(rows[:at]) if isinstance(row, UserMessage) and not row.note)
@@ -112,18 +122,9 @@ def _size(rows: Sequence[ChatMessage]) -> int:
     return sum(map(chars_of, rows))
 
 
-# What a run shows its model of the conversation: a value that moves while the transcript stays.
-#
-# The rows go through limit, prune and repair for each request. A compaction during the run puts a
-# summary in place of rows in front; the stored transcript is not touched. Laws: what is sent is
-# valid for a provider when the rows are a valid transcript; a compaction makes it shorter or says
-# that it made no progress; system prompt and the request of the running turn are never summarised
-# away. Source: agent loop specification, sections 4 to 6.
-
-
 WINDOW = 200_000
 PROGRESS = 0.95
-"""A compaction that leaves more than this share of what was sent made no progress."""
+"""A compaction that leaves more than this share of a request made no progress."""
 PATIENCE = 2
 """Compactions without progress that end a run."""
 
@@ -132,8 +133,8 @@ class PreparedRows(msgspec.Struct, frozen=True):
     """The rows of a request.
 
     Attributes:
-        tokens: of the whole request, as near as can be known.
-        scan: of the rows of the conversation that it was made of.
+        tokens: of the whole request: the estimate, calibrated.
+        scan: of the conversation's rows from which they were prepared.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -146,10 +147,10 @@ class Plan(msgspec.Struct, frozen=True):
     """A compaction to be done: the summary of ``rows`` takes their place.
 
     Attributes:
-        rows: what is summarised.
-        previous: the summary that is there already; the new one covers it too.
-        covered: rows of the conversation that are covered afterwards.
-        pinned: the request of the turn that is cut; it goes on being sent.
+        rows: to summarise.
+        previous: the current summary; the new one covers it too.
+        covered: rows of the conversation that the new summary covers.
+        pinned: the request of the divided turn; it is still sent.
     """
 
     rows: tuple[ChatMessage, ...]
@@ -163,16 +164,18 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """``rows`` of the methods are those of the running turn; they stand behind ``history``.
+    """The conversation as a model sees it. Immutable; a compaction gives a new window.
+
+    The ``rows`` of the methods are those of the running turn; they follow ``history``.
 
     Attributes:
-        history: stored rows that come before the run, from the session's start pointer on.
-        summary: of what is before the rows that are shown.
-        window: tokens that the model takes; 0 when nobody knows.
-        turns: user turns that are sent at most; 0 is all.
-        covered: rows in front that the summary covers besides.
-        stalled: compactions one after the other that made no progress.
-        scan: of rows that this request, or the next, most likely begins with.
+        history: stored rows before the run, from the session's start pointer on.
+        summary: of the rows before the visible ones.
+        window: tokens that the model accepts; 0: unknown.
+        turns: the most user turns in a request; 0: all.
+        covered: rows of the history and the turn that the summary covers too.
+        stalled: compactions in a row without progress.
+        scan: of rows with which the next request probably begins.
     """
 
     history: tuple[ChatMessage, ...] = ()
@@ -201,10 +204,10 @@ class ContextWindow(msgspec.Struct, frozen=True):
     def rebased(
         self, history: tuple[ChatMessage, ...], summary: str, scan: TranscriptScan = EMPTY_SCAN
     ) -> ContextWindow:
-        """On the conversation as it is stored by now, which others may have added to.
+        """The window over the stored conversation of now, to which other runs may have added.
 
-        Once rows behind the summary are covered, what cannot be put behind them is not shown.
-        ``scan``: of what it begins with.
+        After a compaction only a history that extends the known one is taken over. ``scan``: of the
+        rows with which it begins.
         """
         if not self.covered:
             return replace(self, history=history, summary=summary, scan=scan.extended_to(history))
@@ -217,24 +220,24 @@ class ContextWindow(msgspec.Struct, frozen=True):
         return self.covered <= len(self.history)
 
     def visible(self, rows: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-        """The conversation behind the summary, with errors in short."""
+        """The conversation behind the summary, with errors as blocks."""
         return self._behind(with_error_blocks((*self.history, *rows)))
 
     def _behind(self, rows: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-        """What of a conversation stands behind the summary."""
+        """The rows of a conversation behind the summary."""
         shown = rows[self.covered :]
         return (self.pinned, *shown) if self.pinned else shown
 
     def count(self, rows: Sequence[ChatMessage]) -> int:
-        """How many rows :meth:`visible` gives."""
+        """The number of visible rows."""
         return (1 if self.pinned else 0) + len(self.history) + len(rows) - self.covered
 
     def prepare(
         self, rows: Sequence[ChatMessage], around: int = 0, idle: float | None = None
     ) -> PreparedRows:
-        """What the next request holds. ``around``: estimated tokens of system prompt and tools.
+        """The rows of the next request. ``around``: estimated tokens of system prompt and tools.
 
-        ``idle``: seconds since the request before, for a provider's cache; None: there was none.
+        ``idle``: seconds since the last request, for the provider's cache; None: there was none.
         """
         scan = self.scan.extended_to(last_turns(self._behind((*self.history, *rows)), self.turns))
         limited, estimated, as_they_are = scan.rows, scan.estimated, scan.is_sendable
@@ -242,7 +245,7 @@ class ContextWindow(msgspec.Struct, frozen=True):
             limited = last_turns(self.visible(rows), self.turns)
             estimated = estimate(limited)
         if self.summary:
-            before = pair(self.summary)
+            before = summary_rows(self.summary)
             limited, estimated = (*before, *limited), estimated + estimate(before)
             as_they_are = as_they_are and scan.can_follow(before[-1])
         estimated += around
@@ -260,7 +263,7 @@ class ContextWindow(msgspec.Struct, frozen=True):
         return PreparedRows(messages, estimated, self.calibration.tokens(estimated), scan)
 
     def calibrated(self, sent: PreparedRows, input_tokens: int) -> ContextWindow:
-        """Learn what the provider counted for this very request."""
+        """Calibrate with the provider's count of this very request."""
         if input_tokens <= 0:
             return self
         return replace(self, calibration=Calibration(sent.estimated, input_tokens))
@@ -268,9 +271,9 @@ class ContextWindow(msgspec.Struct, frozen=True):
     def plan(
         self, sent: PreparedRows, rows: Sequence[ChatMessage], *, overflow: bool = False
     ) -> Plan | None:
-        """The compaction that is due before this request, if one is and can be.
+        """The compaction that is due before this request, if it is due and possible.
 
-        ``overflow``: the provider has refused the request for its length.
+        ``overflow``: the provider has refused the request as too long.
         """
         if not overflow and not due_in_run(sent.tokens, self.window, self.compacting):
             return None
@@ -293,10 +296,10 @@ class ContextWindow(msgspec.Struct, frozen=True):
         rows: Sequence[ChatMessage],
         around: int = 0,
     ) -> ContextWindow:
-        """The view after ``plan``; ``response`` None: the model failed, and nobody waits for it."""
+        """The window after ``plan``; ``response`` None: the model failed."""
         before = self.prepare(rows, around).estimated
         written = summary_of(response, plan.rows, plan.previous)
-        for text in (written, extract(plan.rows, plan.previous)):
+        for text in (written, extractive_summary(plan.rows, plan.previous)):
             after = replace(self, summary=text, covered=plan.covered, pinned=plan.pinned)
             left = after.prepare(rows, around).estimated
             if left <= PROGRESS * before:
@@ -306,5 +309,5 @@ class ContextWindow(msgspec.Struct, frozen=True):
         return self.without_progress()
 
     def without_progress(self) -> ContextWindow:
-        """The view after a compaction that did not help; it counts those."""
+        """The window after a compaction without progress, which it counts."""
         return replace(self, stalled=self.stalled + 1)

@@ -23,7 +23,7 @@ from motet.actors.transcript.pruning import (
     seconds_of,
     tail,
 )
-from motet.actors.transcript.summary import begun, output_budget
+from motet.actors.transcript.summary import output_budget, truncate
 from motet.actors.transcript.window import Compacting, ContextWindow, cut, due_after_run, walk_back
 from motet.protocols.chat import AssistantMessage, Call, ChatMessage, ToolMessage, UserMessage
 from motet.protocols.models import ModelRequest, ModelResponse
@@ -177,7 +177,7 @@ def head_or_tail(given: Given) -> Facts:
 
 
 def shortened(given: Given) -> Facts:
-    return {MAIN: begun(given.text("text"), given.number("max"))}
+    return {MAIN: truncate(given.text("text"), given.number("max"))}
 
 
 def tail_matters(given: Given) -> Facts:

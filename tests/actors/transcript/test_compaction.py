@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from motet.actors.transcript.history import estimate_text
 from motet.actors.transcript.summary import (
-    extract,
-    named,
+    extractive_summary,
+    names_in,
     output_budget,
-    pair,
     summary_of,
     summary_request,
+    summary_rows,
 )
 from motet.actors.transcript.window import (
     Compacting,
@@ -121,7 +121,7 @@ def test_a_made_up_summary_keeps_requests_names_and_the_last_answer() -> None:
         UserMessage("[2 of 20 requests are left]", note="hint"),
         AssistantMessage("Done, the tests pass."),
     ]
-    text = extract(rows, "The user likes tea.")
+    text = extractive_summary(rows, "The user likes tea.")
     for word in (
         "The user likes tea.",
         "fix issue #42",
@@ -134,20 +134,20 @@ def test_a_made_up_summary_keeps_requests_names_and_the_last_answer() -> None:
     ):
         assert word in text
     assert "requests are left" not in text
-    assert extract(rows, text).count("no model wrote it") == 1
+    assert extractive_summary(rows, text).count("no model wrote it") == 1
 
 
 @given(histories())
 @settings(max_examples=50)
 def test_a_made_up_summary_is_bounded(rows: tuple[ChatMessage, ...]) -> None:
     """Law: at most 6,000 code points, also of its own output, and never empty."""
-    text = extract(rows, extract(rows, "x" * 50_000))
+    text = extractive_summary(rows, extractive_summary(rows, "x" * 50_000))
     assert 0 < len(text) <= 6_000
-    assert len(named(rows, 5)) <= 5
+    assert len(names_in(rows, 5)) <= 5
 
 
 def test_a_summary_is_sent_as_a_pair_and_none_as_nothing() -> None:
-    user, assistant = pair("it")
+    user, assistant = summary_rows("it")
     assert user == UserMessage("[Previous conversation summary]\nit", note="summary")
     assert isinstance(assistant, AssistantMessage)
-    assert pair("") == ()
+    assert summary_rows("") == ()
