@@ -57,8 +57,6 @@ class Cell(Owner):
         "is_final",
         "parent",
         "plan",
-        "restart",
-        "restarts",
         "supervisor",
         "task",
         "was_ready",
@@ -70,7 +68,6 @@ class Cell(Owner):
         parent: Supervisor[Cell],
         name: str,
         factory: Factory,
-        restart: Restart,
     ) -> None:
         path = f"{parent.path}/{name}"
         actor = _build(factory, path)
@@ -82,8 +79,6 @@ class Cell(Owner):
         )
         actor.__motet_owner__ = self
         self.parent = parent
-        self.restart: Restart = restart
-        self.restarts = 0
         self.generation = 0  # counts incarnations, so that a stale exit is recognised
         self.incarnation: Incarnation | None = None
         self.supervisor: Supervisor[Cell] | None = None  # of the children
@@ -131,8 +126,7 @@ class Cell(Owner):
         """Start an incarnation in the supervisor's nursery."""
         self.change("begin")
         self.generation += 1
-        self.restarts += self.was_ready
-        if self.was_ready:
+        if self.restarts:
             observer = self._observer()
             if observer is not None:
                 observer.restarted()
@@ -200,6 +194,11 @@ class Cell(Owner):
             if self._ended is None:
                 self._ended = trio.Event()
             await self._ended.wait()
+
+    @property
+    def restarts(self) -> int:
+        """Incarnations after the first; no incarnation follows a failed ``on_start``."""
+        return max(0, self.generation - 1)
 
     @property
     def is_occupied(self) -> bool:

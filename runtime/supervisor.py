@@ -43,7 +43,6 @@ class Child(Protocol):
     name: str
     path: str
     state: LifeState
-    restart: Restart
     generation: int
     failed_with: Exception | None
     is_final: bool
@@ -74,7 +73,7 @@ class Supervisor(Generic[C]):
         kernel: Kernel,
         path: str,
         supervision: Supervision,
-        make: Callable[[Kernel, Supervisor[C], str, Factory, Restart], C],
+        make: Callable[[Kernel, Supervisor[C], str, Factory], C],
         *,
         escalate: Callable[[Exception], None],
         shut_down: Callable[[], None],
@@ -94,7 +93,7 @@ class Supervisor(Generic[C]):
         self._exits: deque[tuple[C, int]] = deque()
         self._due: dict[str, float] = {}  # times of the restarts to come, by name
         # They accept mail, and begin when the child of the same name has ended.
-        self._successors: dict[str, C] = {}
+        self._successors: dict[str, tuple[C, Restart]] = {}
         self._wake = trio.Event()
         self._serving = trio.CancelScope()
         self._plan = at_once()
@@ -262,7 +261,7 @@ class Supervisor(Generic[C]):
             raise TooManyChildren(self.path, limit)
         self._table.add(name, restart, significant)
         try:
-            cell = self._make(self._kernel, self, name, factory, restart)
+            cell = self._make(self._kernel, self, name, factory)
         except BaseException:
             self._table.remove(name)
             raise
@@ -275,12 +274,14 @@ class Supervisor(Generic[C]):
         It accepts mail at once, so that no message is lost in between.
         """
         self._check_name(name)
-        successor = self._successors[name] = self._make(self._kernel, self, name, factory, restart)
+        successor = self._make(self._kernel, self, name, factory)
+        self._successors[name] = (successor, restart)
         return successor
 
     def find(self, name: str) -> C | None:
         """The child of that name, or its successor if there is one."""
-        return self._successors.get(name) or self.cells.get(name)
+        successor = self._successors.get(name)
+        return self.cells.get(name) if successor is None else successor[0]
 
     def stop(self, cell: C, plan: StopPlan) -> None:
         """Order a child to end for ever. Synchronous: ``cell.wait_ended`` waits."""
@@ -354,11 +355,11 @@ class Supervisor(Generic[C]):
             self._on_child_end(cell)
 
     def _begin_successor(self, name: str, reason: str) -> None:
-        successor = self._successors.pop(name, None)
-        if successor is None or successor.state == "dead":
+        successor, restart = self._successors.pop(name, (None, None))
+        if successor is None or restart is None or successor.state == "dead":
             return
         if self.closing:
             successor.bury(reason)
             return
-        self._table.add(name, successor.restart)
+        self._table.add(name, restart)
         self._enter(successor)
