@@ -1,8 +1,8 @@
-"""Runs the memory flush: a small run of its own that ends, whatever the model and the disk do.
+"""Runs the memory flush: a short conversation that writes memory files before rows are summarised.
 
-Invariants: its tools reach no file outside the memory folder, by resolved path, and only add to
-files; it takes at most ``FLUSH_DEADLINE`` seconds; it is done only when the model has said
-so, or has written something.
+Invariants: its tools reach no file outside the memory folder, by resolved path, and only append to
+files; it ends within ``FLUSH_DEADLINE`` seconds; it counts as done only when the model has said so,
+or has written something.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from motet.protocols.sessions import SessionContext
 from motet.protocols.tools import CallResult, ExecuteCall
 
 AskModel: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]
-"""Asks a model once, retries included; raises what the model's failure is."""
+"""Asks a model once, retries included; raises the model's failure."""
 Execute: TypeAlias = Callable[[Call], Awaitable[CallResult]]
-"""Runs one call, its gates asked, to its one result; never raises for a failure of the tool."""
+"""Runs one call after its gates, and gives its one result; a failing tool does not raise."""
 
 LARGEST = 1 << 20
-"""Bytes that a file of the memory folder may have."""
+"""The most bytes of a file in the memory folder."""
 
 _log = logger("motet.memory")
 
 
 def memory_tools() -> list[Tool]:
-    """``read_file`` and ``write_file`` as the flush has them."""
+    """``read_file`` and ``write_file``, limited to the memory folder."""
     made = (tool(read_file), tool(write_file, effects="write"))
     return [attrs.evolve(one, groups=("group:fs", "group:memory")) for one in made]
 
@@ -99,7 +99,7 @@ def _content(root: Path, path: str) -> tuple[bytes, os.stat_result | None]:
 
 
 def _refuse_outside(root: Path, path: str) -> None:
-    """By where the path really leads, links followed."""
+    """Raises for a path outside of the memory folder, links resolved."""
     parts = locate(root, path)
     if len(parts) < 2 or parts[0] != MEMORY_FOLDER:
         raise ToolFailure(
@@ -110,7 +110,7 @@ def _refuse_outside(root: Path, path: str) -> None:
 
 
 def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[object]) -> Execute:
-    """Runs calls of :func:`memory_tools` in the name of an agent, its gates asked first (G10)."""
+    """Runs calls of :func:`memory_tools` for an agent, after its gates (G10)."""
     catalog = ToolCatalog()
     catalog.add(context.agent, memory_tools())
     executor = ToolExecutor(
@@ -130,13 +130,13 @@ def memory_executor(hooks: HooksClient, reporter: Reporter, context: Context[obj
 
 @attrs.frozen
 class MemoryFlush:
-    """Writes down what a conversation holds, before a part of it is summarised away.
+    """Has a model write memory files, before a part of its conversation is summarised away.
 
     Attributes:
         ask: for the agent's model.
         execute: runs the calls of :func:`memory_tools`.
         system: the agent's minimal system prompt.
-        today: the day that the file is named after.
+        today: the date in the file's name.
     """
 
     model: str
@@ -146,7 +146,7 @@ class MemoryFlush:
     system: str = ""
 
     async def __call__(self, context: SessionContext) -> bool:
-        """Whether the flush of this cycle is done. Raises nothing but a cancellation."""
+        """Flush; whether that is done. Raises nothing but a cancellation."""
         with trio.move_on_after(FLUSH_DEADLINE):
             try:
                 return await self._run(flush_rows(context.rows, context.summary))

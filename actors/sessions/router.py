@@ -1,4 +1,4 @@
-"""Resolves a session key to its actor: started on the first message, gone when idle."""
+"""Resolves a session key to its actor: started on the first message, passivated when idle."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ IDLE_AFTER = 900.0
 SWEEP_EVERY = 60.0
 CROWDED_SWEEP = 0.1
 MOST = 500
-"""Sessions that stay alive while they are idle. One takes some 20 KB, and is soon read again."""
+"""Idle sessions that stay alive. One takes some 20 KB, and is quickly loaded again."""
 
 
 class Resolve(Request[ActorRef[SessionMessage]], frozen=True, tag="router.resolve"):
     """The actor of a session, started if it is not alive.
 
-    It may be passivated between the answer and its use: an ``ActorDead`` there means to resolve
-    again, nothing was accepted.
+    It may be passivated before the reference is used: on ``ActorDead`` nothing was accepted, and
+    the asker resolves again.
     """
 
     session: str
 
 
 class Discard(Message, frozen=True, tag="router.discard"):
-    """A stop took this run out of its queue: put that on record."""
+    """Record that a stop has taken this run out of its queue."""
 
     run_id: str
 
 
 class Retire(Request[None], frozen=True, tag="router.retire"):
-    """End a session's actor now; the next message starts it anew, from what is stored."""
+    """End a session's actor now; the next message starts a new one from the stored state."""
 
     session: str
 
@@ -65,7 +65,7 @@ class Router(Actor[RouterMessage]):
                 watch, services.table, self.stalled, services.events.emit, services.events.log
             )
         self.services.table.opener = self._opened
-        # After a crash: what was queued is still there, and perhaps nothing else will ever come.
+        # After a crash: the queues are still there, and perhaps no other input will ever come.
         for key, slot in tuple(self.services.table.slots.items()):
             if slot.waits:
                 self._opened(key)
@@ -74,7 +74,7 @@ class Router(Actor[RouterMessage]):
         table = self.services.table
         table.opener = None
         if self.ref.is_alive:
-            return  # for the next router there is what waits
+            return  # it restarts: the next router has the same queues
         for slot in tuple(table.slots.values()):
             for run in slot.give_up(gone := "no session is run any more"):
                 table.finish(run, run.ends_as("cancelled", gone))
@@ -96,7 +96,7 @@ class Router(Actor[RouterMessage]):
         await self.stop_child(actor_name(message.session))
 
     def on_child_end(self, name: str, error: Exception | None) -> None:
-        """What came too late for a session's actor is for its next one."""
+        """Inputs that came too late for a session's actor are for its next one."""
         slot = self.services.table.slots.get(unquote(name))
         if slot is None or not slot.waits:
             return
@@ -107,14 +107,14 @@ class Router(Actor[RouterMessage]):
             self.start_soon(drop, run, self.services)
 
     def _opened(self, key: str) -> ActorRef[SessionMessage] | None:
-        """See ``RunTable.opened``."""
+        """The session's actor for ``RunTable.opened``; None: it is ending, or the router is."""
         try:
             return self._open(key)
         except ActorDead:  # the router is ending
             return None
 
     def _open(self, key: str) -> ActorRef[SessionMessage] | None:
-        """The actor of a session, which may have begun just now; None while one is ending."""
+        """The actor of a session, started if there is none; None while one is ending."""
         name = actor_name(key)
         session: ActorRef[SessionMessage] | None = self.child(name)
         if session is None:
@@ -128,9 +128,9 @@ class Router(Actor[RouterMessage]):
         return session
 
     async def _sweep(self) -> None:
-        """Passivate sessions that have been idle for a while, or are too many.
+        """Passivate sessions that have been idle for a while, and the longest idle of too many.
 
-        Their transcript is on disk.
+        Their transcripts are on disk.
         """
         while True:
             with trio.move_on_after(SWEEP_EVERY):
@@ -140,10 +140,10 @@ class Router(Actor[RouterMessage]):
             table = self.services.table
             for key in table.idle(trio.current_time() - IDLE_AFTER, MOST):
                 del table.slots[key]
-                # Not waited for: one after the other, they would be fewer than those that come.
+                # Not awaited: one after the other, they would end more slowly than new ones start.
                 self.stop_child_soon(actor_name(key))
 
 
 def actor_name(session: str) -> str:
-    """A session key as a name in the tree, reversibly: names hold no slash."""
+    """A session key as an actor name, reversibly: names hold no slash."""
     return quote(session, safe=":@ ")

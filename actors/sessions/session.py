@@ -1,7 +1,8 @@
-"""One actor per session: it runs its inputs one after the other.
+"""One actor per session: it starts the session's runs in order, and owns their tasks.
 
-Invariants: two runs never write one transcript at once, because only this actor begins them; what
-it has to do is in its slot, so that it does it whenever it looks, also after a crash.
+Invariants: two runs never write one transcript at once, because only this actor starts them; its
+work is in its slot of the run table and not in its messages, so that nothing is lost when it
+crashes or is passivated.
 """
 
 from __future__ import annotations
@@ -31,28 +32,25 @@ if TYPE_CHECKING:
     from motet.actors.runs.table import RunTable
 
 
-# Has a session's actor look at what there is to do, from wherever something was put there.
-#
-# What it has to do is in its slot, and not in what it is told: so nothing is lost when it is not
-# there, crashes or is passivated. Nothing here waits.
-
-
 def wake(table: RunTable, session: str) -> bool:
-    """Have the session's actor look; False: it is not there, and looks when it begins."""
+    """Have the session's actor process its slot, without awaiting.
+
+    False: there is no actor; the next one processes the slot when it starts.
+    """
     actor = table.actor(session)
     if actor is None:
         return table.opened(session) is not None
-    with suppress(MailboxFull):  # whatever it is told has it look
+    with suppress(MailboxFull):  # any message has it process its slot
         actor.tell_nowait(Pump())
     return True
 
 
 JOIN_BUDGET = 5.0
-"""Seconds to put on record which inputs are answered together, also while being cancelled."""
+"""Seconds to store which inputs are answered together, also while being cancelled."""
 
 
 class Session(Actor[SessionMessage]):
-    """Owns the order of one session. Its runs are tasks of this actor, under its life."""
+    """Owns the order of one session. Its runs are tasks of this actor, and end with it."""
 
     cleanup_budget = 10.0
 
@@ -60,7 +58,7 @@ class Session(Actor[SessionMessage]):
         self.key = key
         self.slot = services.table.slot(key)
         self.services = services
-        self.end: SessionEnd | None = None  # what to say at its end; an idle one keeps no run
+        self.end: SessionEnd | None = None  # for the hooks at its end; an idle session keeps no run
         self.summariser = SessionSummariser(key, services.store)
         self._alarm = inf
 
@@ -72,7 +70,7 @@ class Session(Actor[SessionMessage]):
         self._pump()
 
     def _pump(self) -> None:
-        """Begin what is to start, put on record what was dropped, and look again in time."""
+        """Start the runs that may start, record dropped inputs, and set the next alarm."""
         slot = self.slot
         self.services.table.advance(slot)
         while slot.dropped:
@@ -83,9 +81,9 @@ class Session(Actor[SessionMessage]):
         at = wakes(slot.queue, trio.current_time()) if slot.queue else inf
         if at < self._alarm:
             self._alarm = at
-            self.start_soon(self._wake, at)
+            self.start_soon(self._wake_at, at)
 
-    async def _wake(self, at: float) -> None:
+    async def _wake_at(self, at: float) -> None:
         await trio.sleep_until(at)
         if self._alarm == at:
             self._alarm = inf
@@ -100,7 +98,7 @@ class Session(Actor[SessionMessage]):
         try:
             await runner.execute()
         finally:
-            self.end = _end_after(run)  # its agent may be another one by now
+            self.end = _end_after(run)  # a hand-over may have changed its agent
         self.slot.tokens, self.slot.window = runner.thinker.filled
         if run.stop_reason:
             self._drop_steering(run)
@@ -110,7 +108,7 @@ class Session(Actor[SessionMessage]):
             self.start_soon(self._compact, CompactionJob.after_run(runner))
 
     def _drop_steering(self, ended: Run) -> None:
-        """What its sender had enter a run that was stopped is stopped with it."""
+        """Drop what a stopped run's author sent to enter it; inputs of others become runs."""
         for run in self.slot.steering(ended.id):
             if run.author != ended.author:
                 run.placement.steers = None
@@ -120,9 +118,9 @@ class Session(Actor[SessionMessage]):
             self.slot.dropped.append(run)
 
     async def _join(self, run: Run) -> None:
-        """Put on record which inputs a run answers beside its own; they have left the queue."""
+        """Store which inputs a run answers together with its own; they have left the queue."""
         detail = f"it has entered {run.id}"
-        # What is not stored by now is with the run's end, as its rows are.
+        # If this cannot be stored now, it is stored with the run's end, like its rows.
         event = events.InputSteered(run.id)
         joined = run.placement.joined
         late = [FinishRun(one, "steered", (), detail=detail, event=event) for one in joined]
@@ -155,7 +153,7 @@ class Session(Actor[SessionMessage]):
         try:
             done = await compact_session(job, self.services, self.summariser)
             if done is not None:
-                slot.tokens = None  # as short as it is now, nobody has counted it
+                slot.tokens = None  # not counted since the summary
             return done
         finally:
             slot.chores -= 1
@@ -171,13 +169,13 @@ def _end_after(run: Run) -> SessionEnd:
 
 
 async def drop(run: Run, services: Services) -> None:
-    """Put on record that a stored input will not be answered, and tell whoever waits for it."""
+    """Record that a stored input will not be answered, and end its run."""
     reason = run.stop_reason or "stopped before it started"
     told: events.InputDropped | events.RunCancelled = events.InputDropped(reason)
     end = FinishRun(run.id, "dropped", (), detail=reason, event=told)
-    if run.carried.resumption is not None:  # of the host before: it had begun
+    if run.carried.resumption is not None:  # it had begun in an earlier host
         told = events.RunCancelled(run.carried.resumption.suspended.turn.spent, reason)
-        end = left_behind(run, run.carried.resumption, reason, told)
+        end = _end_of_begun(run, run.carried.resumption, reason, told)
     with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
         try:
             await services.store.ask(end)
@@ -189,8 +187,8 @@ async def drop(run: Run, services: Services) -> None:
     services.table.finish(run, run.ends_as(end.status, reason))
 
 
-def left_behind(run: Run, left: Resumption, reason: str, event: events.RunCancelled) -> FinishRun:
-    """The end of a run that was stopped before it could be taken up again."""
+def _end_of_begun(run: Run, left: Resumption, reason: str, event: events.RunCancelled) -> FinishRun:
+    """The end of a begun run that was stopped before it could resume."""
     spent, cause = left.suspended.turn.spent, "" if run.by_user else reason
     rows = close_calls((*left.suspended.rows, *left.results), "unknown")
     return FinishRun(
